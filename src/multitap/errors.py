@@ -1,0 +1,116 @@
+"""Everything multitap raises on purpose.
+
+MultitapError
+├── ConfigError          the user's configuration
+├── UnknownName          no such server, tool, resource, prompt or kept result
+│   └── NotAllowed       it is there, but hidden from this caller
+├── BadArguments         the arguments do not fit the tool's schema; nothing was sent
+├── HubClosed            the hub was closed before or during the call
+└── UpstreamError        one server, named by `.server`
+    ├── Unavailable      it is not connected right now; `.failure` says why
+    ├── CallTimeout      it did not answer in time (also a TimeoutError)
+    ├── Overloaded       too many calls are already waiting for it
+    ├── BadAnswer        what it answered is no valid answer
+    └── ServerError      it answered with a protocol error, in its own words
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multitap.events import Failure
+
+
+class MultitapError(Exception):
+    """Base class: catch this to catch us."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(MultitapError):
+    """The configuration is wrong."""
+
+
+class UnknownName(MultitapError, LookupError):
+    """No such server, tool, resource, prompt or kept result."""
+
+
+class NotAllowed(UnknownName):
+    """The name exists, but a filter hides it from this caller."""
+
+
+class BadArguments(MultitapError, ValueError):
+    """The arguments do not fit the tool's schema."""
+
+    def __init__(self, message: str, *, path: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        """Where in the arguments, as a JSON pointer; empty for the whole."""
+
+
+class HubClosed(MultitapError):
+    """The hub is closed."""
+
+
+class UpstreamError(MultitapError):
+    """Something went wrong with one server."""
+
+    def __init__(self, server: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{server}: {message}", hint=hint)
+        self.server = server
+
+
+class Unavailable(UpstreamError):
+    """The server is not connected right now."""
+
+    def __init__(
+        self,
+        server: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        failure: "Failure | None" = None,
+    ) -> None:
+        super().__init__(server, message, hint=hint)
+        self.failure = failure
+
+
+class CallTimeout(UpstreamError, TimeoutError):
+    """The server did not answer in time."""
+
+
+class Overloaded(UpstreamError):
+    """Too many calls are already waiting for the server."""
+
+
+class BadAnswer(UpstreamError):
+    """What the server answered is no valid answer."""
+
+
+class ServerError(UpstreamError):
+    """The server answered with a protocol error."""
+
+    def __init__(self, server: str, message: str, *, code: int, data: Any = None) -> None:
+        super().__init__(server, message)
+        self.code = code
+        self.data = data
+
+
+def sole(exc: BaseException) -> BaseException:
+    """The single error inside nested groups, or `exc` itself when there are several."""
+    inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ())
+    return sole(inner[0]) if len(inner) == 1 else exc
+
+
+@contextmanager
+def ungrouped() -> Generator[None]:
+    """Let the caller's own error leave a task group as itself, not wrapped in a group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if (exc := sole(group)) is not group:
+            raise exc from exc.__cause__
+        raise

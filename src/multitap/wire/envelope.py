@@ -1,0 +1,113 @@
+"""JSON-RPC messages with their params and results left undecoded."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from multitap.wire.wire import AnswerInvalid, Params, RpcError
+
+RequestId = int | str
+NOTHING = Raw(b"")
+
+_encoder = msgspec.json.Encoder()
+encode = _encoder.encode
+decode = msgspec.json.decode
+
+
+class Message(msgspec.Struct):
+    """Any message; which kind it is shows in the fields that are there."""
+
+    id: RequestId | None | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NOTHING
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
+class _Error(msgspec.Struct):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+parse = msgspec.json.Decoder(Message).decode
+"""One message from its bytes; raises `msgspec.DecodeError` or `RecursionError`."""
+
+_parse_error = msgspec.json.Decoder(_Error).decode
+
+UNPARSABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+def request(request_id: RequestId, method: str, params: Params | None) -> bytes:
+    if params is None:
+        return encode({"jsonrpc": "2.0", "id": request_id, "method": method})
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+def notification(method: str, params: Params | None) -> bytes:
+    if params is None:
+        return encode({"jsonrpc": "2.0", "method": method})
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def answer(request_id: RequestId, result: Any) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def refusal(request_id: RequestId, error: RpcError) -> bytes:
+    body: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if error.data is not None:
+        body["data"] = error.data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": body})
+
+
+def outcome(message: Message) -> Raw:
+    """The result an answer carries.
+
+    Raises:
+        RpcError: It carries an error.
+        AnswerInvalid: It carries neither, or one of the wrong shape.
+    """
+    if len(message.error) and memoryview(message.error) != b"null":
+        try:
+            error = _parse_error(message.error)
+        except UNPARSABLE:
+            raise AnswerInvalid(
+                f"the error in the answer has the wrong shape: {excerpt(message.error)}", sent=True
+            ) from None
+        raise RpcError(error.code, error.message, error.data)
+    if memoryview(message.result)[:1] != b"{":
+        got = f"its result is {excerpt(message.result)}" if len(message.result) else "it has none"
+        raise AnswerInvalid(f"the answer should hold a result object; {got}", sent=True)
+    return message.result
+
+
+def with_progress_token(params: Params | None, token: RequestId) -> Params:
+    """`params` that ask the server to report progress under `token`."""
+    params = params or {}
+    return {**params, "_meta": {**(params.get("_meta") or {}), "progressToken": token}}
+
+
+_ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\]{1,64})"|(-?\d{1,18}))')
+_EDGE = 512
+
+
+def recover_id(damaged: bytes, pending: Iterable[RequestId]) -> RequestId | None:
+    """Whose answer a damaged or oversized message is, judged by its first and last bytes."""
+    known = set(pending)
+    for part in (damaged[:_EDGE], damaged[-_EDGE:]):
+        for text, number in _ID.findall(part):
+            candidate: RequestId = int(number) if number else text.decode("utf-8", "replace")
+            if candidate in known:
+                return candidate
+    return None
+
+
+def excerpt(data: bytes | Raw | memoryview, limit: int = 120) -> str:
+    """The beginning of `data` as one printable line."""
+    text = bytes(memoryview(data)[: limit * 4]).decode("utf-8", "replace")
+    line = "".join(char if char.isprintable() else "�" for char in text)
+    return line if len(line) <= limit else f"{line[:limit]}…"

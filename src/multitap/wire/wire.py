@@ -1,0 +1,170 @@
+"""What every way of reaching a server can do, and how it fails."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+Params = Mapping[str, Any]
+"""Parameters of a message; any value may be a `Raw`, already encoded."""
+
+OnProgress = Callable[[float, float | None, str | None], None]
+"""Told of a call's progress: how far, of how much, in what words. Must not block."""
+
+INBOUND_REQUESTS = 32
+"""Requests of one server that we answer at the same time; more are refused at once."""
+
+
+class WireFault(Exception):
+    """A message could not travel, or no valid answer came back."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """False when the server provably never saw the request."""
+
+
+class WireClosed(WireFault):
+    """The whole connection is gone."""
+
+
+class SessionLost(WireClosed):
+    """The server forgot our session; a new handshake brings it back."""
+
+
+class RequestFailed(WireFault):
+    """This one request could not be delivered; the wire goes on."""
+
+
+class AnswerTimeout(WireFault):
+    """No answer within the deadline."""
+
+
+class AnswerInvalid(WireFault):
+    """An answer came, and cannot be used: no JSON, wrong shape, over the limit."""
+
+
+class AuthRequired(WireFault):
+    """The server wants credentials that we do not have."""
+
+    def __init__(self, message: str, *, challenge: str | None = None) -> None:
+        super().__init__(message, sent=False)
+        self.challenge = challenge
+        """The `WWW-Authenticate` header, as it came."""
+
+
+class NotSpoken(WireFault):
+    """Something answers at the address, but it does not speak this transport."""
+
+
+class RpcError(Exception):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class Inbound(Protocol):
+    """Whoever listens to what the server says unasked."""
+
+    def notification(self, method: str, params: Raw) -> None:
+        """Take one notification, in the order of arrival; must not block or raise."""
+        ...
+
+    async def request(self, method: str, params: Raw, call: object | None) -> Any:
+        """Answer a request of the server.
+
+        Args:
+            method: What it asks for.
+            params: Undecoded; empty where the server sent none.
+            call: The `call` given to the `Wire.request` it belongs to, where that is certain.
+
+        Raises:
+            RpcError: Sent to the server as the answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about a server's condition, for the words of a failure."""
+
+    pid: int | None = None
+    exit_code: int | None = None
+    """Negative: the signal that ended it."""
+    stderr: str = ""
+    """Its last lines."""
+    noise: int = 0
+    """How many lines or events were no JSON-RPC message."""
+    noise_sample: str = ""
+    """One of them, shortened."""
+    stopped: bool = False
+    """The process is there but stopped, as by SIGSTOP."""
+
+
+class Wire(Protocol):
+    """Messages to and from one server, however they travel.
+
+    A wire is entered and left by the task that owns the link; everybody may call its methods.
+    """
+
+    kind: str
+    """`stdio`, `streamable-http`, `sse` or `local`."""
+
+    closed: asyncio.Event
+    """Set once no message can travel any more."""
+
+    fault: WireFault | None
+    """Why it closed, where somebody else closed it."""
+
+    def attach(self, inbound: Inbound) -> None:
+        """Say who listens; before the first request."""
+        ...
+
+    async def request(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - the wire owns the deadline: it must tell the server
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,
+        call: object | None = None,
+        cancellable: bool = True,
+    ) -> Raw:
+        """Ask the server and return its result, undecoded.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters; with `on_progress` a progress token is added to their `_meta`.
+            timeout: Seconds for queueing, writing and answering; progress starts them anew.
+            hard_timeout: Seconds after which progress does not help any more.
+            on_progress: Told of each progress report for this request.
+            headers: Extra headers where the wire has headers.
+            call: Handed to `Inbound.request` with what the server asks because of this request.
+            cancellable: Whether giving up is told to the server; not so for the handshake.
+
+        Raises:
+            RpcError: The server answered with an error.
+            WireFault: There is no usable answer.
+        """
+        ...
+
+    async def notify(
+        self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Tell the server something; dropped silently when the wire is closed."""
+        ...
+
+    def established(self, protocol_version: str, *, stateless: bool) -> None:
+        """Say what was negotiated: old-era HTTP opens its listening stream now."""
+        ...
+
+    def evidence(self) -> Evidence:
+        """What is known about the server's condition at this moment."""
+        ...

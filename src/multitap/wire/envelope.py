@@ -1,7 +1,7 @@
 """JSON-RPC messages with their params and results left undecoded."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -95,15 +95,15 @@ _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\]{1,64})"|(-?\d{1,18}))')
 _EDGE = 512
 
 
-def recover_id(damaged: bytes, pending: Iterable[RequestId]) -> RequestId | None:
+def recover_ids(damaged: bytes, pending: Container[RequestId]) -> set[RequestId]:
     """Whose answer a damaged or oversized message is, judged by its first and last bytes."""
-    known = set(pending)
+    found: set[RequestId] = set()
     for part in (damaged[:_EDGE], damaged[-_EDGE:]):
         for text, number in _ID.findall(part):
             candidate: RequestId = int(number) if number else text.decode("utf-8", "replace")
-            if candidate in known:
-                return candidate
-    return None
+            if candidate in pending:
+                found.add(candidate)
+    return found
 
 
 def excerpt(data: bytes | Raw | memoryview, limit: int = 120) -> str:

@@ -1,0 +1,98 @@
+"""What a server writes to its standard error: its last lines, and a log file."""
+
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+TAIL = 4096
+"""Bytes of the tail shown in a failure."""
+RING = 64 * 1024
+FILE_SIZE = 1024 * 1024
+RATE = 256 * 1024
+"""Bytes a second that reach the file; a flood is cut, and the cut is noted."""
+
+_SHORTEST_SECRET = 8
+
+
+class StderrLog:
+    """Keeps the tail in memory and writes a file that is rotated once."""
+
+    def __init__(self, path: Path | None, secrets: Collection[str] = ()) -> None:
+        self._path = path
+        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+        self._ring = bytearray()
+        self._fd = _open(path)
+        self._written = 0
+        self._second = 0
+        self._allowance = RATE
+        self._skipped = 0
+
+    def feed(self, data: bytes) -> None:
+        self._ring += data
+        if len(self._ring) > 2 * RING:
+            del self._ring[:-RING]
+        if self._fd is not None:
+            self._write(data)
+
+    def tail(self) -> str:
+        """The last lines, printable and without the server's secrets."""
+        text = bytes(self._ring[-TAIL:]).decode("utf-8", "replace")
+        return printable(redact(text, self._secrets)).strip()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _write(self, data: bytes) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._allowance = second, RATE
+            if self._skipped:
+                note = f"\n[{self._skipped} bytes left out: too much in one second]\n"
+                self._skipped = 0
+                self._append(note.encode())
+        self._skipped += max(0, len(data) - self._allowance)
+        part = data[: self._allowance]
+        self._allowance -= len(part)
+        self._append(part)
+
+    def _append(self, data: bytes) -> None:
+        if self._fd is None or not data:
+            return
+        try:
+            if self._written > FILE_SIZE and self._path is not None:
+                self.close()
+                self._path.replace(self._path.with_suffix(".log.1"))
+                self._fd = _open(self._path)
+                self._written = 0
+            if self._fd is not None:
+                text = redact(data.decode("utf-8", "replace"), self._secrets)
+                self._written += os.write(self._fd, text.encode())
+        except OSError:
+            self.close()  # a full disk must not hurt the server
+
+
+def _open(path: Path | None) -> int | None:
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+
+
+def redact(text: str, secrets: Collection[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def printable(text: str) -> str:
+    """`text` without what would steer a terminal; line ends and tabs stay."""
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else "" if char == "\r" else "�"
+        for char in text
+    )

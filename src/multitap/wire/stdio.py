@@ -1,0 +1,285 @@
+"""A server as a child process: one JSON-RPC message a line over its pipes."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Raw
+
+from multitap.config import StdioServer
+from multitap.wire.environment import child_environment
+from multitap.wire.exchange import Exchange
+from multitap.wire.framer import LineFramer
+from multitap.wire.spawner import CannotStart, Child, Spawner, stop
+from multitap.wire.stderr import StderrLog
+from multitap.wire.wire import Evidence, Inbound, OnProgress, Params, WireFault, WireClosed
+
+_PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
+_BUFFERED = 1024 * 1024  # bytes written but not read by the server before we hold back
+_LAST_WORDS = 0.1  # seconds for what a dead server's pipe still holds
+PATIENCE = (1.0, 2.0)
+"""Seconds a server has to leave by itself, and then after SIGTERM."""
+
+_INSTALL = {
+    "npx": "install Node.js, which brings npx",
+    "npm": "install Node.js, which brings npm",
+    "node": "install Node.js",
+    "uvx": "install uv, which brings uvx",
+    "uv": "install uv",
+    "bun": "install Bun",
+    "bunx": "install Bun, which brings bunx",
+    "deno": "install Deno",
+    "docker": "install Docker and start it",
+    "podman": "install Podman",
+    "python": "use `python3`, or the full path of the interpreter",
+}
+
+
+class StdioWire:
+    """See `Wire`; the pipes carry no headers."""
+
+    kind = "stdio"
+
+    def __init__(self, exchange: Exchange, child: Child, stderr: StderrLog) -> None:
+        self._exchange = exchange
+        self._child = child
+        self._stderr = stderr
+        self.closed = exchange.closed
+        self.attach: Callable[[Inbound], None] = exchange.attach
+
+    @property
+    def fault(self) -> WireFault | None:
+        return self._exchange.fault
+
+    async def request(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
+        call: object | None = None,
+        cancellable: bool = True,
+    ) -> Raw:
+        return await self._exchange.request(
+            method,
+            params,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            on_progress=on_progress,
+            call=call,
+            cancellable=cancellable,
+        )
+
+    async def notify(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
+    ) -> None:
+        self._exchange.notify(method, params)
+
+    def established(self, protocol_version: str, *, stateless: bool) -> None:
+        """Pipes need no more than the handshake."""
+
+    def evidence(self) -> Evidence:
+        return Evidence(
+            pid=self._child.pid,
+            exit_code=self._child.exit_code,
+            stderr=self._stderr.tail(),
+            noise=self._exchange.noise,
+            noise_sample=self._exchange.noise_sample,
+            stopped=self._child.stopped,
+        )
+
+
+@asynccontextmanager
+async def open_stdio(
+    name: str, config: StdioServer, spawner: Spawner, *, log: Path | None = None
+) -> AsyncGenerator[StdioWire]:
+    """Start the program; leaving the block ends it with all that it started.
+
+    Args:
+        name: The server's name, for log lines.
+        config: What to start.
+        spawner: Who starts it.
+        log: The file that gets its standard error.
+
+    Raises:
+        CannotStart: The program is missing or the system refuses.
+    """
+    env = child_environment(os.environ, config.env)
+    program = locate(config.command, env, config.cwd)
+    stderr = StderrLog(log, secrets=tuple(config.env.values()))
+    with contextlib.closing(stderr), _Pipes() as pipes:
+        child = await spawner.spawn(
+            program,
+            [config.command, *config.args],
+            env=env,
+            cwd=config.cwd,
+            pipes=pipes.theirs,
+        )
+        async with anyio.create_task_group() as tasks:
+            writer = _Writer()
+            exchange = Exchange(writer.write, tasks, name)
+            writer.exchange = exchange
+            try:
+                await pipes.connect(
+                    stdin=writer,
+                    stdout=_Reader(exchange, LineFramer(config.limits.message)),
+                    stderr=_ErrorReader(stderr),
+                )
+                tasks.start_soon(_notice_exit, child, exchange)
+                yield StdioWire(exchange, child, stderr)
+            finally:
+                exchange.close(None)
+                pipes.close_stdin()  # the others stay open: a polite program says its last words
+                await stop(child, patience=PATIENCE)
+                tasks.cancel_scope.cancel()
+
+
+def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
+    """The program file that `command` means to a server with this environment.
+
+    Raises:
+        CannotStart: There is none.
+    """
+    if os.sep in command:
+        path = Path(cwd or ".", Path(command).expanduser())
+        if path.exists():
+            return str(path)
+        raise CannotStart(
+            f"there is no program {str(path)!r}", hint="correct `command`", missing=True
+        )
+    found = shutil.which(command, path=env.get("PATH", os.defpath))
+    if found is None:
+        install = _INSTALL.get(command, "install it, or give its full path as `command`")
+        raise CannotStart(
+            f"the program {command!r} is not on the PATH", hint=install, missing=True
+        )
+    return found
+
+
+async def _notice_exit(child: Child, exchange: Exchange) -> None:
+    """A dead leader ends the wire even when a grandchild still holds its pipe."""
+    await child.exited.wait()
+    with anyio.move_on_after(_LAST_WORDS):
+        await exchange.closed.wait()
+    exchange.close(WireClosed("the program ended", sent=True))
+
+
+class _Pipes:
+    """The three pipes between us and a child, closed whatever happens."""
+
+    def __init__(self) -> None:
+        self._writer: asyncio.WriteTransport | None = None
+        self._readers: list[asyncio.ReadTransport] = []
+
+    def __enter__(self) -> "_Pipes":
+        stdin, self._stdin = os.pipe()
+        self._stdout, stdout = os.pipe()
+        self._stderr, stderr = os.pipe()
+        self.theirs = (stdin, stdout, stderr)
+        self._open = {*self.theirs, self._stdin, self._stdout, self._stderr}
+        with contextlib.suppress(OSError, AttributeError):  # a quota, or no Linux: only slower
+            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        for fd in self._open:
+            os.close(fd)
+
+    async def connect(
+        self, *, stdin: asyncio.BaseProtocol, stdout: asyncio.Protocol, stderr: asyncio.Protocol
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for fd in self.theirs:
+            self._open.remove(fd)
+            os.close(fd)
+        self._writer, _ = await loop.connect_write_pipe(
+            lambda: stdin, self._file(self._stdin, "wb")
+        )
+        self._writer.set_write_buffer_limits(high=_BUFFERED)
+        for fd, protocol in ((self._stdout, stdout), (self._stderr, stderr)):
+            reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._file(fd, "rb"))  # type: ignore[misc]
+            self._readers.append(reader)
+
+    def _file(self, fd: int, mode: str) -> object:
+        self._open.remove(fd)
+        return os.fdopen(fd, mode, buffering=0)
+
+    def close_stdin(self) -> None:
+        if self._writer is not None:
+            if self._writer.get_write_buffer_size():
+                self._writer.abort()  # a server that does not read would keep us waiting
+            else:
+                self._writer.close()
+
+    def close(self) -> None:
+        self.close_stdin()
+        for reader in self._readers:
+            reader.close()
+
+
+class _Writer(asyncio.BaseProtocol):
+    """Our end of the server's standard input."""
+
+    def __init__(self) -> None:
+        self.exchange: Exchange | None = None
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def write(self, line: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(line + b"\n")
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.full()
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._transport = None
+        if self.exchange is not None:
+            self.exchange.close(WireClosed("the program closed its standard input", sent=True))
+
+
+class _Reader(asyncio.Protocol):
+    """Our end of the server's standard output."""
+
+    def __init__(self, exchange: Exchange, framer: LineFramer) -> None:
+        self._exchange = exchange
+        self._framer = framer
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._framer.feed(data):
+            self._exchange.feed(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._exchange.close(WireClosed("the program closed its standard output", sent=True))
+
+
+class _ErrorReader(asyncio.Protocol):
+    def __init__(self, log: StderrLog) -> None:
+        self._log = log
+
+    def data_received(self, data: bytes) -> None:
+        self._log.feed(data)

@@ -1,6 +1,83 @@
+"""Nothing a test does may be left behind: no process, task, descriptor or thread."""
+
+import asyncio
+import gc
+import inspect
+import os
+import threading
+import time
+from pathlib import Path
+
 import pytest
+
+PATIENCE = 3.0
 
 
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("no_task_left")
+    before = _left_behind()
+    yield
+    deadline = time.monotonic() + PATIENCE
+    while (left := _difference(before, _left_behind())) and time.monotonic() < deadline:
+        gc.collect()
+        threading.Event().wait(0.02)
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+async def no_task_left():
+    before = asyncio.all_tasks()
+    yield
+    left = {task for task in asyncio.all_tasks() - before if not _of_the_runner(task)}
+    assert not left, f"left behind: {left}"
+
+
+def _of_the_runner(task):
+    return "TestRunner" in task.get_coro().__qualname__
+
+
+def _left_behind():
+    return {
+        "processes": descendants(os.getpid()),
+        "descriptors": _descriptors(),
+        "threads": {thread.name for thread in threading.enumerate()},
+    }
+
+
+def _difference(before, after):
+    return {kind: found for kind in before if (found := after[kind] - before[kind])}
+
+
+def _descriptors():
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.add((entry.name, os.readlink(entry)))
+        except OSError:
+            continue
+    return found
+
+
+def descendants(root):
+    """The processes below `root` that still run."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            parents[int(entry.name)] = int(fields[1])
+    below = set()
+    while grown := {pid for pid, parent in parents.items() if parent in {root, *below}} - below:
+        below |= grown
+    return below

@@ -51,6 +51,21 @@ class FailureCode(StrEnum):
 _PERMANENT = frozenset({FailureCode.CONFIG, FailureCode.MISSING_PROGRAM, FailureCode.AUTH})
 
 
+class Outcome(StrEnum):
+    """How a call ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    """The tool says that it failed."""
+    FAILED = "failed"
+    """No usable answer came."""
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    """The caller gave up."""
+    REFUSED = "refused"
+    """Nothing was sent: not allowed, wrong arguments, too many calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One thing that went wrong with one server."""

@@ -1,18 +1,50 @@
 """The shape of a valid configuration, whatever file it came from."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+)
 
+from multitap.config.durations import seconds
 from multitap.names import Naming
 
 MIB = 1024 * 1024
+_LINE_BREAKS = frozenset("\r\n\0")
+
+
+def _seconds(value: object) -> float:
+    return seconds(value, bare="s")
+
+
+URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
+"""A web address, or one still to be expanded."""
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {"type": ["number", "string"], "description": "Seconds, or a text such as 30s or 1m30s"}
+    ),
+]
+"""Seconds; a text such as "1m30s" is understood too."""
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,  # it may be a secret
+    )
 
 
 class ToolFilter(_Model):
@@ -35,19 +67,39 @@ class Limits(_Model):
     """Tools taken from one server's list."""
 
 
+def _hard_timeout(given: Mapping[str, Any]) -> float:
+    timeout: float = given.get("timeout", 0.0)
+    return max(600.0, timeout)
+
+
+class OAuth(_Model):
+    """How to log in to a remote server; all empty: found out and registered by itself."""
+
+    client_id: str | None = None
+    client_secret: str | None = Field(default=None, repr=False)
+    scope: str | None = None
+    """Separated by spaces; what the server asks for where not given."""
+    callback_port: int | None = Field(default=None, ge=1, le=65535)
+    redirect_uri: str | None = None
+    metadata_url: str | None = None
+    """Where the authorization server describes itself, if not where the standard says."""
+
+
 class _Server(_Model):
     enabled: bool = True
+    description: str | None = None
+    """For people; tools keep their own."""
     start: Literal["eager", "lazy"] = "eager"
     """`lazy`: tools come from the stored catalog, the server starts with the first call."""
-    idle_timeout: float | None = Field(default=None, gt=0)
+    idle_timeout: Duration | None = Field(default=None, gt=0)
     """Seconds without a call after which a lazy server is stopped; 300 where not given."""
-    timeout: float = Field(default=30.0, gt=0)
+    timeout: Duration = Field(default=30.0, gt=0)
     """Seconds to wait for an answer; every progress report starts them anew."""
-    hard_timeout: float = Field(default=600.0, gt=0)
-    """Seconds after which a call ends, progress or not."""
-    connect_timeout: float = Field(default=60.0, gt=0)
+    hard_timeout: Duration = Field(default_factory=_hard_timeout, gt=0)
+    """Seconds after which a call ends, progress or not; 600, or `timeout` where that is more."""
+    connect_timeout: Duration = Field(default=60.0, gt=0)
     """Seconds from start to the first list; `npx` may have to download first."""
-    health_interval: float | None = Field(default=None, gt=0)
+    health_interval: Duration | None = Field(default=None, gt=0)
     """Seconds between health checks; the settings' value where not given."""
     retry: Literal["hinted", "never"] = "hinted"
     """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
@@ -68,7 +120,9 @@ class StdioServer(_Server):
     transport: Literal["stdio"] = "stdio"
     command: str = Field(min_length=1)
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
+    env: Mapping[str, str] = Field(default={}, repr=False)
+    env_file: Path | None = None
+    """A file of `NAME=value` lines; `env` wins over it."""
     cwd: Path | None = None
 
     @field_validator("command", "args")
@@ -78,14 +132,31 @@ class StdioServer(_Server):
             raise ValueError("contains a NUL character")
         return value
 
+    @field_validator("env")
+    @classmethod
+    def _settable(cls, env: Mapping[str, str]) -> Mapping[str, str]:
+        if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
+            raise ValueError("an empty name, a name with `=`, or a NUL character")
+        return env
+
 
 class HttpServer(_Server):
     """A server reached by URL."""
 
     transport: Literal["http", "streamable-http", "sse"] = "http"
     """`http`: Streamable HTTP first, legacy SSE where the server does not speak it."""
-    url: str = Field(pattern=r"^https?://[^\s]+$")
-    headers: Mapping[str, str] = {}
+    url: str = Field(pattern=URL.pattern)
+    """May hold `${...}` until the server is connected."""
+    headers: Mapping[str, str] = Field(default={}, repr=False)
+    oauth: OAuth | Literal[False] | None = None
+    """`False`: never; where not given, when the server asks for it."""
+
+    @field_validator("headers")
+    @classmethod
+    def _one_line(cls, headers: Mapping[str, str]) -> Mapping[str, str]:
+        if any(_LINE_BREAKS & {*name, *value} for name, value in headers.items()):
+            raise ValueError("a header with a line break or NUL character")
+        return headers
 
 
 class LocalServer(_Server):
@@ -98,19 +169,33 @@ class LocalServer(_Server):
 ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, Field(discriminator="transport")]
 
 
+class Serve(_Model):
+    """How the hub shows itself to MCP clients."""
+
+    enabled: bool = False
+    transport: Literal["stdio", "http"] = "stdio"
+    host: str = "127.0.0.1"
+    port: int = Field(default=3000, ge=0, le=65535)
+
+
 class Settings(_Model):
     """Everything a hub runs by."""
 
+    enabled: bool = True
+    """Off: every server is disabled."""
+    auto_reload: bool = True
+    """Whether changed files are taken over without a restart."""
+    serve: Serve = Serve()
     servers: Mapping[str, ServerConfig] = {}
     agents: Mapping[str, ToolFilter] = {}
     """What each agent may use, by the names callers see."""
     naming: Naming = Naming.SERVER_TOOL
-    health_interval: float = Field(default=30.0, gt=0)
+    health_interval: Duration = Field(default=30.0, gt=0)
     start_concurrency: int = Field(default=16, ge=1)
     """How many servers start at the same time."""
     result_cap: int = Field(default=5000, ge=100)
     """Characters of a result's text; the rest is kept to be paged."""
-    drain_timeout: float = Field(default=10.0, ge=0)
+    drain_timeout: Duration = Field(default=10.0, ge=0)
     """Seconds a replaced or removed server may finish its calls."""
     state_dir: Path | None = None
     """Where logs, call history and catalogs are kept; the user's state directory if not given."""

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _BUSY = -32000
 _INTERNAL_ERROR = -32603
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ID_BITS = 31  # some servers keep ids in 32 bits
 
 
@@ -54,7 +55,7 @@ class Question:
     """A request that waits for its answer, with the deadline it has."""
 
     __slots__ = (
-        "_deadline", "_hard", "_loop", "_timer", "answer", "call", "id", "method", "on_progress",
+        "_deadline", "_hard", "_held", "_loop", "_timer", "answer", "call", "id", "method", "on_progress",
         "sent", "timeout",
     )  # fmt: skip
 
@@ -78,6 +79,7 @@ class Question:
         self.sent = False
         now = loop.time()
         self._hard = now + hard_timeout if hard_timeout is not None else None
+        self._held = 0
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         if timeout is not None:
@@ -94,6 +96,12 @@ class Question:
             except Exception:
                 logger.exception("a progress callback raised")
 
+    def hold(self, *, held: bool) -> None:
+        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
+        self._held += 1 if held else -1
+        if self.timeout is not None:
+            self._deadline = self._bounded(self._loop.time() + self.timeout)
+
     def fail(self, fault: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(fault)
@@ -106,12 +114,16 @@ class Question:
         return deadline if self._hard is None else min(deadline, self._hard)
 
     def _expire(self) -> None:
-        if self._loop.time() < self._deadline:  # progress moved it
+        now = self._loop.time()
+        spent = self._hard is not None and now >= self._hard
+        if self._held and not spent:
+            self._deadline = self._bounded(now + (self.timeout or 0.0))
+        if now < self._deadline:  # it was moved
             self._timer = self._loop.call_at(self._deadline, self._expire)
             return
         limit = self.timeout or 0.0
         words = f"no answer to {self.method!r} within {limit:g} s"
-        if self._hard is not None and self._loop.time() >= self._hard:
+        if spent:
             words = f"{self.method!r} made progress but no end within its hard limit"
         self.fail(AnswerTimeout(words, sent=self.sent))
 
@@ -213,6 +225,7 @@ class Exchange:
             return
         if not line or line.isspace():
             return
+        line = line.removeprefix(_BYTE_ORDER_MARK)
         try:
             message = envelope.parse(line)
             if not line.isascii():
@@ -320,8 +333,10 @@ class Exchange:
     async def _answer(
         self, request_id: RequestId, method: str, params: Raw, scope: anyio.CancelScope
     ) -> None:
-        asked_by = [one.call for one in self._questions.values() if one.call is not None]
-        call = asked_by[0] if len(asked_by) == 1 else None
+        asked_by = [one for one in self._questions.values() if one.call is not None]
+        call = asked_by[0].call if len(asked_by) == 1 else None
+        for question in asked_by:
+            question.hold(held=True)
         with scope:
             try:
                 result = await self._reply(method, params, call)
@@ -334,6 +349,8 @@ class Exchange:
                     envelope.refusal(request_id, RpcError(_INTERNAL_ERROR, "internal error"))
                 )
         self._answering.pop(request_id, None)
+        for question in asked_by:
+            question.hold(held=False)
 
     async def _reply(self, method: str, params: Raw, call: object | None) -> Any:
         if self._inbound is None:

@@ -60,7 +60,7 @@ class Child:
     async def signal(self, number: int) -> None:
         """Send a signal to its whole group, unless it has already ended."""
         if not self.exited.is_set():
-            await self._spawner.order("signal", self._number, number)
+            await self._spawner.order("signal", self._number, int(number))
 
     async def sweep(self) -> None:
         """End whatever is left of it: group, session, daemonised grandchildren."""
@@ -156,6 +156,9 @@ class Spawner:
                     raise
 
     def _start(self) -> socket.socket:
+        if self._process is not None:
+            self._process.kill()  # its socket is closed: it is ending anyway
+            self._process.wait()
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program, our own interpreter
@@ -208,8 +211,6 @@ class Spawner:
             asyncio.get_running_loop().remove_reader(self._control)
             self._control.close()
             self._control = None
-        if self._process is not None:
-            self._process.poll()
         for child in tuple(self._children.values()):
             child.lost()
         self._children.clear()

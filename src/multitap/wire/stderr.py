@@ -20,7 +20,7 @@ class StderrLog:
 
     def __init__(self, path: Path | None, secrets: Collection[str] = ()) -> None:
         self._path = path
-        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+        self._secrets = secrets
         self._ring = bytearray()
         self._fd = _open(path)
         self._written = 0
@@ -85,8 +85,10 @@ def _open(path: Path | None) -> int | None:
 
 
 def redact(text: str, secrets: Collection[str]) -> str:
+    """`text` without the given values; short ones are no secrets but words."""
     for secret in secrets:
-        text = text.replace(secret, "***")
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "***")
     return text
 
 

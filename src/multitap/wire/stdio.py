@@ -13,6 +13,7 @@ import anyio
 from msgspec import Raw
 
 from multitap.config import StdioServer
+from multitap.errors import ungrouped
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
 from multitap.wire.framer import LineFramer
@@ -91,6 +92,9 @@ class StdioWire:
     def established(self, protocol_version: str, *, stateless: bool) -> None:
         """Pipes need no more than the handshake."""
 
+    def stopped(self) -> bool:
+        return self._child.stopped
+
     def evidence(self) -> Evidence:
         return Evidence(
             pid=self._child.pid,
@@ -98,7 +102,6 @@ class StdioWire:
             stderr=self._stderr.tail(),
             noise=self._exchange.noise,
             noise_sample=self._exchange.noise_sample,
-            stopped=self._child.stopped,
         )
 
 
@@ -120,7 +123,7 @@ async def open_stdio(
     env = child_environment(os.environ, config.env)
     program = locate(config.command, env, config.cwd)
     stderr = StderrLog(log, secrets=tuple(config.env.values()))
-    with contextlib.closing(stderr), _Pipes() as pipes:
+    with ungrouped(), contextlib.closing(stderr), _Pipes() as pipes:
         child = await spawner.spawn(
             program,
             [config.command, *config.args],

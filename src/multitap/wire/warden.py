@@ -330,7 +330,9 @@ def _tag_of(pid: int) -> str | None:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    warden = Warden(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)  # it was passed to us, no server may have it
+    warden = Warden(control, sys.argv[2])
     try:
         warden.run()
     finally:

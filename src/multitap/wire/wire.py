@@ -102,8 +102,6 @@ class Evidence:
     """How many lines or events were no JSON-RPC message."""
     noise_sample: str = ""
     """One of them, shortened."""
-    stopped: bool = False
-    """The process is there but stopped, as by SIGSTOP."""
 
 
 class Wire(Protocol):
@@ -163,6 +161,10 @@ class Wire(Protocol):
 
     def established(self, protocol_version: str, *, stateless: bool) -> None:
         """Say what was negotiated: old-era HTTP opens its listening stream now."""
+        ...
+
+    def stopped(self) -> bool:
+        """Whether the server is there but stopped, as by SIGSTOP, which no message shows."""
         ...
 
     def evidence(self) -> Evidence:

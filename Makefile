@@ -1,0 +1,72 @@
+# Everything a developer runs. `make` alone says what there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.txt
+UV := $(shell command -v uv 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types fast slow demo bench lock clean
+
+help:  ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed  ## Make .venv with the locked tools and this project in it
+
+test: lint types fast slow  ## Everything that must hold: format, lint, types, import rules, tests
+
+lint: setup  ## Format, lint and import rules, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+format: setup  ## Format, and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup  ## mypy and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+fast: setup  ## The tests that take seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: setup  ## The tests that take minutes: real servers, many processes
+	$(BIN)/python -m pytest -m slow
+
+demo: setup  ## Watch a hub at work on the bundled servers; needs no network
+	$(BIN)/python -m multitap.demo
+
+bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+lock: setup  ## Choose dependency versions anew
+	$(BIN)/uv pip compile pyproject.toml --group dev --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --quiet --output-file $(LOCK)
+
+clean:  ## Remove all that was made here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A changed lock makes the environment anew: what was once installed can not linger.
+$(VENV)/.locked: $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one, as in: make PYTHON=python3.12" >&2; exit 1; }
+	rm -rf $(VENV)
+ifdef UV
+	$(UV) venv --quiet --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --requirement $(LOCK)
+else
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+endif
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+ifdef UV
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+else
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endif
+	touch $@

@@ -1,0 +1,60 @@
+"""Every way to write down MCP servers that we can read."""
+
+from multitap.config.dialects.codex import CODEX
+from multitap.config.dialects.continue_dev import CONTINUE
+from multitap.config.dialects.dialect import Dialect
+from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.dialects.goose import GOOSE
+from multitap.config.dialects.local_remote import AGENT_CORE, OPENCODE, SPEC07
+from multitap.config.dialects.mcp_servers import (
+    FAMILY,
+    PLAIN,
+)
+from multitap.config.dialects.native import MULTITAP
+from multitap.config.dialects.otter import OTTER
+from multitap.config.dialects.vscode import VSCODE
+from multitap.config.dialects.zed import ZED
+from multitap.config.documents import Document, is_table
+from multitap.config.problems import did_you_mean
+from multitap.errors import ConfigError
+
+__all__ = ["DIALECTS", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
+
+_IN_ORDER = (
+    *(CODEX, OTTER, ZED, GOOSE, MULTITAP, OPENCODE, VSCODE, AGENT_CORE, CONTINUE),
+    *FAMILY,
+    *(SPEC07, PLAIN),
+)
+DIALECTS = {dialect.name: dialect for dialect in _IN_ORDER}
+"""By name; where a content fits several, the first one is it."""
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if found := DIALECTS.get(name):
+        return found
+    hint = did_you_mean(name, DIALECTS) or f"there are: {', '.join(sorted(DIALECTS))}"
+    raise ConfigError(f"no dialect named {name!r}", hint=hint)
+
+
+def detect(document: Document) -> Dialect | None:
+    """The dialect a document is written in: by content, and by file name where that is not enough.
+
+    Content wins over the name, since people paste one host's entries into another host's file.
+    """
+    if not is_table(document.data):
+        return None
+    shaped = [dialect for dialect in _IN_ORDER if dialect.matches(document)]
+    named = [
+        dialect
+        for dialect in _IN_ORDER
+        if any(document.path.match(pattern) for pattern in dialect.files)
+    ]
+    both = [
+        dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
+    ]
+    return next(iter(both or shaped or named), None)

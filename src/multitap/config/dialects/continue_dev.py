@@ -1,0 +1,76 @@
+"""Continue: a list of servers, each with its name."""
+
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.mcp_servers import KEYS as FAMILY_KEYS
+from multitap.config.dialects.rewrites import secrets
+from multitap.config.dialects.rules import (
+    Rules,
+    duration,
+    ignored,
+    members,
+    nothing,
+    table,
+    transport,
+    unsupported,
+)
+from multitap.config.documents import Document, Node, is_list, is_table
+
+
+def _key(draft: Draft, node: Node) -> None:
+    if (text := draft.text(node)) is not None:
+        draft.set(("headers", "Authorization"), node, f"Bearer {text}")
+
+
+def _verify(draft: Draft, node: Node) -> None:
+    if node.value is False:
+        unsupported("certificates are always verified here")(draft, node)
+
+
+_REQUEST: Rules = {
+    "headers": table("headers"),
+    "timeout": duration("timeout", bare="ms"),
+    "verifySsl": _verify,
+    "caBundlePath": unsupported("not supported; set SSL_CERT_FILE instead"),
+    "proxy": unsupported("not supported; set HTTPS_PROXY instead"),
+    **dict.fromkeys(("noProxy", "clientCertificate", "extraBodyProperties"), ignored),
+}
+
+
+def _transport(draft: Draft, node: Node) -> None:
+    """A word, or in older files a table that holds everything about the connection."""
+    rule = members(KEYS) if is_table(node.value) else transport
+    rule(draft, node)
+
+
+KEYS: Rules = {
+    **FAMILY_KEYS,
+    "name": nothing,
+    "transport": _transport,
+    "apiKey": _key,
+    "requestOptions": members(_REQUEST),
+    "connectionTimeout": duration("connect_timeout", bare="ms"),
+    "timeout": duration("timeout", bare="ms"),
+    **dict.fromkeys(("faviconUrl", "sourceFile"), ignored),
+}
+
+
+def read(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("continue", document, folder, Spelling(KEYS, secrets))
+    old = transcript.root.find("experimental", "modelContextProtocolServers")
+    transcript.list(old, unnamed="mcp")
+    transcript.list(transcript.root.find("mcpServers"))
+    return transcript.reading()
+
+
+def matches(document: Document) -> bool:
+    root = document.root
+    lists = (root.find("mcpServers"), root.find("experimental", "modelContextProtocolServers"))
+    return any(node is not None and is_list(node.value) for node in lists)
+
+
+CONTINUE = Dialect(
+    "continue", "Continue", read, matches, (".continue/config.yaml", ".continue/mcpServers/*.yaml")
+)

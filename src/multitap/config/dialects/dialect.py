@@ -1,0 +1,144 @@
+"""One host's way to write down MCP servers, and one file being read that way."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from multitap.config.dialects.draft import (
+    LONGEST_NAME,
+    Draft,
+    Entry,
+    FieldPath,
+    Reading,
+    Rewrite,
+)
+from multitap.config.dialects.rules import Rules, apply
+from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.problems import Problem, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Reads one kind of file."""
+
+    name: str
+    title: str
+    read: Callable[[Document, Path], Reading]
+    """From a document, and the folder that is worked in, to what the document says."""
+    matches: Callable[[Document], bool]
+    """Whether the content can only be, or well be, of this kind."""
+    files: tuple[str, ...] = ()
+    """Where it is found, as the end of a path."""
+
+
+def unchanged(text: str) -> str:
+    return text
+
+
+def unchecked(_: Draft) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a dialect spells one server."""
+
+    keys: Rules
+    rewrite: Rewrite = unchanged
+    check: Callable[[Draft], None] = unchecked
+    """Looks at an entry after its keys are read."""
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    beside_file: bool = False
+    """Relative paths start at the file's folder, not at the folder that is worked in."""
+
+
+class Transcript:
+    """One file while it is read."""
+
+    def __init__(self, dialect: str, document: Document, folder: Path, spelling: Spelling) -> None:
+        self.dialect = dialect
+        self.root = document.root
+        self.folder = document.path.parent if spelling.beside_file else folder
+        self.spelling = spelling
+        self.entries: list[Entry] = []
+        self.settings: dict[FieldPath, Node] = {}
+        self.problems: list[Problem] = []
+        self.defaults: dict[FieldPath, Node] = {}
+        """For entries that do not say it themselves."""
+
+    def table(self, node: Node | None) -> None:
+        """Servers by name."""
+        if node is None:
+            return
+        if not is_table(node.value):
+            self.problem(Severity.ERROR, node, "expected a table of servers")
+        for name, member in node.members():
+            self.entry(name, member)
+
+    def list(self, node: Node | None, *, unnamed: str | None = None) -> None:
+        """Servers that carry their name, or get one from their position."""
+        if node is None:
+            return
+        if not is_list(node.value):
+            self.problem(Severity.ERROR, node, "expected a list of servers")
+        names: set[str] = set()
+        for index, element in enumerate(node.elements()):
+            given: Any = element.value.get("name") if is_table(element.value) else None
+            if given is None and unnamed:
+                given = f"{unnamed}-{index + 1}"
+            if not isinstance(given, str):
+                self.problem(Severity.ERROR, element, "expected a server with a `name`")
+                continue
+            if given in names:
+                message = f"a second server named {given!r}; this one counts"
+                self.problem(Severity.WARNING, element, message, server=given)
+            names.add(given)
+            self.entry(given, element)
+
+    def entry(self, name: str, node: Node) -> None:
+        draft = self.draft(node, server=name)
+        if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+            message = f"a server's name has 1 to {LONGEST_NAME} printable characters"
+            draft.problems.append(Problem(Severity.ERROR, message, node.key_place, node.dotted))
+        apply(draft, node, self.spelling.keys)
+        if not draft.broken:
+            self.spelling.check(draft)
+        self.problems += draft.problems
+        entry = Entry(
+            name, node, draft.fields, draft.extra, draft.broken, words=self.spelling.words
+        )
+        if entry.complete:
+            entry = replace(entry, fields={**self.defaults, **draft.fields})
+        self.entries.append(entry)
+
+    def amend(self, name: str, node: Node, field_name: str, value: Any) -> None:
+        """Something the file says about a server outside of its entry."""
+        self.entries.append(Entry(name, node, {(field_name,): node.of(value)}))
+
+    def general(self, node: Node | None, rules: Rules) -> None:
+        """Settings that concern no single server."""
+        if node is not None:
+            draft = self.draft(node, server=None)
+            apply(draft, node, rules)
+            self.settings.update(draft.fields)
+            self.problems += draft.problems
+
+    def default(self, node: Node | None, rules: Rules, key: str) -> None:
+        """A value for every entry that has none, by the rule of `key`."""
+        if node is not None:
+            draft = self.draft(node, server=None)
+            rules[key](draft, node)
+            self.defaults.update(draft.fields)
+            self.problems += draft.problems
+
+    def draft(self, node: Node, *, server: str | None) -> Draft:
+        return Draft(node, server=server, base=self.folder, rewrite=self.spelling.rewrite)
+
+    def problem(
+        self, severity: Severity, node: Node, message: str, *, server: str | None = None
+    ) -> None:
+        self.problems.append(Problem(severity, message, node.place, node.dotted, server))
+
+    def reading(self) -> Reading:
+        return Reading(self.dialect, tuple(self.entries), self.settings, tuple(self.problems))

@@ -1,0 +1,108 @@
+"""What one file says, in our words but not yet checked against our models."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multitap.config.documents import Node, described
+from multitap.config.problems import Problem, Severity
+
+FieldPath = tuple[str, ...]
+"""A field of our models: `("command",)`, `("env", "TOKEN")`."""
+Rewrite = Callable[[str], str]
+"""From a dialect's way to write variables to ours."""
+
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """What one file says about one server; without `command` and `url` it only amends another."""
+
+    name: str
+    node: Node
+    fields: Mapping[FieldPath, Node]
+    extra: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    """Keys that mean nothing here, by the path within the entry; kept for writing it back."""
+    broken: bool = False
+    """It holds an error and must not be used."""
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How the dialect spells our fields, where it does not spell them our way."""
+
+    @property
+    def complete(self) -> bool:
+        return ("command",) in self.fields or ("url",) in self.fields
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """All that one file says."""
+
+    dialect: str
+    entries: tuple[Entry, ...] = ()
+    settings: Mapping[FieldPath, Node] = field(default_factory=dict[FieldPath, Node])
+    problems: tuple[Problem, ...] = ()
+
+
+class Draft:
+    """Collects fields and problems while one entry, or the settings of a file, are read."""
+
+    def __init__(self, node: Node, *, server: str | None, base: Path, rewrite: Rewrite) -> None:
+        self.node = node
+        self.server = server
+        self.base = base
+        """What relative paths are relative to."""
+        self.rewrite = rewrite
+        self.fields: dict[FieldPath, Node] = {}
+        self.extra: dict[str, Node] = {}
+        self.problems: list[Problem] = []
+
+    @property
+    def broken(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+    def set(self, field_path: str | FieldPath, node: Node, value: Any) -> None:
+        path = (field_path,) if isinstance(field_path, str) else field_path
+        self.fields[path] = node.of(value)
+
+    def text(self, node: Node) -> str | None:
+        """The string in `node` with its variables written our way; None, and a problem, if none."""
+        if isinstance(node.value, str):
+            return self.rewrite(node.value)
+        self.wrong(node, "a string")
+        return None
+
+    def keep(self, node: Node) -> None:
+        """Remember a key that means nothing here."""
+        self.extra[".".join(map(str, node.key[len(self.node.key) :]))] = node
+
+    def wrong(self, node: Node, expected: str, *, hint: str | None = None) -> None:
+        message = f"expected {expected}, got {described(node.value)}"
+        self.add(Severity.ERROR, node, message, expected=expected, hint=hint)
+
+    def missing(self, word: str, *, hint: str | None = None) -> None:
+        """A key the entry must have and has not."""
+        node = self.node
+        key = f"{node.dotted}.{word}" if node.key else word
+        message = f"`{word}` is missing"
+        self.problems.append(
+            Problem(Severity.ERROR, message, node.key_place, key, self.server, word, hint)
+        )
+
+    def error(self, node: Node, message: str, *, hint: str | None = None) -> None:
+        self.add(Severity.ERROR, node, message, hint=hint)
+
+    def add(
+        self,
+        severity: Severity,
+        node: Node,
+        message: str,
+        *,
+        expected: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        place = node.place if severity is Severity.ERROR else node.key_place
+        self.problems.append(
+            Problem(severity, message, place, node.dotted, self.server, expected, hint)
+        )

@@ -1,0 +1,100 @@
+"""Goose: YAML `extensions`, some of which are MCP servers."""
+
+import re
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.rules import (
+    Rules,
+    arguments,
+    duration,
+    env,
+    flag,
+    ignored,
+    one_of,
+    program,
+    string,
+    strings,
+    table,
+    texts,
+    unsupported,
+)
+from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.problems import Severity
+
+OWN_KINDS = frozenset({"builtin", "platform", "frontend", "inline_python"})
+_VARIABLE = re.compile(r"\$\$\{(\w+)\}|\$(\w+)")
+
+
+def _secrets(draft: Draft, node: Node) -> None:
+    """Names whose values Goose keeps in its key ring."""
+    for name in texts(draft, node) or ():
+        draft.set(("env", name), node, f"${{auth:{name}}}")
+
+
+def _tools(draft: Draft, node: Node) -> None:
+    """An empty list means all of them."""
+    if node.value != []:
+        strings("filter", "allow")(draft, node)
+
+
+def _fill_headers(draft: Draft) -> None:
+    """Headers of a remote server may name its `envs` and `env_keys`, which have no other use."""
+    if ("url",) not in draft.fields:
+        return
+    given = {path[1]: draft.fields.pop(path) for path in [*draft.fields] if path[0] == "env"}
+
+    def filled(match: re.Match[str]) -> str:
+        variable = given.get(match.group(1) or match.group(2))
+        return variable.value if variable else match.group()
+
+    for path, node in draft.fields.items():
+        if path[0] == "headers":
+            draft.fields[path] = node.of(_VARIABLE.sub(filled, node.value))
+
+
+KEYS: Rules = {
+    "type": one_of(stdio="stdio", streamable_http="streamable-http", sse="sse"),
+    "cmd": program,
+    "args": arguments,
+    "envs": env,
+    "env_keys": _secrets,
+    "uri": string("url"),
+    "headers": table("headers"),
+    "socket": unsupported("servers behind a Unix socket are not supported"),
+    "enabled": flag("enabled"),
+    "description": string("description"),
+    "timeout": duration("timeout", bare="s"),
+    "available_tools": _tools,
+    **dict.fromkeys(("name", "display_name", "bundled"), ignored),
+}
+SPELLING = Spelling(
+    KEYS,
+    literal,
+    _fill_headers,
+    words={"command": "cmd", "url": "uri", "env": "envs", "transport": "type"},
+)
+
+
+def read(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("goose", document, folder, SPELLING)
+    extensions = transcript.root.find("extensions")
+    for name, node in extensions.members() if extensions else ():
+        if is_table(node.value) and node.value.get("type") in OWN_KINDS:
+            transcript.problem(Severity.NOTE, node, "is part of Goose; left there", server=name)
+        else:
+            transcript.entry(name, node)
+    return transcript.reading()
+
+
+def matches(document: Document) -> bool:
+    extensions = document.root.find("extensions")
+    return extensions is not None and any(
+        is_table(node.value) and "type" in node.value and not is_list(node.value["type"])
+        for _, node in extensions.members()
+    )
+
+
+GOOSE = Dialect("goose", "Goose", read, matches, ("goose/config.yaml",))

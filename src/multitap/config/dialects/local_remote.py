@@ -1,0 +1,197 @@
+"""Servers that are `"type": "local"` or `"remote"`: SPEC-07, agent-core and opencode."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.rewrites import braces
+from multitap.config.dialects.rules import (
+    Rules,
+    argv,
+    duration,
+    env,
+    flag,
+    integer,
+    members,
+    oauth,
+    one_of,
+    path,
+    string,
+    table,
+)
+from multitap.config.documents import Document, Node, is_table
+
+KEYS: Rules = {
+    "type": one_of(local="stdio", remote="http"),
+    "command": argv,
+    "environment": env,
+    "url": string("url"),
+    "headers": table("headers"),
+    "enabled": flag("enabled"),
+    "timeout": duration("timeout", bare="ms"),
+    "oauth": oauth(
+        {
+            "clientId": string("oauth", "client_id"),
+            "clientSecret": string("oauth", "client_secret"),
+            "scope": string("oauth", "scope"),
+        }
+    ),
+}
+WORDS = {"env": "environment", "transport": "type"}
+
+
+def _typed(draft: Draft) -> None:
+    """An entry says its type, unless it only switches another one on or off."""
+    if "type" not in draft.node.value and draft.node.value.keys() != {"enabled"}:
+        draft.missing("type", hint='`"type": "local"` or `"type": "remote"`')
+
+
+def _beside_file(draft: Draft) -> None:
+    """Commands such as `./mcpservers/x/server.mjs` are meant from the file's folder."""
+    if ("command",) in draft.fields:
+        draft.fields.setdefault(("cwd",), draft.node.of(draft.base))
+
+
+def _typed_beside_file(draft: Draft) -> None:
+    _typed(draft)
+    _beside_file(draft)
+
+
+SPEC07_SPELLING = Spelling(KEYS, check=_typed, words=WORDS)
+AGENT_CORE_SPELLING = Spelling(KEYS, check=_typed_beside_file, words=WORDS, beside_file=True)
+FOLDER_SPELLING = Spelling(KEYS, check=_beside_file, words=WORDS, beside_file=True)
+"""`mcpservers/NAME/config.jsonc`: one entry, mostly an amendment of what the scan found."""
+
+
+def read_spec07(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("spec07", document, folder, SPEC07_SPELLING)
+    transcript.table(transcript.root.find("mcp") or transcript.root)
+    return transcript.reading()
+
+
+_ROLE: Rules = {
+    "enabled": flag("serve", "enabled"),
+    "transport": string("serve", "transport"),
+    "http": members({"port": integer("serve", "port"), "host": string("serve", "host")}),
+}
+
+
+def read_agent_core(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("agent-core", document, folder, AGENT_CORE_SPELLING)
+    root = transcript.root
+    transcript.general(root.find("mcpServer"), _ROLE)
+    if _has_roles(root):
+        transcript.general(root.find("mcp", "server"), _ROLE)
+        transcript.table(root.find("mcp", "clients"))
+    else:
+        transcript.table(root.find("mcp"))
+    return transcript.reading()
+
+
+def _has_roles(root: Node) -> bool:
+    """Whether `mcp` holds the two roles rather than servers by name."""
+    return any(
+        node is not None and is_table(node.value) and not _is_server(node)
+        for node in (root.find("mcp", "clients"), root.find("mcp", "server"))
+    )
+
+
+def _is_server(node: Node) -> bool:
+    return is_table(node.value) and "type" in node.value
+
+
+OPENCODE_KEYS: Rules = {
+    **KEYS,
+    "cwd": path("cwd"),
+    "disabled": flag("enabled", inverse=True),
+    "timeout": duration("timeout", bare="ms"),
+    "oauth": oauth(
+        {
+            "clientId": string("oauth", "client_id"),
+            "client_id": string("oauth", "client_id"),
+            "clientSecret": string("oauth", "client_secret"),
+            "client_secret": string("oauth", "client_secret"),
+            "scope": string("oauth", "scope"),
+            "callbackPort": integer("oauth", "callback_port"),
+            "callback_port": integer("oauth", "callback_port"),
+            "redirectUri": string("oauth", "redirect_uri"),
+            "redirect_uri": string("oauth", "redirect_uri"),
+        }
+    ),
+}
+_SPANS: Rules = {
+    "startup": duration("connect_timeout", bare="ms"),
+    "request": duration("timeout", bare="ms"),
+}
+
+
+def _span(draft: Draft, node: Node) -> None:
+    """Version 1 has one number, version 2 one for each phase."""
+    rule = members(_SPANS) if is_table(node.value) else KEYS["timeout"]
+    rule(draft, node)
+
+
+OPENCODE_SPELLING = Spelling({**OPENCODE_KEYS, "timeout": _span}, check=_typed, words=WORDS)
+
+
+def read_opencode(document: Document, folder: Path) -> Reading:
+    spelling = replace(OPENCODE_SPELLING, rewrite=braces(document.path.parent))
+    transcript = Transcript("opencode", document, folder, spelling)
+    root = transcript.root
+    servers = root.find("mcp", "servers")
+    if servers and not _is_server(servers):
+        transcript.default(root.find("mcp", "timeout"), spelling.keys, "timeout")
+        transcript.table(servers)
+    else:
+        transcript.default(root.find("experimental", "mcp_timeout"), spelling.keys, "timeout")
+        transcript.table(root.find("mcp"))
+    return transcript.reading()
+
+
+def _typed_servers(node: Node | None) -> bool:
+    """Whether these are servers by name, at least one of them `local` or `remote`."""
+    if node is None:
+        return False
+    types = [member.value.get("type") for _, member in node.members() if is_table(member.value)]
+    return "local" in types or "remote" in types
+
+
+def _says_opencode(document: Document) -> bool:
+    schema = document.root.find("$schema")
+    braced = re.search(r"(?<!\$)\{(?:env|file):", document.text)
+    return bool(braced) or (schema is not None and "opencode" in str(schema.value))
+
+
+def matches_spec07(document: Document) -> bool:
+    return _typed_servers(document.root)
+
+
+def matches_agent_core(document: Document) -> bool:
+    root = document.root
+    return (
+        root.find("mcpServer") is not None
+        or (root.find("mcp") is not None and _has_roles(root))
+        or _typed_servers(root.find("mcp"))
+    )
+
+
+def matches_opencode(document: Document) -> bool:
+    root = document.root
+    return _typed_servers(root.find("mcp", "servers")) or (
+        _typed_servers(root.find("mcp")) and _says_opencode(document)
+    )
+
+
+SPEC07 = Dialect("spec07", "SPEC-07", read_spec07, matches_spec07)
+AGENT_CORE = Dialect(
+    "agent-core",
+    "agent-core",
+    read_agent_core,
+    matches_agent_core,
+    ("tong_work.jsonc", "environments/*/config.jsonc"),
+)
+OPENCODE = Dialect(
+    "opencode", "opencode", read_opencode, matches_opencode, ("opencode.json", "opencode.jsonc")
+)

@@ -1,0 +1,56 @@
+"""otter: a TOML list of servers under `mcp.servers` or `mcp_servers`."""
+
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Reading
+from multitap.config.dialects.rules import (
+    Rules,
+    arguments,
+    duration,
+    env,
+    flag,
+    nothing,
+    program,
+    string,
+    table,
+    transport,
+)
+from multitap.config.documents import Document, is_list
+
+KEYS: Rules = {
+    "name": nothing,
+    "transport": transport,
+    "command": program,
+    "args": arguments,
+    "env": env,
+    "url": string("url"),
+    "headers": table("headers"),
+    "timeout": duration("timeout", bare=None),
+    "enabled": flag("enabled"),
+}
+GENERAL: Rules = {
+    "servers": nothing,
+    "enabled": flag("enabled"),
+    "auto_reload": flag("auto_reload"),
+    "health_check_interval": duration("health_interval", bare=None),
+}
+
+
+def read(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("otter", document, folder, Spelling(KEYS))
+    transcript.general(transcript.root.find("mcp"), GENERAL)
+    transcript.list(transcript.root.find("mcp_servers"))
+    transcript.list(transcript.root.find("mcp", "servers"))
+    return transcript.reading()
+
+
+def matches(document: Document) -> bool:
+    root = document.root
+    lists = (root.find("mcp", "servers"), root.find("mcp_servers"))
+    return any(node is not None and is_list(node.value) for node in lists) or (
+        document.format == "toml" and root.find("mcp") is not None
+    )
+
+
+OTTER = Dialect("otter", "otter", read, matches, ("otter.toml", "otter/config.toml"))

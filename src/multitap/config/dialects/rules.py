@@ -1,0 +1,285 @@
+"""How a key of a dialect becomes fields of ours: the words dialects are written in."""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from multitap.config.dialects.draft import Draft
+from multitap.config.documents import Node, is_list, is_table
+from multitap.config.durations import EXAMPLES, Unit, expectation, seconds
+from multitap.config.problems import Severity, did_you_mean
+
+Rule = Callable[[Draft, Node], None]
+Rules = Mapping[str, Rule]
+
+TRANSPORTS = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "remote": "http",
+    "streamable-http": "streamable-http",
+    "streamable_http": "streamable-http",
+    "streamableHttp": "streamable-http",
+    "sse": "sse",
+}
+WEB_SOCKETS = frozenset({"ws", "websocket", "tcp"})
+
+
+def apply(draft: Draft, node: Node, rules: Rules) -> None:
+    """Read every member of a table by its rule; unknown ones are kept and warned of."""
+    if not is_table(node.value):
+        draft.wrong(node, "a table")
+        return
+    for name, member in node.members():
+        if rule := rules.get(name):
+            rule(draft, member)
+        else:
+            draft.keep(member)
+            hint = did_you_mean(name, rules.keys() - node.value.keys())
+            draft.add(Severity.WARNING, member, "unknown key; kept, but without effect", hint=hint)
+
+
+def members(rules: Rules) -> Rule:
+    """A table within the entry."""
+    return lambda draft, node: apply(draft, node, rules)
+
+
+def nothing(_draft: Draft, _node: Node) -> None:
+    """Read elsewhere."""
+
+
+def flag(*field: str, inverse: bool = False) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, bool):
+            draft.set(field, node, node.value is not inverse)
+        else:
+            draft.wrong(node, "`true` or `false`")
+
+    return rule
+
+
+def string(*field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if (text := draft.text(node)) is not None:
+            draft.set(field, node, text)
+
+    return rule
+
+
+def integer(*field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            draft.set(field, node, node.value)
+        else:
+            draft.wrong(node, "a whole number")
+
+    return rule
+
+
+def strings(*field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if (values := texts(draft, node)) is not None:
+            draft.set(field, node, values)
+
+    return rule
+
+
+def texts(draft: Draft, node: Node) -> list[str] | None:
+    """The strings in a list; None, with problems, when it is not one of strings."""
+    if not is_list(node.value):
+        draft.wrong(node, "a list of strings")
+        return None
+    values = [draft.text(element) for element in node.elements()]
+    found = [value for value in values if value is not None]
+    return found if len(found) == len(values) else None
+
+
+def words(*field: str) -> Rule:
+    """A list of words, or a string of them, that we keep as one string."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, str):
+            string(*field)(draft, node)
+        elif (values := texts(draft, node)) is not None:
+            draft.set(field, node, " ".join(values))
+
+    return rule
+
+
+def table(field: str) -> Rule:
+    """Names and strings."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if not is_table(node.value):
+            draft.wrong(node, "a table of strings")
+            return
+        for name, member in node.members():
+            string(field, name)(draft, member)
+
+    return rule
+
+
+def env(draft: Draft, node: Node) -> None:
+    """Names and values; whole numbers and booleans are taken as text, null as not set."""
+    if not is_table(node.value):
+        draft.wrong(node, "a table of strings")
+        return
+    for name, member in node.members():
+        match member.value:
+            case None:
+                continue
+            case bool():
+                draft.set(("env", name), member, str(member.value).lower())
+            case int():
+                draft.set(("env", name), member, str(member.value))
+            case float():
+                draft.wrong(member, "a string", hint="put it in quotes")
+            case _:
+                string("env", name)(draft, member)
+
+
+def path(field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if (text := draft.text(node)) is not None:
+            rooted = text.startswith(("~", "${"))
+            draft.set(field, node, Path(text) if rooted else draft.base / text)
+
+    return rule
+
+
+def duration(field: str, *, bare: Unit | None) -> Rule:
+    """A span of time; `bare` is the unit of a number in this dialect."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        try:
+            draft.set(field, node, seconds(node.value, bare=bare))
+        except ValueError:
+            draft.wrong(node, expectation(bare))
+
+    return rule
+
+
+def unitless(field: str) -> Rule:
+    """A span of time in a file that does not tell which host it is for."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, str):
+            duration(field, bare=None)(draft, node)
+            return
+        draft.keep(node)
+        message = "seconds or milliseconds? hosts differ, so it is not used"
+        draft.add(Severity.WARNING, node, message, hint=f"name the dialect, or write {EXAMPLES}")
+
+    return rule
+
+
+def transport(draft: Draft, node: Node) -> None:
+    if not isinstance(node.value, str):
+        draft.wrong(node, "the name of a transport")
+    elif known := TRANSPORTS.get(node.value):
+        draft.set("transport", node, known)
+    elif node.value in WEB_SOCKETS:
+        draft.error(node, "WebSocket servers are not supported")
+    else:
+        hint = did_you_mean(node.value, TRANSPORTS)
+        draft.error(node, f"no transport is called {node.value[:40]!r}", hint=hint)
+
+
+def one_of(**spellings: str) -> Rule:
+    """A transport that must be one of these words."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, str) and node.value in spellings:
+            draft.set("transport", node, spellings[node.value])
+        else:
+            expected = " or ".join(f'"{word}"' for word in spellings)
+            draft.wrong(node, expected, hint=did_you_mean(str(node.value), spellings))
+
+    return rule
+
+
+def command(draft: Draft, node: Node) -> None:
+    """A program, a whole command line where no `args` stand beside it, or a list of words."""
+    if is_list(node.value):
+        argv(draft, node)
+    elif isinstance(node.value, str) and _is_line(node) and (split := _split(node.value)):
+        draft.set("command", node, draft.rewrite(split[0]))
+        draft.set("args", node, [draft.rewrite(word) for word in split[1:]])
+    else:
+        program(draft, node)
+
+
+def program(draft: Draft, node: Node) -> None:
+    if (text := draft.text(node)) is not None:
+        if text:
+            draft.set("command", node, text)
+        else:
+            draft.wrong(node, "the name of a program")
+
+
+def argv(draft: Draft, node: Node) -> None:
+    """A program and its arguments in one list."""
+    if node.value == []:
+        draft.wrong(node, "a program and its arguments", hint="the list is empty")
+    elif (values := texts(draft, node)) is not None:
+        program(draft, node.child(0))
+        beside = draft.fields.get(("args",))
+        draft.set("args", node, [*values[1:], *(beside.value if beside else ())])
+
+
+def arguments(draft: Draft, node: Node) -> None:
+    if (values := texts(draft, node)) is not None:
+        beside = draft.fields.get(("args",))
+        draft.set("args", node, [*(beside.value if beside else ()), *values])
+
+
+def _is_line(node: Node) -> bool:
+    """Whether it is "npx -y server" rather than "/Applications/My Server/run"."""
+    beside = node.document.root
+    for step in node.key[:-1]:
+        beside = beside.child(step)
+    return "args" not in beside.value and bool(re.match(r"[^\s/\\]+\s", node.value))
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:  # a quote that is never closed: no command line after all
+        return []
+
+
+def ignored(draft: Draft, node: Node) -> None:
+    """Right in its host, without meaning here."""
+    draft.keep(node)
+    draft.add(Severity.NOTE, node, "has no meaning here; kept")
+
+
+def unsupported(reason: str) -> Rule:
+    """Right in its host, and missed here."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        draft.keep(node)
+        draft.add(Severity.WARNING, node, reason)
+
+    return rule
+
+
+def forgotten(draft: Draft, node: Node) -> None:
+    """State that belongs to the host and may be secret: not even kept."""
+    draft.add(Severity.NOTE, node, "is the host's own state; left there")
+
+
+def oauth(rules: Rules) -> Rule:
+    """How to log in: a table of `rules`, where an empty one says something too, or `false`."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if node.value is False:
+            draft.set("oauth", node, value=False)
+        elif is_table(node.value):
+            draft.set("oauth", node, {})
+            apply(draft, node, rules)
+        else:
+            draft.wrong(node, "a table or `false`")
+
+    return rule

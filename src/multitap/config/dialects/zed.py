@@ -1,0 +1,77 @@
+"""Zed: `context_servers` among the editor's settings."""
+
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.rules import (
+    Rules,
+    arguments,
+    duration,
+    env,
+    flag,
+    ignored,
+    members,
+    oauth,
+    program,
+    string,
+    table,
+)
+from multitap.config.documents import Document, Node, is_table
+from multitap.config.problems import Severity
+
+_TIMEOUT = duration("timeout", bare="s")
+_NESTED: Rules = {"path": program, "args": arguments, "env": env, "timeout": _TIMEOUT}
+
+
+def _command(draft: Draft, node: Node) -> None:
+    """A program, or in older settings a table with everything about it."""
+    rule = members(_NESTED) if is_table(node.value) else program
+    rule(draft, node)
+
+
+KEYS: Rules = {
+    "command": _command,
+    "args": arguments,
+    "env": env,
+    "url": string("url"),
+    "headers": table("headers"),
+    "timeout": _TIMEOUT,
+    "enabled": flag("enabled"),
+    "oauth": oauth(
+        {
+            "client_id": string("oauth", "client_id"),
+            "client_secret": string("oauth", "client_secret"),
+        }
+    ),
+    **dict.fromkeys(("remote", "source", "settings"), ignored),
+}
+
+
+def read(document: Document, folder: Path) -> Reading:
+    transcript = Transcript("zed", document, folder, Spelling(KEYS, literal))
+    root = transcript.root
+    transcript.default(root.find("context_server_timeout"), KEYS, "timeout")
+    servers = root.find("context_servers")
+    for name, node in servers.members() if servers else ():
+        if _is_extension(node):
+            message = "comes from an extension of Zed; left there"
+            transcript.problem(Severity.NOTE, node, message, server=name)
+        else:
+            transcript.entry(name, node)
+    return transcript.reading()
+
+
+def _is_extension(node: Node) -> bool:
+    return is_table(node.value) and (
+        node.value.get("source") == "extension"
+        or ("settings" in node.value and not node.value.keys() & {"command", "url"})
+    )
+
+
+def matches(document: Document) -> bool:
+    return document.root.find("context_servers") is not None
+
+
+ZED = Dialect("zed", "Zed", read, matches, ("zed/settings.json", ".zed/settings.json"))

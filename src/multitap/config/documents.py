@@ -1,0 +1,141 @@
+"""A parsed file whose every value knows where it is written."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeGuard
+
+from multitap.config.problems import Place
+
+Format = Literal["json", "toml", "yaml"]
+KeyPath = tuple[str | int, ...]
+
+
+class Mark(NamedTuple):
+    """Offsets into the text."""
+
+    key: int
+    value: int
+
+
+class Malformed(ValueError):
+    """The text is no valid document."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a format's reader found."""
+
+    data: Any
+    marks: Mapping[KeyPath, Mark]
+    duplicates: tuple[KeyPath, ...] = ()
+    """Keys written twice in one table; the last one counts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """One file, or data that was never in a file (then without places)."""
+
+    path: Path
+    data: Any = field(repr=False)
+    format: Format = "json"
+    text: str = field(default="", repr=False)
+    marks: Mapping[KeyPath, Mark] = field(default_factory=dict[KeyPath, Mark], repr=False)
+
+    @property
+    def root(self) -> "Node":
+        return Node(self.data, (), self)
+
+    def at(self, offset: int) -> Place:
+        line = self.text.count("\n", 0, offset) + 1
+        return Place(self.path, line, offset - self.text.rfind("\n", 0, offset))
+
+    def mark(self, key: KeyPath) -> Mark | None:
+        """The mark of the value, or of the nearest thing around it."""
+        while key and key not in self.marks:
+            key = key[:-1]
+        return self.marks.get(key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A value in a document; its place stays when the value is put in other words."""
+
+    value: Any = field(repr=False)
+    key: KeyPath
+    document: Document = field(repr=False)
+
+    @property
+    def place(self) -> Place:
+        mark = self.document.mark(self.key)
+        return self.document.at(mark.value) if mark else Place(self.document.path)
+
+    @property
+    def key_place(self) -> Place:
+        mark = self.document.mark(self.key)
+        return self.document.at(mark.key) if mark else Place(self.document.path)
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(map(str, self.key))
+
+    @property
+    def name(self) -> str:
+        """The last step of the key."""
+        return str(self.key[-1]) if self.key else self.document.path.stem
+
+    def of(self, value: Any) -> "Node":
+        """The same place with another value."""
+        return replace(self, value=value)
+
+    def child(self, step: str | int) -> "Node":
+        return Node(self.value[step], (*self.key, step), self.document)
+
+    def find(self, *steps: str) -> "Node | None":
+        """The node so many tables further down, if there is one."""
+        node = self
+        for step in steps:
+            if not is_table(node.value) or step not in node.value:
+                return None
+            node = node.child(step)
+        return node
+
+    def members(self) -> Iterator[tuple[str, "Node"]]:
+        """Names and nodes of a table; nothing for any other value."""
+        if is_table(self.value):
+            for name in self.value:
+                yield name, self.child(name)
+
+    def elements(self) -> Iterator["Node"]:
+        """Nodes of a list; nothing for any other value."""
+        if is_list(self.value):
+            for index in range(len(self.value)):
+                yield self.child(index)
+
+
+def is_table(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def described(value: Any) -> str:
+    """The kind of a value in words, never the value itself."""
+    return next((words for kind, words in _KINDS if isinstance(value, kind)), "a date or time")
+
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (type(None), "nothing"),
+    (bool, "a boolean"),
+    (int, "a number"),
+    (float, "a number"),
+    (str, "a string"),
+    (list, "a list"),
+    (Mapping, "a table"),
+)

@@ -1,0 +1,38 @@
+"""Spans of time as people write them."""
+
+import math
+import re
+from typing import Literal
+
+Unit = Literal["ms", "s"]
+EXAMPLES = '"30s", "1m30s" or "500ms"'
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(value: object, *, bare: Unit | None = None) -> float:
+    """Seconds in `value`: a text with units, or a number of `bare` units where a number is allowed.
+
+    Raises:
+        ValueError: saying what was expected.
+    """
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        parts = _PART.findall(value)
+        return round(sum(float(amount) * _SECONDS[unit] for amount, unit in parts), 9)
+    if bare and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ValueError("expected a finite number")
+        return value * _SECONDS[bare]
+    raise ValueError(f"expected {expectation(bare)}")
+
+
+def expectation(bare: Unit | None) -> str:
+    match bare:
+        case None:
+            return f"a duration such as {EXAMPLES}"
+        case "s":
+            return f"a number of seconds or a duration such as {EXAMPLES}"
+        case "ms":
+            return f"a number of milliseconds or a duration such as {EXAMPLES}"

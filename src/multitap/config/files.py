@@ -1,0 +1,92 @@
+"""From a file on disk to a document, whatever its format."""
+
+import stat
+from pathlib import Path
+
+from multitap.config.documents import Document, Format, Malformed, Node, Parsed
+from multitap.config.problems import Place, Problem, Severity
+
+MIB = 1024 * 1024
+SUFFIXES: dict[str, Format] = {
+    ".json": "json",
+    ".jsonc": "json",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
+LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": 1 * MIB}
+"""Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
+
+
+def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
+    """The document in a file; None where there is none, with the reason unless it is missing."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return None, (_problem(Place(path), "is not a file"),)
+        if status.st_size > max(LIMITS.values()):
+            return None, (_problem(Place(path), "is too large for a configuration"),)
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None, ()
+    except OSError as exc:
+        return None, (_problem(Place(path), f"cannot be read: {exc.strerror}"),)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw.count(b"\n", 0, exc.start) + 1
+        column = exc.start - raw.rfind(b"\n", 0, exc.start)
+        place = Place(path, line, column)
+        return None, (_problem(place, "is not UTF-8 text", hint="save it as UTF-8"),)
+    return read_text(text, path)
+
+
+def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
+    """The document in a text; `path` says which format it has and is named in problems."""
+    kind = SUFFIXES.get(path.suffix.lower()) or _sniffed(text)
+    blank = Document(path, {}, kind, text)
+    if len(text) > LIMITS[kind]:
+        return None, (_problem(Place(path), f"is too large for {kind.upper()}"),)
+    if not text.strip():
+        return blank, ()
+    try:
+        parsed = _parse(text, kind)
+    except Malformed as exc:
+        message = f"not valid {kind.upper()}: {exc}"
+        return None, (_problem(blank.at(exc.offset), message),)
+    except RecursionError:
+        return None, (_problem(Place(path), "is nested too deeply"),)
+    if parsed.data is None:
+        return blank, ()
+    document = Document(path, parsed.data, kind, text, parsed.marks)
+    return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
+
+
+def _sniffed(text: str) -> Format:
+    return "json" if text.lstrip()[:1] in ("{", "/") else "toml"
+
+
+def _parse(text: str, kind: Format) -> Parsed:
+    # a reader is loaded by the first file that needs it: YAML alone takes 60 ms
+    match kind:
+        case "json":
+            from multitap.config.formats import jsonc  # noqa: PLC0415
+
+            return jsonc.parse(text)
+        case "toml":
+            from multitap.config.formats import toml  # noqa: PLC0415
+
+            return toml.parse(text)
+        case "yaml":
+            from multitap.config.formats import yaml  # noqa: PLC0415
+
+            return yaml.parse(text)
+
+
+def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
+    return Problem(Severity.ERROR, message, place, hint=hint)
+
+
+def _duplicate(node: Node) -> Problem:
+    message = "is written twice here; this one counts"
+    return Problem(Severity.WARNING, message, node.key_place, key=node.dotted)

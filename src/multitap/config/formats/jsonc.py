@@ -1,0 +1,125 @@
+"""JSON with comments and trailing commas, with the place of every value."""
+
+import json
+import re
+from typing import Any
+
+from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
+
+_SPACE = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
+_STRING = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
+_WORD = re.compile(r"[A-Za-z_$][\w$]*+")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+def parse(text: str) -> Parsed:
+    """Read one document.
+
+    Raises:
+        Malformed: with the offset of the first thing that does not fit.
+    """
+    reader = _Reader(text)
+    data = reader.value((), reader.space(0))
+    if reader.end < len(text):
+        raise reader.unexpected("the end of the file", reader.end)
+    return Parsed(data, reader.marks, tuple(reader.duplicates))
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.end = 0
+        """Where the last value ended, space behind it included."""
+        self.marks: dict[KeyPath, Mark] = {}
+        self.duplicates: list[KeyPath] = []
+
+    def space(self, at: int) -> int:
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+    def unexpected(self, expected: str, at: int) -> Malformed:
+        if at >= len(self.text):
+            return Malformed(f"the file ends where {expected} was expected", at)
+        if self.text.startswith("/*", at):
+            return Malformed("this comment is never closed", at)
+        if self.text[at] == '"':
+            return Malformed(f"expected {expected}, got a string", at)
+        return Malformed(f"expected {expected}, got {self.text[at]!r}", at)
+
+    def value(self, key: KeyPath, at: int, key_at: int | None = None) -> Any:
+        self.marks[key] = Mark(at if key_at is None else key_at, at)
+        match self.text[at : at + 1]:
+            case "{":
+                return self.table(key, at)
+            case "[":
+                return self.list(key, at)
+            case '"':
+                value, end = self.string(at)
+            case _:
+                value, end = self.scalar(at)
+        self.end = self.space(end)
+        return value
+
+    def table(self, key: KeyPath, at: int) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        at = self.space(at + 1)
+        while self.text[at : at + 1] != "}":
+            if self.text[at : at + 1] != '"':
+                raise self.unexpected("a name in double quotes or `}`", at)
+            name, end = self.string(at)
+            colon = self.space(end)
+            if self.text[colon : colon + 1] != ":":
+                raise self.unexpected("`:`", colon)
+            member = (*key, name)
+            if name in table:
+                self.duplicates.append(member)
+                del table[name]  # so that the last one also stands last
+            table[name] = self.value(member, self.space(colon + 1), at)
+            at = self.separated("}")
+        self.end = self.space(at + 1)
+        return table
+
+    def list(self, key: KeyPath, at: int) -> list[Any]:
+        items: list[Any] = []
+        at = self.space(at + 1)
+        while self.text[at : at + 1] != "]":
+            items.append(self.value((*key, len(items)), at))
+            at = self.separated("]")
+        self.end = self.space(at + 1)
+        return items
+
+    def separated(self, closing: str) -> int:
+        """Where the next member starts, or the closing bracket stands."""
+        found = self.text[self.end : self.end + 1]
+        if found == ",":
+            return self.space(self.end + 1)
+        if found != closing:
+            raise self.unexpected(f"`,` or `{closing}`", self.end)
+        return self.end
+
+    def string(self, at: int) -> tuple[str, int]:
+        match = _STRING.match(self.text, at)
+        if match is None:
+            raise Malformed("this string is not closed on its line", at)
+        try:
+            value: str = json.loads(match.group())
+        except ValueError as exc:
+            reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
+            raise Malformed(f"this string is not valid: {reason.lower()}", at) from exc
+        return value, match.end()
+
+    def scalar(self, at: int) -> tuple[Any, int]:
+        if match := _NUMBER.match(self.text, at):
+            try:
+                whole = match.lastindex is None
+                return (int if whole else float)(match.group()), match.end()
+            except ValueError as exc:  # Python refuses integers of thousands of digits
+                raise Malformed("this number is too long", at) from exc
+        if (match := _WORD.match(self.text, at)) and match.group() in _CONSTANTS:
+            return _CONSTANTS[match.group()], match.end()
+        if match:
+            raise Malformed(f"expected a value, got {match.group()[:20]!r}", at)
+        if self.text.startswith("'", at):
+            raise Malformed("strings need double quotes", at)
+        raise self.unexpected("a value", at)

@@ -1,0 +1,191 @@
+"""Many files, one configuration: the later layer wins, and it is known what it won against."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from multitap.config import validate
+from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.documents import Node
+from multitap.config.models import ServerConfig, Settings
+from multitap.config.problems import Place, Problem, Severity
+
+OWNER_ONLY = frozenset({"serve", "state_dir"})
+"""What a project must not decide: where we listen, and where we write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one source says."""
+
+    reading: Reading
+    trusted: bool = True
+    """Chosen by the user; a project's file comes with the project."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value that lost to a later one."""
+
+    value: Any = field(repr=False)
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One value in force, where it was written, and what it overrode."""
+
+    key: str
+    """Dotted, in our words."""
+    value: Any = field(repr=False)
+    """Unexpanded, and perhaps secret."""
+    place: Place | None
+    """None: our default."""
+    overrode: tuple[Written, ...] = ()
+    """The nearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything the files say about one server, or about the hub itself."""
+
+    values: tuple[Explained, ...]
+    dropped: tuple[Explained, ...] = ()
+    """Said by an entry that a later one replaced as a whole, and not in force."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """What the layers say about one name, the strongest last."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def base(self) -> int:
+        """The last entry that says how to reach the server; it replaces whatever lies below.
+
+        Amended key by key, one server's credentials would follow another one's address.
+        """
+        complete = [index for index, entry in enumerate(self.entries) if entry.complete]
+        return complete[-1] if complete else 0
+
+    @property
+    def fields(self) -> Mapping[FieldPath, Node]:
+        """What is in force."""
+        return self.merged().fields if self.entries else {}
+
+    def merged(self) -> Entry:
+        """One entry in place of all."""
+        base, *amendments = self.entries[self.base :]
+        fields = dict(base.fields)
+        for amendment in amendments:
+            for path, node in amendment.fields.items():
+                for nested in [known for known in fields if known[: len(path)] == path]:
+                    del fields[nested]
+                fields[path] = node
+        extra = {key: node for entry in (base, *amendments) for key, node in entry.extra.items()}
+        broken = any(entry.broken for entry in (base, *amendments))
+        return Entry(base.name, base.node, fields, extra, broken, base.words)
+
+    def explain(self) -> Explanation:
+        fields = self.fields
+        written: dict[FieldPath, list[Node]] = {}
+        for entry in self.entries:
+            for path, node in entry.fields.items():
+                written.setdefault(path, []).append(node)
+        return Explanation(
+            values=tuple(
+                Explained(
+                    ".".join(path),
+                    node.value,
+                    node.place,
+                    tuple(
+                        Written(lower.value, lower.place)
+                        for lower in reversed(written[path])
+                        if lower is not node
+                    ),
+                )
+                for path, node in fields.items()
+            ),
+            dropped=tuple(
+                Explained(".".join(path), nodes[-1].value, nodes[-1].place)
+                for path, nodes in written.items()
+                if path not in fields
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The outcome of all layers."""
+
+    settings: Settings
+    problems: tuple[Problem, ...]
+    servers: Mapping[str, Stack]
+    """Broken ones too."""
+    hub: Stack
+    """What is said about the hub itself."""
+
+
+def merge(layers: Sequence[Layer]) -> Merged:
+    """One configuration of all layers, the weakest first."""
+    hub, complaints = _hub(layers)
+    problems = [problem for layer in layers for problem in layer.reading.problems]
+    problems += complaints
+    servers = _stacks(layers, hub.fields.get(("enabled",)))
+    built: dict[str, ServerConfig] = {}
+    for name, stack in servers.items():
+        model, complaints = _built(stack)
+        problems += complaints
+        if model is not None:
+            built[name] = model
+    settings = Settings.model_validate({**validate.nested(hub.fields), "servers": built})
+    return Merged(settings, tuple(dict.fromkeys(problems)), servers, hub)
+
+
+def _hub(layers: Iterable[Layer]) -> tuple[Stack, list[Problem]]:
+    """What is said about the hub; a value that is wrong costs only itself."""
+    entries: list[Entry] = []
+    problems: list[Problem] = []
+    for layer in layers:
+        fields, refused = _allowed(layer)
+        _, complaints = validate.validated(Settings, fields)
+        problems += (*refused, *complaints)
+        wrong = {complaint.key for complaint in complaints}
+        good = {path: node for path, node in fields.items() if node.dotted not in wrong}
+        if good:
+            entries.append(Entry("", next(iter(good.values())).document.root, good))
+    return Stack(tuple(entries)), problems
+
+
+def _allowed(layer: Layer) -> tuple[dict[FieldPath, Node], list[Problem]]:
+    allowed = dict(layer.reading.settings)
+    if layer.trusted:
+        return allowed, []
+    refused = [allowed.pop(path) for path in [*allowed] if path[0] in OWNER_ONLY]
+    message = "only your own configuration may say this, not a project's"
+    return allowed, [
+        Problem(Severity.ERROR, message, node.key_place, node.dotted) for node in refused
+    ]
+
+
+def _stacks(layers: Iterable[Layer], switch: Node | None) -> dict[str, Stack]:
+    entries: dict[str, list[Entry]] = {}
+    for layer in layers:
+        for entry in layer.reading.entries:
+            entries.setdefault(entry.name, []).append(entry)
+    if switch is not None and switch.value is False:
+        for name, said in entries.items():
+            said.append(Entry(name, switch, {("enabled",): switch}))
+    return {name: Stack(tuple(said)) for name, said in entries.items()}
+
+
+def _built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
+    entry = stack.merged()
+    if entry.broken:
+        return None, ()
+    if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
+        return validate.server(entry)
+    switch = entry.fields["enabled",]
+    message = "switches off a server that no file describes"
+    return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)

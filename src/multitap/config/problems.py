@@ -1,0 +1,63 @@
+"""What is wrong with a configuration, where it is written, and what to do about it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    """It cost a server, a value or a whole file."""
+    WARNING = "warning"
+    """It was understood, but hardly meant that way."""
+    NOTE = "note"
+    """Right where it was written for, without effect here."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where something is written; lines and columns count from one."""
+
+    file: Path
+    line: int = 0
+    """Zero: the file as a whole."""
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; never carries a value that could be a secret."""
+
+    severity: Severity
+    message: str
+    place: Place
+    key: str = ""
+    """Dotted, as the file spells it."""
+    server: str | None = None
+    expected: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        key = f"`{self.key}`: " if self.key else ""
+        return f"{self.place}: {self.severity}: {key}{self.message}"
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was probably meant; case and separators do not count."""
+    plain = {_plain(candidate): candidate for candidate in candidates}
+    matches = get_close_matches(_plain(word), plain, n=1, cutoff=0.7)
+    return plain[matches[0]] if matches else None
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    """A hint when `word` looks like a slip of the pen, or None."""
+    return f"did you mean `{match}`?" if (match := nearest(word, candidates)) else None
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "").replace("-", "")

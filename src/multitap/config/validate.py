@@ -1,0 +1,125 @@
+"""From what the files say to our models, every complaint with its place."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from multitap.config.dialects.draft import Entry, FieldPath
+from multitap.config.documents import Node
+from multitap.config.models import HttpServer, StdioServer
+from multitap.config.problems import Problem, Severity, did_you_mean
+
+Fields = Mapping[FieldPath, Node]
+Model = TypeVar("Model", bound=BaseModel)
+
+_NOUNS: Mapping[type[BaseModel], str] = {StdioServer: "a program", HttpServer: "a remote server"}
+
+
+def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem, ...]]:
+    """The model of an entry; None, with the reasons, where it does not hold together."""
+    kind = _kind(entry)
+    if isinstance(kind, Problem):
+        return None, (kind,)
+    fitting = {path: node for path, node in entry.fields.items() if path[0] in kind.model_fields}
+    idle = [
+        _problem(Severity.WARNING, node, f"means nothing for {_NOUNS[kind]}", entry.name)
+        for path, node in entry.fields.items()
+        if path not in fitting
+    ]
+    model, problems = validated(kind, fitting, name=entry.name)
+    return model, (*idle, *problems)
+
+
+def validated(
+    kind: type[Model], fields: Fields, *, name: str | None = None
+) -> tuple[Model | None, tuple[Problem, ...]]:
+    """The model of these fields, or what is wrong with them."""
+    try:
+        return kind.model_validate(nested(fields)), ()
+    except ValidationError as exc:
+        errors = exc.errors(include_url=False, include_input=False)
+    return None, tuple(_translated(error, fields, name) for error in errors)
+
+
+def nested(fields: Fields) -> dict[str, Any]:
+    """`{("env", "A"): …}` as `{"env": {"A": …}}`."""
+    tree: dict[str, Any] = {}
+    for path in sorted(fields, key=len):
+        table = tree
+        for step in path[:-1]:
+            table = table.setdefault(step, {})
+        value = fields[path].value
+        table[path[-1]] = {} if value == {} else value  # filled below, so not the file's own
+    return tree
+
+
+def missing(entry: Entry, *names: str) -> Problem:
+    """An entry does not say how to reach its server."""
+    words = [entry.words.get(name, name) for name in names]
+    quoted = [f"`{word}`" for word in words]
+    message = f"{quoted[0]} is missing" if len(quoted) == 1 else f"neither {' nor '.join(quoted)}"
+    typo = next((hint for word in words if (hint := _typo(entry, word))), None)
+    key = ".".join(filter(None, (entry.node.dotted, words[0] if len(words) == 1 else "")))
+    place = entry.node.key_place
+    expected = " or ".join(quoted)
+    return Problem(Severity.ERROR, message, place, key, entry.name, expected, typo)
+
+
+def _kind(entry: Entry) -> type[StdioServer] | type[HttpServer] | Problem:
+    transport = entry.fields.get(("transport",))
+    command, url = ("command",) in entry.fields, ("url",) in entry.fields
+    if transport is None:
+        if command and url:
+            message = "says both `command` and `url`"
+            hint = "remove one of them, or name the transport"
+            return _problem(Severity.ERROR, entry.node, message, entry.name, hint=hint)
+        if not command and not url:
+            return missing(entry, "command", "url")
+        return StdioServer if command else HttpServer
+    if transport.value == "stdio":
+        return StdioServer if command else missing(entry, "command")
+    return HttpServer if url else missing(entry, "url")
+
+
+def _typo(entry: Entry, word: str) -> str | None:
+    close = next((key for key in entry.extra if did_you_mean(key, [word])), None)
+    return f"did you mean `{word}` instead of `{close}`?" if close else None
+
+
+def _translated(error: ErrorDetails, fields: Fields, name: str | None) -> Problem:
+    location = error["loc"]
+    named = [path for path in fields if path[0] == location[0] and {*path} <= {*location}]
+    node = fields[max(named or [path for path in fields if path[0] == location[0]], key=len)]
+    expected = _expected(error)
+    message = f"expected {expected}" if expected else error["msg"].removeprefix("Value error, ")
+    choices: list[str] = [word.strip("'") for word in _choices(error)]
+    hint = did_you_mean(node.value, choices) if isinstance(node.value, str) else None
+    return Problem(Severity.ERROR, message, node.place, node.dotted, name, expected, hint)
+
+
+_EXPECTED = {
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "string_pattern_mismatch": "an address that starts with http:// or https://",
+    "string_too_short": "a text that is not empty",
+}
+
+
+def _expected(error: ErrorDetails) -> str | None:
+    words = _EXPECTED.get(error["type"])
+    return words and words.format(**error.get("ctx", {}))
+
+
+def _choices(error: ErrorDetails) -> list[str]:
+    return str(error.get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
+
+
+def _problem(
+    severity: Severity, node: Node, message: str, name: str, *, hint: str | None = None
+) -> Problem:
+    return Problem(severity, message, node.key_place, node.dotted, name, hint=hint)

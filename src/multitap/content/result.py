@@ -1,0 +1,165 @@
+"""One tool's answer, undecoded until somebody looks inside."""
+
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from multitap.content.blocks import Block, block
+from multitap.content.kept import KeptResults
+from multitap.errors import BadAnswer
+
+_NOTHING = Raw(b"")
+_Source = TypeVar("_Source")
+_Read = TypeVar("_Read")
+_MOST_WORDY = 20  # characters of text that one byte of an answer can become
+
+
+class _Outline(msgspec.Struct):
+    content: Raw = _NOTHING
+    is_error: Raw = msgspec.field(default=_NOTHING, name="isError")
+    structured: Raw = msgspec.field(default=_NOTHING, name="structuredContent")
+    meta: Raw = msgspec.field(default=_NOTHING, name="_meta")
+
+
+_parse_outline = msgspec.json.Decoder(_Outline).decode
+_parse_pieces = msgspec.json.Decoder(tuple[Raw, ...] | None).decode
+
+
+class ToolResult:
+    """What a tool answered.
+
+    Every look inside may raise `BadAnswer`: only then is the answer decoded.
+    """
+
+    result_id: str | None = None
+    """Where the whole text is kept, if it was cut."""
+    truncated: bool = False
+    """`text` was cut."""
+    code: int | None = None
+    """The protocol error's code, if the answer was one."""
+    data: Any = None
+    """What came with the protocol error."""
+
+    def __init__(
+        self, raw: Raw | bytes, *, server: str = "", tool: str = "", seconds: float = 0.0
+    ) -> None:
+        self.raw = raw
+        """The result as it came."""
+        self.server = server
+        self.tool = tool
+        self.seconds = seconds
+
+    @classmethod
+    def from_error(  # noqa: PLR0913 - the error's fields and the call's
+        cls,
+        message: str,
+        *,
+        code: int,
+        data: Any = None,
+        server: str = "",
+        tool: str = "",
+        seconds: float = 0.0,
+    ) -> "ToolResult":
+        """A protocol error as a failed result, in the server's own words."""
+        text = message.encode("utf-8", "replace").decode()
+        raw = msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": True})
+        result = cls(raw, server=server, tool=tool, seconds=seconds)
+        result.code = code
+        result.data = data
+        return result
+
+    def __repr__(self) -> str:
+        return f"<ToolResult {self.server}/{self.tool}, {len(self.raw)} bytes>"
+
+    @cached_property
+    def is_error(self) -> bool:
+        """The tool says that it failed."""
+        return bytes(self._outline.is_error) == b"true"
+
+    @property
+    def success(self) -> bool:
+        return not self.is_error
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return self._read(_blocks, self._outline.content)
+
+    @cached_property
+    def text(self) -> str:
+        """All text, and a line for everything that is none; structured content if that is all."""
+        if not self.blocks and self.structured is not None:
+            return self._read(_decoded, self._outline.structured)
+        return "\n".join(map(str, self.blocks))
+
+    @property
+    def output(self) -> str:
+        """The same as `text`."""
+        return self.text
+
+    @property
+    def error(self) -> str | None:
+        """Why the tool failed, in its own words; None where it did not."""
+        if self.success:
+            return None
+        return self.text or "the tool says that it failed, and not why"
+
+    @cached_property
+    def structured(self) -> Any:
+        """The answer as data, for tools that give it."""
+        return self._read(_json, self._outline.structured)
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        return self._read(_meta, self._outline.meta)
+
+    def capped(self, limit: int, keep: KeptResults) -> "ToolResult":
+        """The same result, its text cut to `limit` characters and the whole kept in `keep`."""
+        if len(self.raw) * _MOST_WORDY <= limit or len(self.text) <= limit:
+            return self
+        kept = keep.keep(self.text, limit)
+        view = copy(self)
+        view.text = kept.capped.text
+        view.truncated = True
+        view.result_id = kept.id
+        return view
+
+    @cached_property
+    def _outline(self) -> _Outline:
+        return self._read(_parse_outline, self.raw)
+
+    def _read(self, read: Callable[[_Source], _Read], source: _Source) -> _Read:
+        try:
+            return read(source)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise BadAnswer(
+                self.server, f"the answer of {self.tool!r} cannot be read: {exc}"
+            ) from None
+
+
+def _blocks(content: Raw) -> tuple[Block, ...]:
+    if not len(content):
+        return ()
+    try:
+        pieces = _parse_pieces(content) or ()
+    except msgspec.ValidationError:
+        pieces = (content,)
+    return tuple(map(block, pieces))
+
+
+def _json(raw: Raw) -> Any:
+    return msgspec.json.decode(raw) if len(raw) else None
+
+
+def _meta(raw: Raw) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any]) if len(raw) else {}
+    except msgspec.ValidationError:
+        return {}
+
+
+def _decoded(raw: Raw) -> str:
+    return bytes(raw).decode()

@@ -1,0 +1,1 @@
+"""A hub at work on bundled servers; `python -m multitap.demo` shows it."""

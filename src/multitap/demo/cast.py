@@ -1,0 +1,25 @@
+"""The bundled servers, as a configuration."""
+
+import sys
+from pathlib import Path
+
+from multitap.config import Settings, StdioServer
+
+GOOD = ("calculator", "clock", "notebook")
+BAD = ("crasher", "sleeper")
+
+
+def bundled(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
+    """One of the servers in `multitap.demo.servers`."""
+    return StdioServer(
+        command=sys.executable,
+        args=("-m", f"multitap.demo.servers.{name}"),
+        connect_timeout=connect_timeout,
+    )
+
+
+def settings(state_dir: Path) -> Settings:
+    """All of them; nobody waits long for the one that hangs."""
+    good = {name: bundled(name) for name in GOOD}
+    bad = {name: bundled(name, connect_timeout=6.0) for name in BAD}
+    return Settings(servers=good | bad, state_dir=state_dir)

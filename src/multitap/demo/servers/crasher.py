@@ -1,0 +1,7 @@
+"""A server that can not start, and says why where nobody looks: on its standard error."""
+
+import sys
+
+if __name__ == "__main__":
+    sys.stderr.write("crasher: no API key given\n")
+    sys.exit(3)

@@ -1,0 +1,440 @@
+"""Many MCP servers, held as one."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import mcp_types as types
+import platformdirs
+from anyio.abc import TaskGroup
+from pydantic import BaseModel, ValidationError
+
+from multitap import catalog, middleware, router
+from multitap.catalog import Catalog, Shelf, Tool
+from multitap.config import ServerConfig, Settings
+from multitap.content import KeptResult, KeptResults, ToolResult
+from multitap.errors import BadAnswer, HubClosed, UnknownName, ungrouped
+from multitap.events import (
+    CallDone,
+    CatalogChanged,
+    Event,
+    EventBus,
+    LinkChanged,
+    LinkRemoved,
+    LinkState,
+    Snapshot,
+)
+from multitap.metrics import Metrics
+from multitap.names import Naming
+from multitap.router import Call, CallContext
+from multitap.store import CallRecord, Store, StoredCatalog, fingerprint, open_store
+from multitap.supervisor import Plan, Supervisor
+from multitap.upstream.dial import Dialer
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Dial, Known, Link
+from multitap.upstream.listing import Offers
+from multitap.upstream.session import Era
+from multitap.wire.spawner import open_spawner
+
+_NOBODY = CallContext()
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Hub:
+    """Many servers, one catalog; made by [`open_hub`][multitap.open_hub].
+
+    Every method may be called from any task of the hub's event loop.
+    """
+
+    def __init__(
+        self, tasks: TaskGroup, settings: Settings, *, dial: Dial, handlers: Handlers, store: Store
+    ) -> None:
+        self.settings = settings
+        self.catalog = Catalog()
+        """What there is to call right now; replaced, never changed."""
+        self.events = EventBus()
+        self.metrics = Metrics()
+        self._tasks = tasks
+        self._dial = dial
+        self._handlers = handlers
+        self._store = store
+        self._kept = KeptResults()
+        self._shelves: dict[Link, Shelf] = {}
+        self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
+        self._known = store.load_catalogs()
+        self._starting = anyio.Semaphore(settings.start_concurrency)
+        self._changed = anyio.Event()
+        self._closed = False
+        self._supervisor = Supervisor(tasks, self._make_link, self._rebuild)
+        self._handle = router.chain(
+            (
+                middleware.measured(self.metrics, self._call_done),
+                middleware.permitted(lambda: self.settings.agents),
+                middleware.checked,
+                middleware.capped(self._kept, lambda: self.settings.result_cap),
+                middleware.deadline,
+            ),
+            router.forward,
+        )
+        self.apply(settings)
+
+    @property
+    def store(self) -> Store:
+        """Past calls and last good catalogs, on disk."""
+        return self._store
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        return self._supervisor.links
+
+    def apply(self, settings: Settings) -> Plan:
+        """Make the running servers match `settings`, and say what that takes; returns at once.
+
+        Servers whose configuration is the same keep their process and their session. A changed one
+        serves until its successor is up, then finishes its calls and ends.
+        """
+        self._open()
+        self.settings = settings
+        self._supervisor.drain_timeout = settings.drain_timeout
+        todo = self._supervisor.apply(settings.servers)
+        self._rebuild()
+        for name in todo.stop:
+            self.events.publish(LinkRemoved(name))
+        return todo
+
+    async def settled(self) -> None:
+        """Wait until every server has answered, failed or timed out."""
+        while not self._supervisor.settled:
+            await self._changed.wait()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext = _NOBODY,
+    ) -> ToolResult:
+        """Call one tool by its catalog name.
+
+        A tool that fails returns a result with `success` False and the server's own words.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden from this caller.
+            BadArguments: The arguments do not fit its schema.
+            UpstreamError: The server could not answer; which one says why.
+        """
+        self._open()
+        tool = self.catalog.tools.get(name) or self._find(name)
+        return await self._handle(Call(tool, arguments or {}, context))
+
+    def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
+        """What there is to call, as far as `agent` may see."""
+        filter_ = self.settings.agents.get(agent) if agent is not None else None
+        return tuple(
+            tool
+            for tool in self.catalog.tools.values()
+            if filter_ is None or catalog.allowed(tool.name, filter_)
+        )
+
+    async def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
+        """Read a resource from the server that has it.
+
+        Args:
+            uri: Which one.
+            server: Whose, where several have the same.
+
+        Raises:
+            UnknownName: No server has it.
+            UpstreamError: The server could not answer.
+        """
+        self._open()
+        resource = self.catalog.find_resource(uri, server)
+        if resource is None:
+            raise UnknownName(
+                f"no server offers the resource {uri!r}",
+                hint="`multitap resources` lists what there is",
+            )
+        result = await resource.link.request("resources/read", {"uri": uri}, repeatable=True)
+        return _typed(types.ReadResourceResult, result, resource.server)
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> types.GetPromptResult:
+        """Fill in a prompt by its catalog name.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            UpstreamError: The server could not answer.
+        """
+        self._open()
+        prompt = self.catalog.prompts.get(name)
+        if prompt is None:
+            raise UnknownName(
+                f"no prompt named {name!r}", hint="`multitap prompts` lists what there is"
+            )
+        result = await prompt.link.request(
+            "prompts/get",
+            {"name": prompt.raw_name, "arguments": arguments or {}},
+            repeatable=True,
+        )
+        return _typed(types.GetPromptResult, result, prompt.server)
+
+    async def complete(
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Suggestions for an argument of a prompt or of a resource template.
+
+        Args:
+            reference: The prompt's catalog name, or the template.
+            argument: Which argument.
+            value: What was typed so far.
+            known: Arguments already filled in.
+
+        Raises:
+            UnknownName: There is no such prompt or template.
+            UpstreamError: The server could not answer.
+        """
+        self._open()
+        if prompt := self.catalog.prompts.get(reference):
+            link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
+        else:
+            template = next((one for one in self.catalog.templates if one.uri == reference), None)
+            if template is None:
+                raise UnknownName(f"no prompt or resource template named {reference!r}")
+            link, ref = template.link, {"type": "ref/resource", "uri": reference}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": known}
+        result = await link.request("completion/complete", params, repeatable=True)
+        return _typed(types.CompleteResult, result, link.name)
+
+    async def subscribe(self, uri: str, *, server: str | None = None) -> None:
+        """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
+        await self._owner(uri, server).subscribe(uri)
+
+    async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
+        await self._owner(uri, server).unsubscribe(uri)
+
+    def result(self, result_id: str) -> KeptResult:
+        """The whole of a result whose text was cut.
+
+        Raises:
+            UnknownName: It was never there, or had to make room.
+        """
+        return self._kept.get(result_id)
+
+    def restart(self, server: str) -> None:
+        """Start a server anew at once, whatever kept it from it.
+
+        Raises:
+            UnknownName: No such server is configured.
+        """
+        self._link(server).restart()
+
+    def snapshot(self) -> Snapshot:
+        """Everything a screen would show, as it is now."""
+        return Snapshot(
+            self.catalog.revision,
+            tuple(self._link_snapshot(link) for link in self.links.values()),
+        )
+
+    def close(self) -> None:
+        """Refuse further calls; `open_hub` calls it when its block is left."""
+        self._closed = True
+
+    def _open(self) -> None:
+        if self._closed:
+            raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
+
+    def _find(self, name: str) -> Tool:
+        try:
+            return router.find(self.catalog, name)
+        except UnknownName as exc:
+            down = [
+                link
+                for link in self.links.values()
+                if not link.live and link.failure is not None and name.startswith(link.name)
+            ]
+            if down:
+                exc.hint = f"server {down[0].name!r} is down: {down[0].failure}"
+            raise
+
+    def _link(self, server: str) -> Link:
+        try:
+            return self.links[server]
+        except KeyError:
+            raise UnknownName(
+                f"no server named {server!r}", hint="`multitap status` lists what there is"
+            ) from None
+
+    def _owner(self, uri: str, server: str | None) -> Link:
+        self._open()
+        if server is not None:
+            return self._link(server)
+        resource = self.catalog.find_resource(uri)
+        if resource is None:
+            raise UnknownName(f"no server offers the resource {uri!r}")
+        return resource.link
+
+    def _make_link(self, name: str, config: ServerConfig) -> Link:
+        return Link(
+            name,
+            config,
+            dial=self._dial,
+            handlers=self._handlers,
+            known=_known(self._known.get((name, fingerprint(config))), config),
+            starting=self._starting,
+            health_interval=self.settings.health_interval,
+            on_change=self._link_changed,
+            on_event=self.events.publish,
+        )
+
+    def _link_changed(self, link: Link) -> None:
+        if self.links.get(link.name) is link:
+            self.events.publish(LinkChanged(link.name, link.state, link.failure))
+        if link.state is LinkState.CONNECTED and link.offers is not None:
+            self._remember(link, link.offers)
+        self._rebuild()
+
+    def _remember(self, link: Link, offers: Offers) -> None:
+        session = link.session
+        if session is None or link.config.transport == "local":
+            return
+        self._store.save_catalog(
+            link.name,
+            fingerprint(link.config),
+            StoredCatalog(
+                era=session.era.value,
+                protocol_version=session.protocol_version,
+                tools=list(offers.tools),
+                resources=list(offers.resources),
+                templates=list(offers.templates),
+                prompts=list(offers.prompts),
+                instructions=session.instructions,
+                saved_at=time.time(),
+            ),
+        )
+
+    def _rebuild(self) -> None:
+        """Publish a new catalog if anything in it differs; only changed servers are looked at."""
+        links = self.links
+        shared = _shared(links) if self.settings.naming is Naming.BARE else frozenset[str]()
+        key = (frozenset(links), self.settings.naming, shared)
+        stale = self._shelves if self._shelf_key == key else {}
+        self._shelf_key = key
+        shelves: dict[Link, Shelf] = {}
+        for link in links.values():
+            if (offers := link.offers) is None:
+                continue
+            shelf = stale.get(link)
+            if shelf is None or shelf.offers is not offers:
+                shelf = catalog.stock(link, offers, key[0], key[1], shared)
+            shelves[link] = shelf
+        self._shelves = shelves
+        fresh = catalog.build(shelves.items(), self.catalog.revision + 1)
+        if not _same(fresh, self.catalog):
+            self.catalog = fresh
+            self.events.publish(CatalogChanged(fresh.revision))
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def _link_snapshot(self, link: Link) -> Any:
+        shelf = self._shelves.get(link)
+        tools = len(shelf.tools) if shelf else 0
+        return link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
+
+    def _call_done(self, event: CallDone, result: ToolResult | None) -> None:
+        if self.events.watched:
+            self.events.publish(event)
+        self._store.log_call(
+            CallRecord(
+                at=time.time(),
+                server=event.server,
+                tool=event.tool,
+                seconds=event.seconds,
+                ok=event.ok,
+                size=len(result.raw) if result is not None else 0,
+                error=event.error,
+            )
+        )
+
+
+def _known(stored: StoredCatalog | None, config: ServerConfig) -> Known:
+    if stored is None:
+        return Known()
+    offers = Offers(
+        tools=tuple(stored.tools),
+        resources=tuple(stored.resources),
+        templates=tuple(stored.templates),
+        prompts=tuple(stored.prompts),
+    )
+    return Known(Era(stored.era), offers if config.start == "lazy" else None)
+
+
+def _shared(links: Mapping[str, Link]) -> frozenset[str]:
+    """Tool names that more than one server has, as far as is known."""
+    seen: set[str] = set()
+    shared: set[str] = set()
+    for link in links.values():
+        names = {name for tool in (link.offers or Offers()).tools if isinstance(name := tool.get("name"), str)}
+        shared |= seen & names
+        seen |= names
+    return frozenset(shared)
+
+
+def _same(one: Catalog, other: Catalog) -> bool:
+    return (
+        one.tools.items() == other.tools.items()
+        and one.prompts.items() == other.prompts.items()
+        and one.resources == other.resources
+        and one.templates == other.templates
+        and one.absent.keys() == other.absent.keys()
+        and one.hidden == other.hidden
+    )
+
+
+def _typed(model: type[_Model], result: Any, server: str) -> _Model:
+    try:
+        return model.model_validate_json(bytes(result))
+    except ValidationError as exc:
+        raise BadAnswer(server, f"its answer misses what MCP demands: {exc}") from None
+
+
+@asynccontextmanager
+async def open_hub(
+    settings: Settings,
+    *,
+    handlers: Handlers = Handlers(),
+    dial: Dial | None = None,
+) -> AsyncGenerator[Hub]:
+    """A running hub; leaving the block closes every server.
+
+    It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
+
+    Args:
+        settings: Which servers, and by which rules.
+        handlers: Who answers what servers ask of the host.
+        dial: How servers are reached, in place of pipes and sockets.
+    """
+    state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
+    with ungrouped():
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_store(state))
+            if dial is None:
+                spawner = await stack.enter_async_context(open_spawner())
+                dial = Dialer(spawner, state / "logs")
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            hub = Hub(tasks, settings, dial=dial, handlers=handlers, store=store)
+            try:
+                yield hub
+            finally:
+                hub.close()
+                tasks.cancel_scope.cancel()

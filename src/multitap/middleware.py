@@ -1,0 +1,111 @@
+"""What happens around every call, each as one small function."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from multitap.catalog import allowed
+from multitap.config import ToolFilter
+from multitap.content import KeptResults, ToolResult
+from multitap.errors import CallTimeout, MultitapError, NotAllowed
+from multitap.events import CallDone
+from multitap.metrics import Metrics, Outcome
+from multitap.router import Call, Handler, Middleware
+from multitap.schemas import Checker
+
+
+def permitted(filters: Callable[[], Mapping[str, ToolFilter]]) -> Middleware:
+    """Policy: an agent calls only what its filter shows."""
+
+    def wrap(following: Handler) -> Handler:
+        async def handle(call: Call) -> ToolResult:
+            agent = call.context.agent_id
+            if agent is not None:
+                filter_ = filters().get(agent)
+                if filter_ is not None and not allowed(call.tool.name, filter_):
+                    raise NotAllowed(
+                        f"agent {agent!r} may not use {call.tool.name!r}",
+                        hint=f"change the filter of agent {agent!r}",
+                    )
+            return await following(call)
+
+        return handle
+
+    return wrap
+
+
+def checked(following: Handler) -> Handler:
+    """Arguments that do not fit the tool's schema never leave."""
+
+    async def handle(call: Call) -> ToolResult:
+        checker = call.tool.checker
+        if isinstance(checker, Checker):
+            checker.check(call.arguments)
+        return await following(call)
+
+    return handle
+
+
+def deadline(following: Handler) -> Handler:
+    """A call ends in time: by the caller's limits, else the tool's, else the server's."""
+
+    async def handle(call: Call) -> ToolResult:
+        config, context = call.tool.link.config, call.context
+        call.timeout = (
+            context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
+        )
+        call.hard_timeout = max(context.hard_timeout or config.hard_timeout, call.timeout)
+        return await following(call)
+
+    return handle
+
+
+def measured(
+    metrics: Metrics, done: Callable[[CallDone, ToolResult | None], None]
+) -> Middleware:
+    """Every call is counted, timed and told of, whatever becomes of it."""
+
+    def wrap(following: Handler) -> Handler:
+        async def handle(call: Call) -> ToolResult:
+            tool = call.tool
+            result: ToolResult | None = None
+            outcome, error = Outcome.CANCELLED, "cancelled"
+            started = time.perf_counter()
+            try:
+                result = await following(call)
+                outcome = Outcome.ERROR if result.is_error else Outcome.OK
+                error = result.error if result.is_error else None
+                return result
+            except MultitapError as exc:
+                outcome = Outcome.TIMEOUT if isinstance(exc, CallTimeout) else Outcome.ERROR
+                error = str(exc)
+                raise
+            finally:
+                seconds = time.perf_counter() - started
+                size = len(result.raw) if result is not None else 0
+                metrics.record(
+                    tool.server,
+                    tool.raw_name,
+                    seconds,
+                    outcome=outcome,
+                    bytes_in=size,
+                    error=error,
+                )
+                done(CallDone(tool.server, tool.raw_name, seconds, outcome is Outcome.OK, error), result)
+
+        return handle
+
+    return wrap
+
+
+def capped(kept: KeptResults, default: Callable[[], int]) -> Middleware:
+    """A long text is cut, and the whole kept to be paged."""
+
+    def wrap(following: Handler) -> Handler:
+        async def handle(call: Call) -> ToolResult:
+            config = call.tool.link.config
+            limit = config.result_caps.get(call.tool.raw_name) or config.result_cap or default()
+            return (await following(call)).capped(limit, kept)
+
+        return handle
+
+    return wrap

@@ -1,0 +1,89 @@
+"""From a catalog name to an answer."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from multitap.catalog import Catalog, Tool
+from multitap.content import ToolResult
+from multitap.errors import NotAllowed, ServerError, UnknownName
+from multitap.wire.wire import OnProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """On whose behalf a call is made, and how long it may take."""
+
+    agent_id: str | None = None
+    session_id: str | None = None
+    on_progress: OnProgress | None = None
+    """Told of the tool's progress, which also starts `timeout` anew."""
+    timeout: float | None = None
+    """Seconds to wait; the server's configured ones if not given."""
+    hard_timeout: float | None = None
+    """Seconds after which progress does not help; the server's configured ones if not given."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way through the middleware."""
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+    context: CallContext
+    timeout: float | None = None
+    hard_timeout: float | None = None
+
+
+Handler = Callable[[Call], Awaitable[ToolResult]]
+Middleware = Callable[[Handler], Handler]
+"""Behaviour around a call: takes the next handler, returns one that does more."""
+
+
+def chain(middleware: tuple[Middleware, ...], last: Handler) -> Handler:
+    """One handler out of many; the first middleware is the outermost."""
+    for wrap in reversed(middleware):
+        last = wrap(last)
+    return last
+
+
+def find(catalog: Catalog, name: str) -> Tool:
+    """The tool that callers know as `name`, even while its server is down.
+
+    Raises:
+        NotAllowed: A filter hides it.
+        UnknownName: There is none.
+    """
+    tool = catalog.tools.get(name) or catalog.absent.get(name)
+    if tool is not None:
+        return tool
+    if name in catalog.hidden:
+        raise NotAllowed(
+            f"the tool {name!r} is hidden by a filter", hint="change the server's `filter`"
+        )
+    near = get_close_matches(name, catalog.tools, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UnknownName(
+        f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is"
+    )
+
+
+async def forward(call: Call) -> ToolResult:
+    """Send the call to its server: the innermost handler."""
+    tool, context = call.tool, call.context
+    try:
+        result = await tool.link.request(
+            "tools/call",
+            {"name": tool.raw_name, "arguments": call.arguments},
+            timeout=call.timeout,
+            hard_timeout=call.hard_timeout,
+            on_progress=context.on_progress,
+            call=context,
+            repeatable=tool.repeatable and tool.link.config.retry == "hinted",
+        )
+    except ServerError as exc:
+        return ToolResult.from_error(
+            str(exc), code=exc.code, data=exc.data, server=tool.server, tool=tool.raw_name
+        )
+    return ToolResult(result, server=tool.server, tool=tool.raw_name)

@@ -1,0 +1,34 @@
+"""Who answers when a server asks the host: elicitation, sampling, roots."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import mcp_types as types
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where a request of a server comes from."""
+
+    server: str
+    call: object | None = None
+    """The context of the call it belongs to, where that is certain."""
+
+
+Elicit = Callable[
+    [Asked, types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]
+]
+Sample = Callable[
+    [Asked, types.CreateMessageRequestParams],
+    Awaitable[types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData],
+]
+Roots = Callable[[Asked], Awaitable[types.ListRootsResult | types.ErrorData]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The host's answers; a server is told of those that are there, and refused the others."""
+
+    elicit: Elicit | None = None
+    sample: Sample | None = None
+    roots: Roots | None = None

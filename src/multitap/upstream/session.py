@@ -1,0 +1,367 @@
+"""One live conversation with one server, in whichever era it speaks."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp import ClientSession, MCPError
+from mcp.client.session import ClientRequestContext
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+from pydantic import ValidationError
+
+from multitap.errors import ungrouped
+from multitap.upstream.handlers import Asked, Handlers
+from multitap.upstream.listing import Definition, Offers, Pages, fetch
+from multitap.wire import envelope
+from multitap.wire.seam import Seam, asking
+from multitap.wire.wire import (
+    AnswerInvalid,
+    AnswerTimeout,
+    OnProgress,
+    RequestFailed,
+    RpcError,
+    Wire,
+)
+
+MAX_ROUNDS = 10
+"""How often a server may ask back before it has to answer a call."""
+
+EXTRA_TIMEOUT = 5.0
+"""Seconds for the lists that are not of tools."""
+MAX_INSTRUCTIONS = 64 * 1024
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
+
+
+class Era(StrEnum):
+    HANDSHAKE = "handshake"
+    """Up to 2025-11-25: `initialize`, then a session."""
+    STATELESS = "stateless"
+    """From 2026-07-28 on: every request carries all that it needs."""
+
+
+class _Kind(msgspec.Struct):
+    resultType: str = "complete"  # noqa: N815 - the wire's spelling
+
+
+_parse_kind = msgspec.json.Decoder(_Kind).decode
+
+
+class Session:
+    """What a link says to its server; made by `open_session`."""
+
+    def __init__(self, wire: Wire, client: ClientSession, introduction: Mapping[str, Any]) -> None:
+        version = client.protocol_version or ""
+        self.wire = wire
+        self.client = client
+        """The SDK's typed verbs, for everything that is not on the call path."""
+        self.protocol_version = version
+        self.era = Era.STATELESS if version in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE
+        self.capabilities = client.server_capabilities or types.ServerCapabilities()
+        self.instructions = client.instructions and client.instructions[:MAX_INSTRUCTIONS]
+        self.title = _title(client.server_info)
+        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+        self._stamp: dict[str, Any] | None = None
+        if self.era is Era.STATELESS:  # encoded once: every request carries it
+            self._stamp = {key: Raw(envelope.encode(value)) for key, value in introduction.items()}
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        call: object | None = None,
+    ) -> Raw:
+        """Ask the server; what it asks back meanwhile is answered by the host's handlers.
+
+        Raises:
+            RpcError: It answered with an error.
+            WireFault: There is no usable answer.
+        """
+        if self._stamp is None:
+            return await self.wire.request(
+                method,
+                params,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                on_progress=on_progress,
+                call=call,
+            )
+        pause = _FIRST_PAUSE
+        extra: dict[str, Any] = {}
+        for _ in range(MAX_ROUNDS + 1):
+            result = await self.wire.request(
+                method,
+                {**params, **extra, "_meta": {**(params.get("_meta") or {}), **self._stamp}},
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                on_progress=on_progress,
+                headers=self._headers(method, params),
+                call=call,
+            )
+            if _kind(result) != "input_required":
+                return result
+            asked = _input_required(result)
+            extra = {}
+            if asked.request_state is not None:
+                extra["requestState"] = asked.request_state
+            if asked.input_requests:
+                extra["inputResponses"] = await self._fulfil(asked.input_requests, call)
+            else:
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
+
+    async def alive(self, timeout: float) -> None:  # noqa: ASYNC109 - see Wire.request
+        """Return when the server shows life; an error is a sign of life as well.
+
+        Raises:
+            WireFault: It does not.
+        """
+        method = "ping" if self.era is Era.HANDSHAKE else "server/discover"
+        try:
+            await self.request(method, {}, timeout=timeout)
+        except RpcError:
+            return
+
+    async def offers(self, limit: int, timeout: float) -> Offers:  # noqa: ASYNC109 - per page
+        """Everything the server says it has, all lists fetched side by side.
+
+        Raises:
+            RpcError: It refuses to list its tools.
+            WireFault: The list of tools can not be had.
+        """
+        can = self.capabilities
+        lists = {key: Pages() for key in ("tools", "resources", "resourceTemplates", "prompts")}
+
+        async def take(method: str, key: str) -> None:
+            lists[key] = await self._list_or_warn(method, key, limit, min(timeout, EXTRA_TIMEOUT))
+
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                if can.resources:
+                    tasks.start_soon(take, "resources/list", "resources")
+                    tasks.start_soon(take, "resources/templates/list", "resourceTemplates")
+                if can.prompts:
+                    tasks.start_soon(take, "prompts/list", "prompts")
+                if can.tools:
+                    lists["tools"] = await self._list("tools/list", "tools", limit, timeout)
+        self._learn_headers(lists["tools"])
+        return Offers(
+            tools=tuple(lists["tools"].items),
+            resources=tuple(lists["resources"].items),
+            templates=tuple(lists["resourceTemplates"].items),
+            prompts=tuple(lists["prompts"].items),
+            warnings=tuple(warning for pages in lists.values() for warning in pages.warnings),
+        )
+
+    async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:  # noqa: ASYNC109
+        async def ask(params: dict[str, Any]) -> Raw:
+            return await self.request(method, params, timeout=timeout)
+
+        return await fetch(ask, key, limit)
+
+    async def _list_or_warn(self, method: str, key: str, limit: int, timeout: float) -> Pages:  # noqa: ASYNC109
+        """A list without which the server is still of use; many announce what they do not have."""
+        try:
+            return await self._list(method, key, limit, timeout)
+        except RpcError as exc:
+            warnings = [] if exc.code == types.METHOD_NOT_FOUND else [f"no {key}: {exc}"]
+            return Pages(warnings=warnings)
+        except (AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+            return Pages(warnings=[f"no {key}: {exc}"])
+
+    def _learn_headers(self, tools: Pages) -> None:
+        """Which arguments travel as headers too; a tool that says so wrongly must be left out."""
+        if self.era is not Era.STATELESS:
+            return
+        self._header_maps.clear()
+        usable: list[Definition] = []
+        for tool in tools.items:
+            schema = tool.get("inputSchema")
+            name = tool.get("name")
+            if (reason := find_invalid_x_mcp_header(schema)) is not None:
+                tools.warnings.append(f"tool {name!r} is skipped: its x-mcp-header {reason}")
+                continue
+            if isinstance(name, str) and (header_map := x_mcp_header_map(schema)):
+                self._header_maps[name] = header_map
+            usable.append(tool)
+        tools.items = usable
+
+    def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str] | None:
+        if self.wire.kind != "streamable-http":
+            return None
+        headers = {
+            MCP_PROTOCOL_VERSION_HEADER: self.protocol_version,
+            MCP_METHOD_HEADER: method,
+        }
+        key = NAME_BEARING_METHODS.get(method)
+        if key is not None and isinstance(name := params.get(key), str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (header_map := self._header_maps.get(name)):
+                arguments = params.get("arguments") or {}
+                if isinstance(arguments, Raw):
+                    arguments = envelope.decode(arguments)
+                headers.update(mcp_param_headers(header_map, arguments))
+        return headers
+
+    async def _fulfil(
+        self, requests: Mapping[str, types.InputRequest], call: object | None
+    ) -> dict[str, Any]:
+        answers: dict[str, Any] = {}
+
+        async def answer(key: str, request: types.InputRequest) -> None:
+            asking.set(call)
+            context = ClientRequestContext(session=self.client, request_id=key)
+            response = await self.client.dispatch_input_request(context, request)
+            if isinstance(response, types.ErrorData):
+                raise RpcError(response.code, response.message, response.data)
+            answers[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                for key, request in requests.items():
+                    tasks.start_soon(answer, key, request)
+        return answers
+
+
+def _kind(result: Raw) -> str:
+    try:
+        return _parse_kind(result).resultType
+    except envelope.UNPARSABLE as exc:
+        raise AnswerInvalid(f"the answer can not be read: {exc}", sent=True) from None
+
+
+def _input_required(result: Raw) -> types.InputRequiredResult:
+    try:
+        return types.InputRequiredResult.model_validate_json(bytes(result))
+    except ValidationError as exc:
+        raise AnswerInvalid(
+            f"it asks back in a way that can not be read ({exc.error_count()} mistakes)", sent=True
+        ) from None
+
+
+def _title(info: types.Implementation | None) -> str | None:
+    return f"{info.title or info.name} {info.version}".strip() if info else None
+
+
+@asynccontextmanager
+async def open_session(
+    name: str,
+    wire: Wire,
+    *,
+    handlers: Handlers,
+    on_notification: Callable[[str, Raw], None],
+    era: Era | None,
+    probe: float,
+    timeout: float,  # noqa: ASYNC109 - see Wire.request
+) -> AsyncGenerator[Session]:
+    """Shake hands with the server, in the era it speaks.
+
+    Args:
+        name: The server's configured name.
+        wire: Where the messages travel; entered already.
+        handlers: Who answers what the server asks.
+        on_notification: Told of every notification; must not block.
+        era: The era it is known to speak, or None to find out.
+        probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
+            is tried as well.
+        timeout: Seconds for each request of the handshake.
+
+    Raises:
+        MCPError: The server refuses.
+        RuntimeError, ValueError: It answers what no server may answer.
+        WireFault: The wire failed.
+    """
+    seam = Seam(wire, on_notification, timeout=timeout)
+    with ungrouped():
+        async with ClientSession(
+            dispatcher=seam,
+            client_info=types.Implementation(
+                name="multitap", version=installed_version("multitap")
+            ),
+            **_callbacks(name, handlers),
+        ) as client:
+            await _negotiate(client, era, probe)
+            session = Session(wire, client, seam.introduction)
+            wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
+            yield session
+
+
+def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:
+    """The SDK's callbacks; each that is given is announced to the server as a capability."""
+    callbacks: dict[str, Any] = {}
+    if (elicit := handlers.elicit) is not None:
+        callbacks["elicitation_callback"] = lambda context, params: elicit(
+            Asked(name, asking.get()), params
+        )
+    if (sample := handlers.sample) is not None:
+        callbacks["sampling_callback"] = lambda context, params: sample(
+            Asked(name, asking.get()), params
+        )
+    if (roots := handlers.roots) is not None:
+        callbacks["list_roots_callback"] = lambda context: roots(Asked(name, asking.get()))
+    return callbacks
+
+
+async def _negotiate(client: ClientSession, era: Era | None, probe: float) -> None:
+    if era is Era.HANDSHAKE:
+        await client.initialize()
+    elif era is Era.STATELESS:
+        if not await _discover(client):
+            await client.initialize()
+    else:
+        await _negotiate_unknown(client, probe)
+
+
+async def _negotiate_unknown(client: ClientSession, probe: float) -> None:
+    """Ask the new way; where no answer comes for a moment, the old way too, and take the first.
+
+    A slow starter reads both questions late, so the new way's answer still counts when it comes.
+    """
+    verdict = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def discover() -> None:
+            if await _discover(client):
+                tasks.cancel_scope.cancel()
+            verdict.set()
+
+        tasks.start_soon(discover)
+        with anyio.move_on_after(probe):
+            await verdict.wait()
+        await client.initialize()
+        tasks.cancel_scope.cancel()
+
+
+async def _discover(client: ClientSession) -> bool:
+    """Whether the server speaks the stateless era; if so, the session does from here on."""
+    try:
+        result = types.DiscoverResult.model_validate(
+            await client.send_discover(LATEST_MODERN_VERSION)
+        )
+    except (MCPError, ValidationError, AnswerInvalid):
+        return False
+    if not set(result.supported_versions) & set(MODERN_PROTOCOL_VERSIONS):
+        return False
+    client.adopt(result)
+    return True

@@ -1,0 +1,159 @@
+"""A request under way: how long it may still take, and what cuts it short."""
+
+import asyncio
+import logging
+import secrets
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from multitap.wire.envelope import Message, RequestId
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout, OnProgress, WireClosed, WireFault
+
+logger = logging.getLogger(__name__)
+
+_ID_BITS = 31  # some servers keep ids in 32 bits
+
+
+class Progress(msgspec.Struct):
+    """What a server reports of a request it works on."""
+
+    progressToken: int | str  # noqa: N815 - the wire's spelling
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Flight:
+    """One request, from before it is sent until its answer is there.
+
+    Whatever is awaited inside `async with flight` ends with the deadline, or when the wire does.
+
+    Raises:
+        AnswerTimeout: The deadline passed.
+        WireClosed: The wire closed.
+    """
+
+    __slots__ = (
+        "_cut", "_flights", "_hard", "_latest", "_scope", "_timeout", "answer", "call", "id",
+        "method", "on_progress", "sent",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - what `Wire.request` is told
+        self,
+        flights: "Flights",
+        method: str,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None,
+        on_progress: OnProgress | None,
+        call: object | None,
+    ) -> None:
+        self._flights = flights
+        self.id = flights.unused_id()
+        self.method = method
+        self.on_progress = on_progress
+        self.call = call
+        self.sent = False
+        """Whether the server may have seen it."""
+        self.answer: asyncio.Future[Message | AnswerInvalid] | None = None
+        """Where the answer arrives, if on a stream that several requests share."""
+        self._timeout = timeout
+        self._hard = hard_timeout
+        self._latest: float | None = None
+        self._cut: WireFault | None = None
+
+    async def __aenter__(self) -> Self:
+        now = asyncio.get_running_loop().time()
+        self._latest = None if self._hard is None else now + self._hard
+        self._scope = asyncio.timeout_at(self._deadline(now))
+        await self._scope.__aenter__()
+        self._flights.enter(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._flights.leave(self)
+        try:
+            await self._scope.__aexit__(kind, exc, traceback)
+        except TimeoutError:
+            raise self._cut or self._late() from None
+        if self._cut is not None and isinstance(exc, Exception):
+            raise self._cut from None  # what a closing connection says of itself matters less
+
+    def progressed(self, report: Progress) -> None:
+        """The server is alive and at it: the time starts anew, up to the hard limit."""
+        if not self._scope.expired():
+            self._scope.reschedule(self._deadline(asyncio.get_running_loop().time()))
+        if self.on_progress is not None:
+            try:
+                self.on_progress(report.progress, report.total, report.message)
+            except Exception:
+                logger.exception("a progress callback raised")
+
+    def cut(self, fault: WireFault) -> None:
+        """End it now, with `fault`."""
+        if self._cut is None and not self._scope.expired():
+            self._cut = fault
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    def _deadline(self, now: float) -> float | None:
+        if self._timeout is None:
+            return self._latest
+        deadline = now + self._timeout
+        return deadline if self._latest is None else min(deadline, self._latest)
+
+    def _late(self) -> AnswerTimeout:
+        now = asyncio.get_running_loop().time()
+        if self._hard is not None and self._latest is not None and now >= self._latest:
+            words = f"no end of {self.method!r} within its hard limit of {self._hard:g} s"
+        else:
+            words = f"no answer to {self.method!r} within {self._timeout:g} s"
+        return AnswerTimeout(words, sent=self.sent)
+
+
+class Flights:
+    """All requests of one wire that are under way."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[RequestId, Flight] = {}
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._by_id
+
+    def get(self, request_id: RequestId) -> Flight | None:
+        return self._by_id.get(request_id)
+
+    def only(self) -> Flight | None:
+        """The one that waits for an answer, if it is alone."""
+        waiting = [one for one in self._by_id.values() if one.answer and not one.answer.done()]
+        return waiting[0] if len(waiting) == 1 else None
+
+    def unused_id(self) -> int:
+        """An id no server can guess, so that none can answer before it was asked."""
+        while (request_id := secrets.randbits(_ID_BITS)) in self._by_id:
+            pass
+        return request_id
+
+    def enter(self, flight: Flight) -> None:
+        self._by_id[flight.id] = flight
+
+    def leave(self, flight: Flight) -> None:
+        del self._by_id[flight.id]
+
+    def cut(self, fault: WireFault | None, spare: Flight | None = None) -> None:
+        """End them all, because the wire is closed; `spare` ends by itself."""
+        for flight in tuple(self._by_id.values()):
+            if flight is not spare:
+                flight.cut(closing(fault, sent=flight.sent))
+
+
+def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:
+    """What a request is told when its wire is closed, because of `fault` or on purpose."""
+    kind = type(fault) if isinstance(fault, WireClosed) else WireClosed
+    return kind(str(fault or "the connection is closed"), sent=sent)

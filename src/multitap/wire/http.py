@@ -1,0 +1,241 @@
+"""Streamable HTTP: each request is answered by JSON or by an event stream of its own."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+import anyio
+from msgspec import UNSET
+
+from multitap.config import HttpServer
+from multitap.errors import ungrouped
+from multitap.wire.envelope import Message
+from multitap.wire.event_stream import Event, EventStream
+from multitap.wire.flight import Flight
+from multitap.wire.posting import Posting, merged
+from multitap.wire.reading import answers, quoted, read_message
+from multitap.wire.site import (
+    EVENTS,
+    JSON,
+    Authorize,
+    ClientFactory,
+    Site,
+    content_type,
+    http_client,
+)
+from multitap.wire.status import is_passing
+from multitap.wire.wire import AnswerInvalid, RequestFailed, RpcError, SessionLost, WireFault
+
+_SESSION = "Mcp-Session-Id"
+_VERSION = "Mcp-Protocol-Version"
+
+_FAREWELL = 1.0  # seconds to end the session
+_QUOTED = 1024  # bytes of an unusable answer that are looked at
+_RETRY = 1.0  # seconds before a stream is opened again, where the server says nothing
+_LONGEST_GROWTH = 30.0
+_LONGEST_ASKED = 300.0
+_RESUMES = 5  # failures in a row before a broken answer is given up
+
+
+@asynccontextmanager
+async def open_http(
+    config: HttpServer,
+    *,
+    authorize: Authorize | None = None,
+    client_factory: ClientFactory = http_client,
+) -> AsyncGenerator["HttpWire"]:
+    """A wire to the server at `config.url`; nothing is sent before the first request."""
+    async with Site(config, client_factory, authorize) as site:
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                wire = HttpWire(site, tasks)
+                try:
+                    yield wire
+                finally:
+                    await wire.aclose()
+                    tasks.cancel_scope.cancel()
+
+
+class HttpWire(Posting):
+    """See `Wire`; both eras, told apart by `established`."""
+
+    kind = "streamable-http"
+
+    def established(self, protocol_version: str, *, stateless: bool) -> None:
+        self._established = True
+        if stateless:
+            self._stateless = True
+            self._in_session = False
+            self._headers.popall(_SESSION, None)
+        else:
+            self._headers[_VERSION] = protocol_version
+            self._tasks.start_soon(self._listen)
+
+    async def aclose(self) -> None:
+        """Cut what is under way, and end the session."""
+        farewell = self._in_session and not self.closed.is_set()
+        self._close(None)
+        if farewell:
+            with anyio.move_on_after(_FAREWELL, shield=True), contextlib.suppress(WireFault):
+                (await self._site.ask("DELETE", self._headers)).release()
+
+    async def _ask(
+        self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
+    ) -> Message:
+        response = await self._post(flight, message, headers)
+        kind = content_type(response)
+        if flight.method == "initialize" and _SESSION in response.headers:
+            self._headers[_SESSION] = response.headers[_SESSION]
+            self._in_session = True
+        if response.status == HTTPStatus.OK and kind == EVENTS:
+            return await self._follow(response, flight)
+        if response.status == HTTPStatus.OK and kind == JSON:
+            return self._matched(await self._site.read(response), flight)
+        if response.ok:
+            raise await self._unusable(response)
+        raise await self._refused(response, flight)
+
+    def _matched(self, body: bytes, flight: Flight) -> Message:
+        """The answer in a JSON body, which must be to this very request."""
+        message = read_message(body)
+        if not answers(message, flight):
+            raise AnswerInvalid(f"the answer is to another question{quoted(body)}", sent=True)
+        return message
+
+    async def _unusable(self, response: aiohttp.ClientResponse) -> AnswerInvalid:
+        text = await self._site.beginning(response, _QUOTED)
+        kind = content_type(response) or "no content type"
+        words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
+        return AnswerInvalid(f"{words}{quoted(text)}", sent=True)
+
+    async def _follow(self, response: aiohttp.ClientResponse, flight: Flight) -> Message:
+        """The answer from an event stream, which is resumed where it breaks off."""
+        stream = EventStream(self._site.limit)
+        while True:
+            try:
+                answer = await self._answer_in(response, stream, flight)
+                if answer is not None:
+                    self._site.linger(response)
+                    return answer
+                fault = RequestFailed("the event stream ended before the answer", sent=True)
+            except RequestFailed as exc:
+                fault = exc
+            if self._stateless or not stream.last_id:
+                raise fault
+            response = await self._resumed(stream, flight, fault)
+
+    async def _answer_in(
+        self, response: aiohttp.ClientResponse, stream: EventStream, flight: Flight
+    ) -> Message | None:
+        while chunk := await self._site.chunk(response):
+            try:
+                answer = self._hear(chunk, stream, flight)
+            except AnswerInvalid:
+                response.close()
+                raise
+            if answer is not None:
+                return answer
+            await asyncio.sleep(0)  # a flood must not hold up the others
+        return None
+
+    async def _resumed(
+        self, stream: EventStream, flight: Flight, fault: WireFault | RpcError
+    ) -> aiohttp.ClientResponse:
+        for failures in range(_RESUMES):
+            await anyio.sleep(pause(stream.retry, failures))
+            try:
+                response = await self._open_stream(stream)
+            except RequestFailed as exc:
+                fault = exc
+                continue
+            if response.status == HTTPStatus.OK and content_type(response) == EVENTS:
+                return response
+            fault = await self._refused(response, flight)
+            if isinstance(fault, SessionLost):
+                raise SessionLost(str(fault), sent=True)
+            if not is_passing(response.status):
+                break
+        raise RequestFailed(f"the answer broke off and cannot be resumed: {fault}", sent=True)
+
+    async def _listen(self) -> None:
+        """Hear what the server says between requests, for as long as the wire lives."""
+        stream = EventStream(self._site.limit)
+        opened = False
+        failures = 0
+        while not self.closed.is_set():
+            with contextlib.suppress(WireFault):
+                response = await self._open_stream(stream)
+                if response.status == HTTPStatus.OK and content_type(response) == EVENTS:
+                    opened = True
+                    if await self._listen_to(response, stream):
+                        failures = 0
+                else:
+                    response.close()
+                    if response.status == HTTPStatus.NOT_FOUND and opened and self._in_session:
+                        words = "the server does not know our session any more (HTTP 404)"
+                        self._close(SessionLost(words, sent=False))
+                    elif not is_passing(response.status):
+                        return  # this server has nothing to say between requests
+            await anyio.sleep(pause(stream.retry, failures))
+            failures += 1
+
+    async def _listen_to(self, response: aiohttp.ClientResponse, stream: EventStream) -> bool:
+        heard = False
+        try:
+            while chunk := await self._site.chunk(response):
+                heard = True
+                self._hear(chunk, stream, None)
+                await asyncio.sleep(0)  # a flood must not hold up the others
+        except RequestFailed:
+            return heard
+        finally:
+            response.close()
+        return heard
+
+    async def _open_stream(self, stream: EventStream) -> aiohttp.ClientResponse:
+        headers = merged(self._headers, {"Accept": EVENTS})
+        del headers["Content-Type"]
+        if stream.last_id:
+            headers["Last-Event-ID"] = stream.last_id
+        stream.restart()
+        return await self._site.ask("GET", headers)
+
+    def _hear(self, chunk: bytes, stream: EventStream, flight: Flight | None) -> Message | None:
+        """Take what `chunk` completes: the flight's answer is returned, the rest handed on."""
+        answer: Message | None = None
+        for event in stream.feed(chunk):
+            if event.kind == "message" and event.data:  # without data it only marks the place
+                taken = self._take(event, flight if answer is None else None)
+                answer = answer or taken
+        if flight is not None and answer is None and stream.oversized:
+            raise self._site.oversized()
+        return answer
+
+    def _take(self, event: Event, flight: Flight | None) -> Message | None:
+        try:
+            if event.oversized:
+                raise self._site.oversized()
+            message = read_message(event.data)
+        except AnswerInvalid:
+            if flight is not None and event.data.startswith((b"{", b"[")):
+                raise
+            self._unasked.noise(event.data)
+            return None
+        if flight is not None and answers(message, flight):
+            return message
+        if message.method is UNSET:
+            self._unasked.noise(event.data)  # late, twice, or never asked
+        else:
+            self._unasked.take(message, flight.call if flight is not None else None)
+        return None
+
+
+def pause(retry: float | None, failures: int) -> float:
+    """Seconds before a stream is opened again: what the server asked for, or more."""
+    least = _RETRY if retry is None else min(retry, _LONGEST_ASKED)
+    most = min(_LONGEST_GROWTH, _RETRY * 2 ** min(failures, 8))
+    return max(least, random.uniform(0, most)) if failures else least  # noqa: S311 - no secret

@@ -1,0 +1,157 @@
+"""A server object in this process, with no framing between."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.runner import modern_on_request
+from mcp.shared.direct_dispatcher import DirectDispatcher, create_direct_dispatcher_pair
+from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.transport_context import TransportContext
+from msgspec import Raw
+
+from multitap.errors import ungrouped
+from multitap.wire import envelope
+from multitap.wire.wire import (
+    AnswerTimeout,
+    Evidence,
+    Inbound,
+    OnProgress,
+    Params,
+    RpcError,
+    WireClosed,
+    WireFault,
+)
+
+
+
+class LocalWire:
+    """See `Wire`; always the stateless era."""
+
+    kind = "local"
+
+    def __init__(self, dispatcher: DirectDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._inbound: Inbound | None = None
+        self.closed = asyncio.Event()
+        self.fault: WireFault | None = None
+
+    def attach(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+
+    async def request(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on
+        call: object | None = None,  # noqa: ARG002 - the stateless era asks in its answers
+        cancellable: bool = True,  # noqa: ARG002 - cancelling the task is all it takes
+    ) -> Raw:
+        if self.closed.is_set():
+            raise WireClosed("the connection is closed", sent=False)
+        options: CallOptions = {}
+        clock = anyio.CancelScope(deadline=_deadline(timeout))
+        hard = _deadline(hard_timeout)
+        if on_progress is not None:
+
+            async def progress(done: float, total: float | None, message: str | None) -> None:
+                clock.deadline = min(_deadline(timeout), hard)
+                on_progress(done, total, message)
+
+            options["on_progress"] = progress
+        with clock:
+            try:
+                plain = envelope.decode(envelope.encode(params)) if params is not None else None
+                result = await self._dispatcher.send_raw_request(method, plain, options)
+            except MCPError as exc:
+                raise RpcError(exc.error.code, exc.error.message, exc.error.data) from None
+            return Raw(envelope.encode(result))
+        raise AnswerTimeout(f"no answer to {method!r} within {timeout or 0:g} s", sent=True)
+
+    async def notify(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on
+    ) -> None:
+        if not self.closed.is_set():
+            await self._dispatcher.notify(method, params)
+
+    def established(self, protocol_version: str, *, stateless: bool) -> None:
+        """Nothing to open."""
+
+    def stopped(self) -> bool:
+        return False
+
+    def evidence(self) -> Evidence:
+        return Evidence()
+
+    async def take_request(
+        self,
+        context: DispatchContext[TransportContext],  # noqa: ARG002 - the SDK's signature
+        method: str,
+        params: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        if self._inbound is None:
+            raise MCPError(-32000, "not ready")
+        try:
+            answer: dict[str, Any] = await self._inbound.request(
+                method, Raw(envelope.encode(params)) if params else Raw(b""), None
+            )
+        except RpcError as exc:
+            raise MCPError(exc.code, str(exc), exc.data) from None
+        return answer
+
+    async def take_notification(
+        self,
+        context: DispatchContext[TransportContext],  # noqa: ARG002 - the SDK's signature
+        method: str,
+        params: Mapping[str, Any] | None,
+    ) -> None:
+        if self._inbound is not None:
+            self._inbound.notification(method, Raw(envelope.encode(params or {})))
+
+
+@asynccontextmanager
+async def open_local(server: Server[Any] | MCPServer) -> AsyncGenerator[LocalWire]:
+    """Run the server's lifespan and speak to it; leaving the block ends both."""
+    lowlevel: Server[Any] = (
+        server._lowlevel_server if isinstance(server, MCPServer) else server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK's own clients do the same
+    )
+    with ungrouped():
+        async with _serving(lowlevel) as wire:
+            yield wire
+
+
+@asynccontextmanager
+async def _serving(lowlevel: Server[Any]) -> AsyncGenerator[LocalWire]:
+    async with lowlevel.lifespan(lowlevel) as state, anyio.create_task_group() as tasks:
+        ours, theirs = create_direct_dispatcher_pair(raise_handler_exceptions=False)
+        wire = LocalWire(ours)
+        try:
+            await tasks.start(theirs.run, modern_on_request(lowlevel, state), _ignore)
+            await tasks.start(ours.run, wire.take_request, wire.take_notification)
+            yield wire
+        finally:
+            wire.closed.set()
+            ours.close()
+            theirs.close()
+            tasks.cancel_scope.cancel()
+
+
+async def _ignore(*_: object) -> None:
+    """The stateless era has no notifications from client to server."""
+
+
+def _deadline(seconds: float | None) -> float:
+    return anyio.current_time() + seconds if seconds is not None else float("inf")

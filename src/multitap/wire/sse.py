@@ -1,0 +1,168 @@
+"""The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+import anyio
+from anyio.abc import TaskStatus
+from msgspec import UNSET
+from yarl import URL
+
+from multitap.config import HttpServer
+from multitap.errors import ungrouped
+from multitap.wire import envelope
+from multitap.wire.address import joined, same_origin, shown
+from multitap.wire.envelope import Message
+from multitap.wire.event_stream import Event, EventStream
+from multitap.wire.flight import Flight
+from multitap.wire.posting import Posting, merged
+from multitap.wire.reading import read_message
+from multitap.wire.site import EVENTS, Authorize, ClientFactory, Site, content_type, http_client
+from multitap.wire.wire import (
+    AnswerInvalid,
+    AnswerTimeout,
+    NotSpoken,
+    RequestFailed,
+    RpcError,
+    WireClosed,
+)
+
+
+@asynccontextmanager
+async def open_sse(
+    config: HttpServer,
+    *,
+    authorize: Authorize | None = None,
+    client_factory: ClientFactory = http_client,
+) -> AsyncGenerator["SseWire"]:
+    """A wire to the server whose event stream is at `config.url`.
+
+    Raises:
+        WireFault: There is no such stream within `config.connect_timeout`.
+    """
+    async with Site(config, client_factory, authorize) as site:
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                wire = SseWire(site, tasks)
+                try:
+                    await wire.connect(config.connect_timeout)
+                    yield wire
+                finally:
+                    wire.close()
+                    tasks.cancel_scope.cancel()
+
+
+class SseWire(Posting):
+    """See `Wire`; the old era only."""
+
+    kind = "sse"
+
+    async def connect(self, timeout: float) -> None:  # noqa: ASYNC109 - named in the error
+        """Open the stream and learn where to post."""
+        try:
+            with anyio.fail_after(timeout):
+                await self._tasks.start(self._listen)
+        except TimeoutError:
+            words = f"no event stream from {self._site.name} within {timeout:g} s"
+            raise AnswerTimeout(words, sent=False) from None
+
+    def established(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002
+        self._established = True
+
+    def close(self) -> None:
+        """Cut what is under way."""
+        self._close(None)
+
+    async def _ask(
+        self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
+    ) -> Message:
+        flight.answer = asyncio.get_running_loop().create_future()
+        await self._hand_over(flight, message, headers)
+        answer = await flight.answer
+        if isinstance(answer, AnswerInvalid):
+            raise answer
+        return answer
+
+    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
+        response = await self._site.ask("GET", merged(self._headers, {"Accept": EVENTS}))
+        try:
+            await self._check(response)
+            fault = await self._hear_out(response, task_status)
+        finally:
+            response.close()
+        if not self._in_session:
+            raise fault
+        self._close(fault)
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        if response.status != HTTPStatus.OK:
+            fault = await self._refused(response, None)
+            raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
+        if content_type(response) != EVENTS:
+            kind = content_type(response) or "no content type"
+            raise NotSpoken(f"{self._site.name} answers with {kind}, not with events", sent=True)
+
+    async def _hear_out(
+        self, response: aiohttp.ClientResponse, task_status: TaskStatus[None]
+    ) -> WireClosed:
+        """Take all that comes on the stream; why there is no more is returned."""
+        stream = EventStream(self._site.limit)
+        try:
+            while chunk := await self._site.chunk(response):
+                for event in stream.feed(chunk):
+                    if event.kind == "endpoint" and not self._in_session:
+                        self._endpoint = self._checked(event.data)
+                        self._in_session = True
+                        task_status.started()
+                    elif event.kind == "message" and event.data:
+                        self._take(event)
+                await asyncio.sleep(0)  # a flood must not hold up the others
+        except RequestFailed as exc:
+            return WireClosed(str(exc), sent=False)
+        return WireClosed(f"{self._site.name} ended the event stream", sent=False)
+
+    def _checked(self, data: bytes) -> URL:
+        """Where the server wants its messages: anywhere, as long as it is its own place."""
+        endpoint = joined(self._site.url, data.decode("utf-8", "replace").strip())
+        if endpoint is None:
+            raise AnswerInvalid("the server names no web address to post to", sent=False)
+        if not same_origin(self._site.url, endpoint):
+            words = f"the server wants its messages at {shown(endpoint)}, which is another origin"
+            raise AnswerInvalid(words, sent=False)
+        return endpoint
+
+    def _take(self, event: Event) -> None:
+        try:
+            if event.oversized:
+                raise self._site.oversized()
+            message = read_message(event.data)
+        except AnswerInvalid as exc:
+            self._damaged(event.data, exc)
+            return
+        if message.method is not UNSET:
+            self._unasked.take(message)
+        elif not self._settle(message):
+            self._unasked.noise(event.data)  # late, twice, or never asked
+
+    def _settle(self, message: Message) -> bool:
+        if message.id is UNSET:
+            return False
+        flight = self._flights.get(message.id) if message.id is not None else self._flights.only()
+        if flight is None or flight.answer is None or flight.answer.done():
+            return False
+        flight.answer.set_result(message)
+        return True
+
+    def _damaged(self, data: bytes, fault: AnswerInvalid) -> None:
+        """Fail the request whose answer this was, where that can be seen."""
+        self._unasked.noise(data)
+        hit = envelope.recover_ids(data, self._flights)
+        if not hit and b'"jsonrpc"' in data and (only := self._flights.only()) is not None:
+            hit = {only.id}
+        for request_id in hit:
+            flight = self._flights.get(request_id)
+            if flight is not None and flight.answer is not None and not flight.answer.done():
+                flight.answer.set_result(fault)

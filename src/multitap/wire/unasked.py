@@ -1,0 +1,143 @@
+"""What a server says without being asked, and our answers to it."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import UNSET, Raw
+
+from multitap.wire import envelope
+from multitap.wire.envelope import Message, RequestId
+from multitap.wire.flight import Flights, Progress
+from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Inbound, RpcError
+
+logger = logging.getLogger(__name__)
+
+_BUSY = -32000
+_INTERNAL_ERROR = -32603
+
+
+class _Cancelled(msgspec.Struct):
+    requestId: int | str  # noqa: N815 - the wire's spelling
+
+
+_parse_progress = msgspec.json.Decoder(Progress, strict=False).decode
+_parse_cancelled = msgspec.json.Decoder(_Cancelled).decode
+
+
+class Unasked:
+    """Takes notifications and requests of one server to whoever listens, and counts its noise.
+
+    Args:
+        send: Delivers an encoded answer; its failures stay its own.
+        tasks: Where requests are answered; owned by the wire.
+        flights: Whose progress the server reports.
+        origin: Who the server is, for log lines.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[bytes], Awaitable[None]],
+        tasks: TaskGroup,
+        flights: Flights,
+        origin: str,
+    ) -> None:
+        self._send = send
+        self._tasks = tasks
+        self._flights = flights
+        self._origin = origin
+        self._inbound: Inbound | None = None
+        self._answering: dict[RequestId, anyio.CancelScope] = {}
+        self._refusing = 0
+        self._noise = 0
+        self._noise_sample = ""
+        self._warned_at = 0.0
+
+    def attach(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+
+    def take(self, message: Message, call: object | None = None) -> None:
+        """Take a message that has a method; `call` is what the server asks it for."""
+        method, request_id = message.method, message.id
+        if method is UNSET:
+            return
+        if request_id is UNSET or request_id is None:
+            self._notified(method, message.params)
+        elif len(self._answering) < INBOUND_REQUESTS and request_id not in self._answering:
+            scope = self._answering[request_id] = anyio.CancelScope()
+            self._tasks.start_soon(self._answer, request_id, method, message.params, call, scope)
+        elif self._refusing < INBOUND_REQUESTS:
+            self._refusing += 1
+            self._tasks.start_soon(self._refuse, request_id)
+        else:
+            self.noise(message.params)  # a flood is not even refused
+
+    def noise(self, data: bytes | Raw) -> None:
+        """Count what is no message for us; shown now and then, and in the evidence."""
+        self._noise += 1
+        now = time.monotonic()
+        if now - self._warned_at >= 1:
+            self._warned_at = now
+            self._noise_sample = envelope.excerpt(data)
+            logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
+
+    def evidence(self) -> Evidence:
+        return Evidence(noise=self._noise, noise_sample=self._noise_sample)
+
+    def _notified(self, method: str, params: Raw) -> None:
+        try:
+            if method == "notifications/progress":
+                report = _parse_progress(params)
+                flight = self._flights.get(report.progressToken)
+                if flight is not None:
+                    flight.progressed(report)
+                return
+            if method == "notifications/cancelled":
+                scope = self._answering.get(_parse_cancelled(params).requestId)
+                if scope is not None:
+                    scope.cancel()
+                return
+        except envelope.UNPARSABLE:
+            self.noise(params)
+            return
+        if self._inbound is not None:
+            self._inbound.notification(method, params)
+
+    async def _answer(
+        self,
+        request_id: RequestId,
+        method: str,
+        params: Raw,
+        call: object | None,
+        scope: anyio.CancelScope,
+    ) -> None:
+        try:
+            with scope:
+                await self._send(await self._reply(request_id, method, params, call))
+        finally:
+            del self._answering[request_id]
+
+    async def _reply(
+        self, request_id: RequestId, method: str, params: Raw, call: object | None
+    ) -> bytes:
+        try:
+            if self._inbound is None:
+                raise RpcError(_BUSY, "not ready")  # noqa: TRY301 - one way out for all refusals
+            result: Any = await self._inbound.request(method, params, call)
+            return envelope.answer(request_id, result)
+        except RpcError as exc:
+            return envelope.refusal(request_id, exc)
+        except Exception:
+            logger.exception("%s: answering %r failed", self._origin, method)
+            return envelope.refusal(request_id, RpcError(_INTERNAL_ERROR, "internal error"))
+
+    async def _refuse(self, request_id: RequestId) -> None:
+        try:
+            busy = RpcError(_BUSY, "too many requests at once")
+            await self._send(envelope.refusal(request_id, busy))
+        finally:
+            self._refusing -= 1

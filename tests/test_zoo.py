@@ -1,0 +1,123 @@
+"""Every fault of the zoo beside a healthy neighbour: promises P1-P18."""
+
+import time
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from multitap import Settings, StdioServer, open_hub
+from multitap.errors import (
+    BadAnswer,
+    CallTimeout,
+    ServerError,
+    Unavailable,
+    UnknownName,
+)
+from multitap.events import LinkState
+from tests.zoo.ledger import Ledger
+from tests.zoo.modes import MODES, Outcome, command
+
+CALL = 2.0
+STALL = 0.25
+"""Seconds that a neighbour's call may take at most, whatever the bad server does."""
+
+
+def server(mode, *options, folder=None, **settings):
+    program, *args = command(mode, *options)
+    env = Ledger(folder).env if folder else {}
+    env["ZOO_SECRET"] = "hunter2-hunter2"
+    return StdioServer(command=program, args=tuple(args), env=env, **settings)
+
+
+@asynccontextmanager
+async def hub_with(mode, tmp_path, **settings):
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    bad = {"timeout": CALL, "connect_timeout": 6, "health_interval": 1, **settings}
+    wanted = Settings(
+        servers={
+            "neighbour": server("good_legacy"),
+            "bad": server(mode, folder=folder, **bad),
+        },
+        state_dir=tmp_path / "state",
+    )
+    async with open_hub(wanted) as hub:
+        while hub.links["neighbour"].state is not LinkState.CONNECTED:
+            await anyio.sleep(0.01)
+        yield hub
+
+
+class Neighbour:
+    """Calls a healthy server all the time and notes how long it has to wait."""
+
+    def __init__(self, hub):
+        self._hub = hub
+        self.longest = 0.0
+        self.calls = 0
+
+    async def run(self):
+        while True:
+            asked = time.perf_counter()
+            result = await self._hub.call("neighbour_echo", {"text": "hi"})
+            self.longest = max(self.longest, time.perf_counter() - asked)
+            self.calls += 1
+            assert result.text == "hi"
+            await anyio.sleep(0.05)
+
+
+async def outcome(hub, name):
+    try:
+        result = await hub.call(name)
+    except CallTimeout:
+        return Outcome.TIMEOUT
+    except BadAnswer:
+        return Outcome.BAD_ANSWER
+    except Unavailable:
+        return Outcome.UNAVAILABLE
+    except ServerError:
+        return Outcome.SERVER_ERROR
+    except UnknownName:
+        return Outcome.UNKNOWN
+    if result.code is not None:
+        return Outcome.SERVER_ERROR
+    return Outcome.OK if result.success else Outcome.TOOL_ERROR
+
+
+async def survived(hub):
+    """Whether `echo` works again, perhaps after a restart."""
+    with anyio.move_on_after(15):
+        while True:
+            if await outcome(hub, "bad_pid") is Outcome.OK:
+                return True
+            await anyio.sleep(0.05)
+    return False
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_fault_stays_its_servers_own_problem(mode, tmp_path):
+    expected = MODES[mode]
+    async with hub_with(mode, tmp_path) as hub, anyio.create_task_group() as tasks:
+        neighbour = Neighbour(hub)
+        tasks.start_soon(neighbour.run)
+        with anyio.fail_after(12):
+            await hub.settled()
+        link = hub.snapshot().server("bad")
+        if expected.connects:
+            with anyio.fail_after(CALL + 3):
+                result = await outcome(hub, "bad_fault")
+            assert result in expected.outcomes, hub.snapshot().server("bad")
+            assert await survived(hub) is expected.survives
+            if expected.warns:
+                assert hub.snapshot().server("bad").warnings
+        else:
+            assert link.failure is not None
+            assert link.failure.hint
+            if expected.failure_code is not None:
+                assert link.failure.code is expected.failure_code
+        tasks.cancel_scope.cancel()
+
+    assert neighbour.calls
+    assert neighbour.longest <= STALL
+    assert "hunter2" not in repr(hub.snapshot())

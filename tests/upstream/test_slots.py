@@ -1,0 +1,56 @@
+import asyncio
+
+import anyio
+import pytest
+
+from multitap.upstream.slots import Full, Slots
+
+
+async def test_a_free_slot_is_taken_without_waiting():
+    slots = Slots(working=2, waiting=0)
+
+    assert slots.take()
+    assert slots.take()
+    assert not slots.take()
+
+
+async def test_who_waits_longest_is_next():
+    slots = Slots(working=1, waiting=2)
+    slots.take()
+    order = []
+
+    async def work(name):
+        await slots.wait()
+        order.append(name)
+        slots.give()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work, "first")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(work, "second")
+        await anyio.wait_all_tasks_blocked()
+        slots.give()
+
+    assert order == ["first", "second"]
+    assert slots.working == 0
+
+
+async def test_a_full_queue_refuses_at_once():
+    slots = Slots(working=1, waiting=0)
+    slots.take()
+
+    with pytest.raises(Full):
+        await slots.wait()
+
+
+async def test_a_slot_given_to_one_who_left_goes_to_the_next():
+    slots = Slots(working=1, waiting=2)
+    slots.take()
+    leaver = asyncio.get_running_loop().create_task(slots.wait())
+    await anyio.wait_all_tasks_blocked()
+    slots.give()
+    leaver.cancel()
+    await asyncio.wait({leaver})
+
+    assert leaver.cancelled()
+    assert slots.working == 0

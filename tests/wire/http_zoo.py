@@ -1,0 +1,284 @@
+"""Web servers that do to a client whatever they are told to, on plain sockets."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Request:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def message(self) -> Json:
+        return json.loads(self.body)
+
+    @property
+    def rpc(self) -> str:
+        """The JSON-RPC method, empty for an answer or no message."""
+        return self.message.get("method", "") if self.body else ""
+
+
+class Caller:
+    """The client's connection, seen from the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def head(self, status: int = 200, **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status} Whatever"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.send("\r\n".join([*lines, "", ""]).encode())
+
+    async def respond(
+        self,
+        body: bytes | Json = b"",
+        *,
+        status: int = 200,
+        content_type: str = "application/json",
+        **headers: str,
+    ) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        length = {"content_length": str(len(data))}
+        await self.head(status, content_type=content_type, **length, **headers)
+        await self.send(data)
+
+    async def accept(self) -> None:
+        await self.head(202, content_length="0")
+
+    async def begin_events(self, **headers: str) -> None:
+        await self.head(
+            200, content_type="text/event-stream", transfer_encoding="chunked", **headers
+        )
+
+    async def event(self, data: bytes | Json = b"", **fields: str) -> None:
+        text = data if isinstance(data, bytes) else json.dumps(data).encode()
+        head = "".join(f"{name}: {value}\n" for name, value in fields.items()).encode()
+        await self.chunk(head + b"data: " + text + b"\n\n")
+
+    async def chunk(self, data: bytes) -> None:
+        await self.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def end_events(self) -> None:
+        await self.send(b"0\r\n\r\n")
+
+    async def hang_up(self) -> None:
+        """Close politely, whatever was promised."""
+        self._writer.close()
+
+    async def reset(self) -> None:
+        """Break the connection off."""
+        self._writer.transport.abort()
+
+    async def gone(self) -> None:
+        """Wait until the client has closed."""
+        with contextlib.suppress(ConnectionError):
+            while await self._reader.read(65536):
+                pass
+
+
+Handler = Callable[[Request, Caller], Awaitable[None]]
+
+
+@dataclass
+class WebServer:
+    url: str
+    port: int
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    open: int = 0
+    """Connections that are open now."""
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def of(self, method: str) -> list[Request]:
+        """The requests with this HTTP or JSON-RPC method."""
+        return [one for one in self.requests if method in (one.method, one.rpc)]
+
+    async def until(self, true: Callable[[], object]) -> None:
+        """Wait for something that a request or the end of a connection brings about."""
+        async with asyncio.timeout(5), self._changed:
+            await self._changed.wait_for(lambda: bool(true()))
+
+    async def changed(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+@asynccontextmanager
+async def serve(
+    handler: Handler, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[WebServer]:
+    """A server that reads whole requests and leaves the rest to `handler`."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        server.connections += 1
+        server.open += 1
+        caller = Caller(reader, writer)
+        try:
+            while (request := await read_request(reader)) is not None:
+                server.requests.append(request)
+                await server.changed()
+                await handler(request, caller)
+                if writer.is_closing():
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+            tasks.discard(task)
+            server.open -= 1
+            await server.changed()
+
+    listener = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls, limit=2**24)
+    number = listener.sockets[0].getsockname()[1]
+    scheme = "https" if tls else "http"
+    server = WebServer(f"{scheme}://127.0.0.1:{number}/mcp", number)
+    try:
+        yield server
+    finally:
+        listener.close()
+        for task in tuple(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await listener.wait_closed()
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.rstrip().split("\r\n")
+    method, path, _ = first.split(" ")
+    pairs = (line.partition(": ") for line in lines)
+    headers = {name.lower(): value for name, _, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Request(method, path, headers, body, asyncio.get_running_loop().time())
+
+
+def result(request: Request, **value: Any) -> Json:
+    return {"jsonrpc": "2.0", "id": request.message["id"], "result": value}
+
+
+def error(code: int, message: str, request_id: Any = None) -> Json:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+async def polite(request: Request, caller: Caller) -> None:
+    """Answers everything, with a session, and has no stream to listen to."""
+    if request.method != "POST":
+        await caller.head(405, content_length="0")
+    elif "id" not in request.message or "method" not in request.message:
+        await caller.accept()
+    elif request.rpc == "initialize":
+        await caller.respond(result(request), mcp_session_id="s-1")
+    else:
+        await caller.respond(result(request, echo=request.message.get("params", {})))
+
+
+def creature(**handlers: Handler) -> Handler:
+    """A polite server but for some methods: HTTP's (`GET`) or the tools' (`call`)."""
+
+    async def handle(request: Request, caller: Caller) -> None:
+        rpc = "call" if request.rpc == "tools/call" else request.rpc
+        answer = "answer" if request.body and "method" not in request.message else ""
+        for key in (answer, rpc.rpartition("/")[2], request.method):
+            if key in handlers:
+                await handlers[key](request, caller)
+                return
+        await polite(request, caller)
+
+    return handle
+
+
+async def gzip_bomb(request: Request, caller: Caller) -> None:
+    """One byte becomes a thousand, without end."""
+    packer = zlib.compressobj(wbits=31)
+    await caller.head(
+        200, content_type="application/json", content_encoding="gzip", transfer_encoding="chunked"
+    )
+    while True:
+        await caller.chunk(
+            b"".join(packer.compress(b" " * 2**20) for _ in range(16))
+            + packer.flush(zlib.Z_SYNC_FLUSH)
+        )
+
+
+async def endless_body(request: Request, caller: Caller) -> None:
+    await caller.head(200, content_type="application/json", transfer_encoding="chunked")
+    while True:
+        await caller.chunk(b" " * 65536)
+
+
+async def endless_event(request: Request, caller: Caller) -> None:
+    await caller.begin_events()
+    await caller.chunk(b"data: ")
+    while True:
+        await caller.chunk(b" " * 65536)
+
+
+async def flood(request: Request, caller: Caller) -> None:
+    """Notifications without end, and no answer."""
+    await caller.begin_events()
+    note = b'data: {"jsonrpc":"2.0","method":"notifications/message","params":{}}\n\n' * 500
+    while True:
+        await caller.chunk(note)
+
+
+async def silent(request: Request, caller: Caller) -> None:
+    """Takes the request and never says a word."""
+    await caller.gone()
+
+
+async def half_an_answer(request: Request, caller: Caller) -> None:
+    await caller.head(200, content_type="application/json", content_length="1000")
+    await caller.send(b'{"jsonrpc":')
+    await caller.hang_up()
+
+
+async def half_a_stream(request: Request, caller: Caller) -> None:
+    await caller.begin_events()
+    await caller.event(b"{}")
+    await caller.reset()
+
+
+async def resetting(request: Request, caller: Caller) -> None:
+    await caller.reset()
+
+
+async def hanging_up(request: Request, caller: Caller) -> None:
+    await caller.hang_up()
+
+
+async def no_http(request: Request, caller: Caller) -> None:
+    await caller.send(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+    await caller.hang_up()
+
+
+async def stuck_error_page(request: Request, caller: Caller) -> None:
+    await caller.head(500, content_type="text/plain", content_length="1000")
+    await caller.send(b"out of order")
+    await caller.gone()

@@ -1,0 +1,1 @@
+"""Honest and hostile MCP servers to test a client against."""

@@ -1,0 +1,1 @@
+"""One class per fault: the honest server with one thing changed."""

@@ -13,6 +13,7 @@ COMMANDS = {
     "broken": "no-such-program",
     "hanging": "sleep 1000",
 }
+GOOD = 5
 
 
 async def main() -> None:
@@ -21,7 +22,7 @@ async def main() -> None:
     async with open_hub(Settings(servers=servers)) as hub:
         with anyio.move_on_after(45), hub.events.subscribe() as events:
             async for _ in events:
-                if len({tool.server for tool in hub.tools()}) == 5:
+                if len({tool.server for tool in hub.tools()}) == GOOD:
                     break
         print(*(tool.name for tool in hub.tools()), sep="\n")
         for server in hub.snapshot().servers:

@@ -181,8 +181,11 @@ class Warned:
 class CallDone:
     server: str
     tool: str
+    """What the server calls it."""
     seconds: float
-    ok: bool
+    outcome: Outcome
+    size: int = 0
+    """Bytes of the result."""
     error: str | None = None
 
 

@@ -1,5 +1,6 @@
 """Many MCP servers, held as one."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,6 +38,7 @@ from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Dial, Known, Link
 from multitap.upstream.listing import Offers
 from multitap.upstream.session import Era
+from multitap.upstream.signals import Bell
 from multitap.wire.spawner import open_spawner
 
 _NOBODY = CallContext()
@@ -65,13 +67,13 @@ class Hub:
         self._shelves: dict[Link, Shelf] = {}
         self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
-        self._starting = anyio.Semaphore(settings.start_concurrency)
-        self._changed = anyio.Event()
+        self._starting = asyncio.Semaphore(settings.start_concurrency)
+        self._changed = Bell()
         self._closed = False
         self._supervisor = Supervisor(tasks, self._make_link, self._rebuild)
         self._handle = router.chain(
             (
-                middleware.measured(self.metrics, self._call_done),
+                middleware.measured(self._call_done),
                 middleware.permitted(lambda: self.settings.agents),
                 middleware.checked,
                 middleware.capped(self._kept, lambda: self.settings.result_cap),
@@ -229,7 +231,7 @@ class Hub:
         Raises:
             UnknownName: It was never there, or had to make room.
         """
-        return self._kept.get(result_id)
+        return self._kept.result(result_id)
 
     def restart(self, server: str) -> None:
         """Start a server anew at once, whatever kept it from it.
@@ -343,28 +345,26 @@ class Hub:
         if not _same(fresh, self.catalog):
             self.catalog = fresh
             self.events.publish(CatalogChanged(fresh.revision))
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        self._changed.ring()
 
     def _link_snapshot(self, link: Link) -> Any:
         shelf = self._shelves.get(link)
         tools = len(shelf.tools) if shelf else 0
         return link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
 
-    def _call_done(self, event: CallDone, result: ToolResult | None) -> None:
+    def _call_done(self, call: Call, event: CallDone) -> None:
+        self.metrics.record(
+            event.server,
+            event.tool,
+            event.seconds,
+            outcome=event.outcome,
+            bytes_in=event.size,
+            bytes_out=call.size,
+            error=event.error,
+        )
+        self._store.log_call(CallRecord.of(event, agent=call.context.agent_id))
         if self.events.watched:
             self.events.publish(event)
-        self._store.log_call(
-            CallRecord(
-                at=time.time(),
-                server=event.server,
-                tool=event.tool,
-                seconds=event.seconds,
-                ok=event.ok,
-                size=len(result.raw) if result is not None else 0,
-                error=event.error,
-            )
-        )
 
 
 def _known(stored: StoredCatalog | None, config: ServerConfig) -> Known:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 from multitap.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.content import KeptResults, ToolResult
-from multitap.errors import CallTimeout, MultitapError, NotAllowed
-from multitap.events import CallDone
-from multitap.metrics import Metrics, Outcome
+from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed, Overloaded
+from multitap.events import CallDone, Outcome
 from multitap.router import Call, Handler, Middleware
-from multitap.schemas import Checker
 
 
 def permitted(filters: Callable[[], Mapping[str, ToolFilter]]) -> Middleware:
@@ -37,9 +35,7 @@ def checked(following: Handler) -> Handler:
     """Arguments that do not fit the tool's schema never leave."""
 
     async def handle(call: Call) -> ToolResult:
-        checker = call.tool.checker
-        if isinstance(checker, Checker):
-            checker.check(call.arguments)
+        call.tool.checker.check(call.arguments)
         return await following(call)
 
     return handle
@@ -59,42 +55,40 @@ def deadline(following: Handler) -> Handler:
     return handle
 
 
-def measured(
-    metrics: Metrics, done: Callable[[CallDone, ToolResult | None], None]
-) -> Middleware:
-    """Every call is counted, timed and told of, whatever becomes of it."""
+def measured(done: Callable[[Call, CallDone], None]) -> Middleware:
+    """Every call is timed and told of, whatever becomes of it."""
 
     def wrap(following: Handler) -> Handler:
         async def handle(call: Call) -> ToolResult:
             tool = call.tool
-            result: ToolResult | None = None
-            outcome, error = Outcome.CANCELLED, "cancelled"
+            outcome, error, size = Outcome.CANCELLED, None, 0
             started = time.perf_counter()
             try:
                 result = await following(call)
                 outcome = Outcome.ERROR if result.is_error else Outcome.OK
-                error = result.error if result.is_error else None
-                return result
+                error, size = result.error, len(result.raw)
             except MultitapError as exc:
-                outcome = Outcome.TIMEOUT if isinstance(exc, CallTimeout) else Outcome.ERROR
-                error = str(exc)
+                outcome, error = _outcome(exc), str(exc)
                 raise
+            else:
+                return result
             finally:
                 seconds = time.perf_counter() - started
-                size = len(result.raw) if result is not None else 0
-                metrics.record(
-                    tool.server,
-                    tool.raw_name,
-                    seconds,
-                    outcome=outcome,
-                    bytes_in=size,
-                    error=error,
-                )
-                done(CallDone(tool.server, tool.raw_name, seconds, outcome is Outcome.OK, error), result)
+                done(call, CallDone(tool.server, tool.raw_name, seconds, outcome, size, error))
 
         return handle
 
     return wrap
+
+
+def _outcome(exc: MultitapError) -> Outcome:
+    match exc:
+        case CallTimeout():
+            return Outcome.TIMEOUT
+        case NotAllowed() | BadArguments() | Overloaded():
+            return Outcome.REFUSED
+        case _:
+            return Outcome.FAILED
 
 
 def capped(kept: KeptResults, default: Callable[[], int]) -> Middleware:

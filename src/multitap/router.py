@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from msgspec import Raw
+
 from multitap.catalog import Catalog, Tool
 from multitap.content import ToolResult
-from multitap.errors import NotAllowed, ServerError, UnknownName
+from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName
+from multitap.wire import envelope
 from multitap.wire.wire import OnProgress
 
 
@@ -34,6 +37,8 @@ class Call:
     context: CallContext
     timeout: float | None = None
     hard_timeout: float | None = None
+    size: int = 0
+    """Bytes of the arguments, once they are encoded."""
 
 
 Handler = Callable[[Call], Awaitable[ToolResult]]
@@ -72,10 +77,12 @@ def find(catalog: Catalog, name: str) -> Tool:
 async def forward(call: Call) -> ToolResult:
     """Send the call to its server: the innermost handler."""
     tool, context = call.tool, call.context
+    arguments = _encoded(call.arguments)
+    call.size = len(arguments)
     try:
         result = await tool.link.request(
             "tools/call",
-            {"name": tool.raw_name, "arguments": call.arguments},
+            {"name": tool.raw_name, "arguments": arguments},
             timeout=call.timeout,
             hard_timeout=call.hard_timeout,
             on_progress=context.on_progress,
@@ -87,3 +94,12 @@ async def forward(call: Call) -> ToolResult:
             str(exc), code=exc.code, data=exc.data, server=tool.server, tool=tool.raw_name
         )
     return ToolResult(result, server=tool.server, tool=tool.raw_name)
+
+
+def _encoded(arguments: Mapping[str, Any]) -> Raw:
+    try:
+        return Raw(envelope.encode(arguments))
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise BadArguments(
+            f"the arguments can not be sent as JSON: {exc}", path="", hint="use plain values"
+        ) from None

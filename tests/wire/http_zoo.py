@@ -1,5 +1,7 @@
 """Web servers that do to a client whatever they are told to, on plain sockets."""
 
+# ruff: noqa: ARG001 - every handler is given the same
+
 import asyncio
 import contextlib
 import json
@@ -8,7 +10,16 @@ import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 Json = dict[str, Any]
 
@@ -43,6 +54,7 @@ class Caller:
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
+        await asyncio.sleep(0)  # drain alone lets nobody else run
 
     async def head(self, status: int = 200, **headers: str) -> None:
         lines = [f"HTTP/1.1 {status} Whatever"]
@@ -179,6 +191,30 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
     return Request(method, path, headers, body, asyncio.get_running_loop().time())
 
 
+def self_signed(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server with a certificate that nobody knows, and for a client that does."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "zoo")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = folder / "zoo.pem"
+    pem.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + certificate.public_bytes(Encoding.PEM)
+    )
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(pem)
+    return server, ssl.create_default_context(cafile=pem)
+
+
 def result(request: Request, **value: Any) -> Json:
     return {"jsonrpc": "2.0", "id": request.message["id"], "result": value}
 
@@ -271,6 +307,13 @@ async def resetting(request: Request, caller: Caller) -> None:
 
 async def hanging_up(request: Request, caller: Caller) -> None:
     await caller.hang_up()
+
+
+async def broken_chunk(request: Request, caller: Caller) -> None:
+    await caller.head(200, content_type="application/json", transfer_encoding="chunked")
+    await caller.chunk(b"{")
+    await caller.send(b"zz\r\n")
+    await caller.gone()
 
 
 async def no_http(request: Request, caller: Caller) -> None:

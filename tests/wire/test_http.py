@@ -1,15 +1,20 @@
+# ruff: noqa: ARG001 - every handler is given the same
+
 import asyncio
 import socket
 import time
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
+import aiohttp
 import anyio
 import msgspec
 import pytest
 from msgspec import Raw
+from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.config.models import Limits
@@ -28,41 +33,11 @@ from multitap.wire.wire import (
 )
 from tests.wire import http_zoo as zoo
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, creature, error, result, serve
+from tests.wire.listener import Listener
+from tests.wire.sdk_web import served, toolbox
 
 SECRET = "open-sesame-42"
 Era = Literal["old", "new"] | None
-
-
-class Listener:
-    """Keeps what the server said, and answers what it asked."""
-
-    def __init__(self, answer: Callable[[], Any] | None = None) -> None:
-        self.notifications: list[str] = []
-        self.requests: list[tuple[str, Any, object]] = []
-        self.cancelled = 0
-        self._answer = answer
-        self._changed = asyncio.Event()
-
-    def notification(self, method: str, params: Raw) -> None:
-        self.notifications.append(method)
-        self._changed.set()
-
-    async def request(self, method: str, params: Raw, call: object | None) -> Any:
-        self.requests.append((method, msgspec.json.decode(params), call))
-        self._changed.set()
-        if self._answer is not None:
-            return self._answer()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self.cancelled += 1
-            self._changed.set()
-
-    async def until(self, true: Callable[[], object]) -> None:
-        with anyio.fail_after(5):
-            while not true():
-                self._changed.clear()
-                await self._changed.wait()
 
 
 @asynccontextmanager
@@ -95,6 +70,83 @@ def free_port() -> int:
 
 def note(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+SDK = {
+    "sessions": {},
+    "sessions, json": {"json_response": True},
+    "no sessions": {"stateless_http": True},
+    "no sessions, json": {"stateless_http": True, "json_response": True},
+}
+
+
+async def shake_hands(wire: HttpWire) -> None:
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "test", "version": "0"},
+    }
+    await wire.request("initialize", hello, timeout=5, cancellable=False)
+    wire.established("2025-11-25", stateless=False)
+    await wire.notify("notifications/initialized", None)
+
+
+async def use(wire: HttpWire, tool: str, **arguments: Any) -> Any:
+    params = {"name": tool, "arguments": arguments}
+    return msgspec.json.decode(await wire.request("tools/call", params, timeout=5))
+
+
+@pytest.mark.parametrize("options", SDK.values(), ids=SDK)
+async def test_the_sdks_own_server_is_understood(options: dict[str, bool]):
+    with served(toolbox().streamable_http_app(**options)) as url:
+        async with open_http(HttpServer(url=f"{url}/mcp")) as wire:
+            wire.attach(Listener())
+            await shake_hands(wire)
+            answer = await use(wire, "add", a=2, b=3)
+
+    assert answer["structuredContent"] == {"result": 5}
+
+
+async def test_the_sdks_own_server_is_understood_without_a_handshake():
+    stamp = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    headers = {
+        "Mcp-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "count",
+    }
+    reports: list[float] = []
+    with served(toolbox().streamable_http_app()) as url:
+        async with open_http(HttpServer(url=f"{url}/mcp")) as wire:
+            wire.attach(Listener())
+            wire.established("2026-07-28", stateless=True)
+            raw = await wire.request(
+                "tools/call",
+                {"name": "count", "arguments": {"to": 3}, "_meta": stamp},
+                timeout=5,
+                headers=headers,
+                on_progress=lambda progress, *_: reports.append(progress),
+            )
+
+    assert msgspec.json.decode(raw)["structuredContent"] == {"result": "done"}
+    assert reports == [1, 2, 3]
+
+
+async def test_the_sdks_own_server_asks_and_announces():
+    listener = Listener(lambda: {"action": "accept", "content": {"name": "Ali"}})
+    with served(toolbox().streamable_http_app()) as url:
+        async with open_http(HttpServer(url=f"{url}/mcp")) as wire:
+            wire.attach(listener)
+            await shake_hands(wire)
+            answer = await use(wire, "ask")
+            await use(wire, "announce")
+            await listener.until(lambda: listener.notifications)
+
+    assert answer["structuredContent"] == {"result": "Ali"}
+    assert listener.notifications == ["notifications/tools/list_changed"]
 
 
 async def test_a_json_answer_comes_back_undecoded():
@@ -134,13 +186,46 @@ async def test_a_refused_connection_is_the_requests_own_failure_and_provably_uns
             assert await call(wire) == {"echo": {"name": "t"}}
 
 
-async def test_tls_that_fails_is_provably_unsent():
+async def test_a_certificate_that_is_not_trusted_is_said_to_be_so_and_nothing_is_sent(
+    tmp_path: Path,
+):
+    unknown, _ = zoo.self_signed(tmp_path)
     async with (
-        serve(zoo.polite) as server,
-        open_http(HttpServer(url=server.url.replace("http:", "https:"))) as wire,
+        serve(zoo.polite, tls=unknown) as server,
+        open_http(HttpServer(url=server.url)) as wire,
     ):
-        with pytest.raises(RequestFailed, match="cannot connect") as failure:
+        with pytest.raises(RequestFailed, match="not trusted: self-signed") as failure:
             await call(wire)
+
+    assert not failure.value.sent
+    assert not server.requests
+
+
+async def test_a_trusted_certificate_is_all_it_takes(tmp_path: Path):
+    certified, trusting = zoo.self_signed(tmp_path)
+
+    def client(url: URL) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting))
+
+    async with (
+        serve(zoo.polite, tls=certified) as server,
+        open_http(HttpServer(url=server.url), client_factory=client) as wire,
+    ):
+        assert await call(wire) == {"echo": {"name": "t"}}
+
+
+async def test_tls_with_a_server_that_has_none_fails_unsent():
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    listener = await asyncio.start_server(plain, "127.0.0.1")
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        async with open_http(HttpServer(url=f"https://127.0.0.1:{port}/")) as wire:
+            with pytest.raises(RequestFailed, match="cannot connect") as failure:
+                await call(wire)
 
     assert not failure.value.sent
 
@@ -151,6 +236,7 @@ async def test_a_host_that_does_not_exist_is_named():
             await call(wire)
 
     assert not failure.value.sent
+    await asyncio.get_running_loop().shutdown_default_executor()  # it resolves names
 
 
 @pytest.mark.parametrize(
@@ -248,10 +334,26 @@ async def test_an_answer_of_the_wrong_type_is_quoted(options: dict[str, Any], wo
 
 async def test_what_is_no_http_is_said_to_be_none():
     async with wired(creature(call=zoo.no_http)) as (_, wire):
-        with pytest.raises(AnswerInvalid, match="does not speak HTTP") as failure:
+        with pytest.raises(AnswerInvalid, match="is no valid HTTP: Bad status line") as failure:
             await call(wire)
 
     assert failure.value.sent
+
+
+async def test_garbage_in_the_middle_of_a_body_does_not_wait_for_the_deadline():
+    async with wired(creature(call=zoo.broken_chunk)) as (_, wire):
+        with pytest.raises(RequestFailed, match="broke off"):
+            await call(wire, timeout=None)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+async def test_what_cannot_be_decompressed_is_no_answer(encoding: str):
+    async def garbled(request: Request, caller: Caller):
+        await caller.respond(b"no such format", content_encoding=encoding)
+
+    async with wired(creature(call=garbled)) as (_, wire):
+        with pytest.raises(AnswerInvalid, match=r"decompressed|content-encoding"):
+            await call(wire)
 
 
 @pytest.mark.parametrize("request_id", [None, "server-error"])
@@ -411,23 +513,31 @@ async def test_redirects_in_circles_end():
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize("ending", ["json", "events", "events, later"])
-async def test_the_connection_is_used_again(ending: str):
-    async def answering(request: Request, caller: Caller):
-        if ending == "json":
-            await caller.respond(result(request))
-            return
-        await caller.begin_events()
-        await caller.event(result(request))
-        if ending.endswith("later"):
-            await asyncio.sleep(0.01)  # after the client has its answer
-        await caller.end_events()
-
-    async with wired(creature(call=answering), "new") as (server, wire):
+async def test_the_connection_is_used_again():
+    async with wired(zoo.polite, "new") as (server, wire):
         for _ in range(5):
             await call(wire)
-            if ending.endswith("later"):
-                await anyio.sleep(0.03)
+
+    assert server.connections == 1
+
+
+async def test_the_connection_of_a_stream_is_used_again_once_the_server_has_ended_it():
+    answered = anyio.Event()
+
+    async def streaming(request: Request, caller: Caller):
+        await caller.begin_events()
+        await caller.event(result(request))
+        await answered.wait()
+        await caller.end_events()
+
+    async with wired(creature(call=streaming), "new") as (server, wire):
+        for _ in range(5):
+            answered = anyio.Event()
+            await call(wire)
+            answered.set()
+            with anyio.fail_after(5):
+                while wire._site._lingering:
+                    await anyio.sleep(0)
 
         assert server.connections == 1
 
@@ -472,10 +582,12 @@ async def test_the_session_and_the_version_are_sent_after_the_handshake_and_ende
 
 
 async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
-    async with serve(creature(DELETE=zoo.silent)) as server:
-        async with open_http(HttpServer(url=server.url)) as wire:
-            await wire.request("initialize", {}, timeout=5)
-            started = time.monotonic()
+    async with (
+        serve(creature(DELETE=zoo.silent)) as server,
+        open_http(HttpServer(url=server.url)) as wire,
+    ):
+        await wire.request("initialize", {}, timeout=5)
+        started = time.monotonic()
 
     assert time.monotonic() - started < 3
     assert server.of("DELETE")
@@ -787,7 +899,7 @@ async def test_progress_does_not_help_beyond_the_hard_limit():
             await asyncio.sleep(0.05)
 
     async with wired(creature(call=endless)) as (_, wire):
-        with pytest.raises(AnswerTimeout, match="hard limit of 0.3 s"):
+        with pytest.raises(AnswerTimeout, match=r"hard limit of 0\.3 s"):
             await call(wire, timeout=0.2, hard_timeout=0.3, on_progress=lambda *_: None)
 
 
@@ -822,13 +934,13 @@ async def stalled_stream(request: Request, caller: Caller) -> None:
 
 @pytest.mark.parametrize(
     "stall",
-    [zoo.silent, stalled_body, stalled_stream, zoo.flood, zoo.endless_event],
+    [zoo.silent, stalled_body, stalled_stream, zoo.flood],
     ids=lambda stall: stall.__name__,
 )
 async def test_nothing_lasts_longer_than_its_deadline(stall: Handler):
     async with wired(creature(call=stall)) as (_, wire):
         with pytest.raises(
-            AnswerTimeout, match="no answer to 'tools/call' within 0.2 s"
+            AnswerTimeout, match=r"no answer to 'tools/call' within 0\.2 s"
         ) as failure:
             await call(wire, timeout=0.2)
 
@@ -913,13 +1025,12 @@ async def test_whoever_waits_when_the_wire_closes_is_told():
             await call(wire, timeout=timeout)
         outcomes.append(failure.value)
 
-    async with anyio.create_task_group() as tasks:
-        async with serve(creature(call=stalled_stream)) as server:
-            async with open_http(HttpServer(url=server.url)) as wire:
-                tasks.start_soon(wait, wire, None)
-                tasks.start_soon(wait, wire, 5)
-                await server.until(lambda: len(server.of("tools/call")) == 2)
-            await server.until(lambda: server.open == 0)
+    async with anyio.create_task_group() as tasks, serve(creature(call=stalled_stream)) as server:
+        async with open_http(HttpServer(url=server.url)) as wire:
+            tasks.start_soon(wait, wire, None)
+            tasks.start_soon(wait, wire, 5)
+            await server.until(lambda: len(server.of("tools/call")) == 2)
+        await server.until(lambda: server.open == 0)
 
     assert [fault.sent for fault in outcomes] == [True, True]
     assert wire.fault is None

@@ -19,7 +19,6 @@ from tests.conftest import descendants
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
-
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from zoo.pipes import STDERR, STDIN, STDOUT, silence
+from tests.zoo.pipes import STDERR, STDIN, STDOUT, silence
 
 LINGER = 120
 """Seconds after which a forgotten child ends, so that a failed test leaks for a while only."""

@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from zoo.ledger import Ledger
-from zoo.modes import MODES, command
+from tests.zoo.ledger import Ledger
+from tests.zoo.modes import MODES, command
 
 PATIENCE = 10.0
 """Seconds for anything that is expected to happen."""

@@ -7,9 +7,9 @@ import os
 import signal
 import time
 
-from zoo.offers import PROMPTS, RESOURCES, TEMPLATES, complete, contents, messages
-from zoo.pipes import Pipes
-from zoo.tools import TOOLS
+from tests.zoo.offers import PROMPTS, RESOURCES, TEMPLATES, complete, contents, messages
+from tests.zoo.pipes import Pipes
+from tests.zoo.tools import TOOLS
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"

@@ -4,10 +4,10 @@ import importlib
 import os
 import sys
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - slow to import
-sys.path.append(TESTS)
+if not __package__:  # run as a script, isolated from everything that is not the standard library
+    sys.path.insert(0, os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100 - pathlib is slow
 
-from zoo.honest import Honest  # noqa: E402 - found only with the lines above
+from tests.zoo.honest import Honest
 
 GROUPS = ("protocol", "start", "size", "flood", "listing", "lifecycle", "schema", "security")
 
@@ -17,7 +17,7 @@ def find(mode):
     for group in GROUPS:
         if mode in Honest.modes:
             break
-        importlib.import_module(f"zoo.faults.{group}")
+        importlib.import_module(f"tests.zoo.faults.{group}")
     return Honest.modes[mode]
 
 

@@ -10,10 +10,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
-from zoo import honest, modes, server
-from zoo.driver import Driver, state
-from zoo.faults.protocol import LINE_SEPARATORS
-from zoo.modes import MODES, PROGRAMS, command
+from tests.zoo import honest, modes, server
+from tests.zoo.driver import Driver, state
+from tests.zoo.faults.protocol import LINE_SEPARATORS
+from tests.zoo.modes import MODES, PROGRAMS, command
 
 SMALL = {
     "deep_json": ("--count", "50000"),

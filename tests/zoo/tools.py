@@ -3,8 +3,8 @@
 import json
 import os
 
-from zoo import children
-from zoo.offers import BLOB
+from tests.zoo import children
+from tests.zoo.offers import BLOB
 
 READ_ONLY = {"readOnlyHint": True}
 IDEMPOTENT = {"readOnlyHint": False, "idempotentHint": True}

@@ -1,19 +1,120 @@
-from multitap.config.models import (
-    HttpServer,
-    Limits,
-    LocalServer,
-    ServerConfig,
-    Settings,
-    StdioServer,
-    ToolFilter,
-)
+"""What people wrote, as frozen settings and a list of problems."""
 
-__all__ = [
-    "HttpServer",
-    "Limits",
-    "LocalServer",
-    "ServerConfig",
-    "Settings",
-    "StdioServer",
-    "ToolFilter",
-]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multitap.config.dialects import DIALECTS as DIALECTS
+    from multitap.config.dialects import Dialect as Dialect
+    from multitap.config.dialects import Entry as Entry
+    from multitap.config.dialects import Reading as Reading
+    from multitap.config.dialects import detect as detect
+    from multitap.config.dialects import dialect as dialect
+    from multitap.config.discover import Toolbox as Toolbox
+    from multitap.config.discover import scan as scan
+    from multitap.config.documents import Document as Document
+    from multitap.config.expand import Reference as Reference
+    from multitap.config.expand import Scope as Scope
+    from multitap.config.expand import Unresolved as Unresolved
+    from multitap.config.expand import expand_server as expand_server
+    from multitap.config.expand import variables as variables
+    from multitap.config.files import read_file as read_file
+    from multitap.config.files import read_text as read_text
+    from multitap.config.layers import Explained as Explained
+    from multitap.config.layers import Explanation as Explanation
+    from multitap.config.layers import Layer as Layer
+    from multitap.config.layers import Merged as Merged
+    from multitap.config.layers import Written as Written
+    from multitap.config.layers import merge as merge
+    from multitap.config.loading import Loaded as Loaded
+    from multitap.config.loading import Seen as Seen
+    from multitap.config.loading import load as load
+    from multitap.config.loading import read_document as read_document
+    from multitap.config.mask import masked as masked
+    from multitap.config.models import HttpServer as HttpServer
+    from multitap.config.models import Limits as Limits
+    from multitap.config.models import LocalServer as LocalServer
+    from multitap.config.models import OAuth as OAuth
+    from multitap.config.models import Serve as Serve
+    from multitap.config.models import ServerConfig as ServerConfig
+    from multitap.config.models import Settings as Settings
+    from multitap.config.models import StdioServer as StdioServer
+    from multitap.config.models import ToolFilter as ToolFilter
+    from multitap.config.problems import Place as Place
+    from multitap.config.problems import Problem as Problem
+    from multitap.config.problems import Severity as Severity
+    from multitap.config.schema import json_schema as json_schema
+    from multitap.config.schema import json_schema_text as json_schema_text
+    from multitap.config.search import Search as Search
+    from multitap.config.search import Source as Source
+    from multitap.config.search import Surroundings as Surroundings
+    from multitap.config.search import agent_core as agent_core
+    from multitap.config.search import excelmanus as excelmanus
+    from multitap.config.search import kode as kode
+    from multitap.config.search import native as native
+    from multitap.config.search import otter as otter
+    from multitap.config.watch import changes as changes
+
+_HOME = {
+    "DIALECTS": "dialects",
+    "Dialect": "dialects",
+    "Document": "documents",
+    "Entry": "dialects",
+    "Explained": "layers",
+    "Explanation": "layers",
+    "HttpServer": "models",
+    "Layer": "layers",
+    "Limits": "models",
+    "Loaded": "loading",
+    "LocalServer": "models",
+    "Merged": "layers",
+    "OAuth": "models",
+    "Place": "problems",
+    "Problem": "problems",
+    "Reading": "dialects",
+    "Reference": "expand",
+    "Scope": "expand",
+    "Search": "search",
+    "Seen": "loading",
+    "Serve": "models",
+    "ServerConfig": "models",
+    "Settings": "models",
+    "Severity": "problems",
+    "Source": "search",
+    "StdioServer": "models",
+    "Surroundings": "search",
+    "ToolFilter": "models",
+    "Toolbox": "discover",
+    "Unresolved": "expand",
+    "Written": "layers",
+    "agent_core": "search",
+    "changes": "watch",
+    "detect": "dialects",
+    "dialect": "dialects",
+    "excelmanus": "search",
+    "expand_server": "expand",
+    "json_schema": "schema",
+    "json_schema_text": "schema",
+    "kode": "search",
+    "load": "loading",
+    "masked": "mask",
+    "merge": "layers",
+    "native": "search",
+    "otter": "search",
+    "read_document": "loading",
+    "read_file": "files",
+    "read_text": "files",
+    "scan": "discover",
+    "variables": "expand",
+}
+
+__all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: the models alone cost more than a whole `--help` may take."""
+    from importlib import import_module  # noqa: PLC0415
+
+    try:
+        return getattr(import_module(f"multitap.config.{_HOME[name]}"), name)
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

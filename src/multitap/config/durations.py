@@ -7,8 +7,10 @@ from typing import Literal
 Unit = Literal["ms", "s"]
 EXAMPLES = '"30s", "1m30s" or "500ms"'
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(PATTERN)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

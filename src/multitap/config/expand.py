@@ -1,11 +1,13 @@
 """Variables in a configuration, put in at the last moment.
 
-`${VAR}`, `${VAR:-default}` and `${env:VAR}` come from the environment, `${auth:NAME}` from the secrets,
-`${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are folders; `$${` is `${` itself.
+`${VAR}`, `${VAR:-default}` and `${env:VAR}` come from the environment, `${auth:NAME}` from the
+secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are folders; `$${` is
+`${` itself.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ SOURCES = ("env", "auth", "file")
 FOLDERS = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_ADDRESS = re.compile(r"https?://\S+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*")
 
@@ -50,12 +53,20 @@ class Scope:
 class Unresolved(ConfigError):
     """A variable has no value."""
 
-    def __init__(self, message: str, *, variable: str, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        variable: str,
+        key: str = "",
+        place: Place | None = None,
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.variable = variable
-        self.key = ""
+        self.key = key
         """The field it stands in."""
-        self.place: Place | None = None
+        self.place = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +183,106 @@ def expand_server(
     Raises:
         ConfigError: naming the variable, the field and its place.
     """
-    if isinstance(config, LocalServer):
-        return config
-    update: dict[str, Any] = {}
-    for key, text in texts(config):
+
+    def put(key: str, text: str) -> str:
         try:
-            _put(update, key, expand(text, scope))
+            return expand(text, scope)
         except ConfigError as exc:
             raise _placed(exc, key, places or {}) from exc
+
+    match config:
+        case StdioServer():
+            changed = _program(config, scope, put)
+        case HttpServer():
+            changed = _remote(config, put)
+        case LocalServer():
+            return config
+    given = {name: getattr(config, name) for name in config.model_fields_set}
     try:
-        expanded = type(config).model_validate({**_given(config), **_shaped(config, update, scope)})
+        return type(config).model_validate({**given, **changed})
     except ValidationError as exc:
-        fields = ", ".join(f"`{error['loc'][0]}`" for error in exc.errors(include_input=False))
-        raise ConfigError(f"{fields} is not valid once its variables are put in") from None
-    return expanded
+        error = exc.errors(include_input=False)[0]
+        reason = error["msg"].removeprefix("Value error, ")
+        invalid = ConfigError(f"not valid once its variables are put in: {reason}")
+        raise _placed(invalid, str(error["loc"][0]), places or {}) from None
+
+
+def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:
+    """Every variable of a server with the field it stands in; malformed ones are left out."""
+    found: list[tuple[str, Reference]] = []
+    for key, text in _texts(config):
+        with suppress(ConfigError):
+            found += ((key, reference) for reference in references(text))
+    return tuple(found)
+
+
+Put = Callable[[str, str], str]
+"""From a field's name and text to the text with its variables put in."""
+
+
+def _program(config: StdioServer, scope: Scope, put: Put) -> dict[str, Any]:
+    command = put("command", config.command)
+    named = {name: put(f"env.{name}", value) for name, value in config.env.items()}
+    changed: dict[str, Any] = {
+        "command": str(located(command, scope)) if command.startswith("~/") else command,
+        "args": tuple(put("args", argument) for argument in config.args),
+        "env": named,
+    }
+    if config.env_file is not None:
+        content = put("env_file", f"${{file:{put('env_file', str(config.env_file))}}}")
+        changed |= {"env": {**parse_env(content), **named}, "env_file": None}
+    if config.cwd is not None:
+        changed["cwd"] = located(put("cwd", str(config.cwd)), scope)
+    return changed
+
+
+def _remote(config: HttpServer, put: Put) -> dict[str, Any]:
+    url = put("url", config.url)
+    headers = {name: put(f"headers.{name}", value) for name, value in config.headers.items()}
+    changed: dict[str, Any] = {"url": url if _ADDRESS.fullmatch(url) else "", "headers": headers}
+    if isinstance(config.oauth, OAuth):
+        given = config.oauth.model_dump(exclude_unset=True)
+        changed["oauth"] = {
+            name: put(f"oauth.{name}", value) if isinstance(value, str) else value
+            for name, value in given.items()
+        }
+    return changed
+
+
+def _texts(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    match config:
+        case StdioServer():
+            yield "command", config.command
+            yield from (("args", argument) for argument in config.args)
+            yield from ((f"env.{name}", value) for name, value in config.env.items())
+            paths = {"env_file": config.env_file, "cwd": config.cwd}
+            yield from ((name, str(path)) for name, path in paths.items() if path)
+        case HttpServer():
+            yield "url", config.url
+            yield from ((f"headers.{name}", value) for name, value in config.headers.items())
+            given = config.oauth.model_dump() if isinstance(config.oauth, OAuth) else {}
+            for name, value in given.items():
+                if isinstance(value, str):
+                    yield f"oauth.{name}", value
+        case LocalServer():
+            return
+
+
+def parse_env(content: str) -> dict[str, str]:
+    """`NAME=value` lines; comments, `export` and quotes are understood, variables are not."""
+    values: dict[str, str] = {}
+    for line in content.splitlines():
+        if match := _LINE.fullmatch(line):
+            name, value = match.groups()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            values[name] = value[1:-1] if quoted else value.partition(" #")[0].rstrip()
+    return values
+
+
+def _placed(exc: ConfigError, key: str, places: Mapping[str, Place]) -> ConfigError:
+    place = places.get(key)
+    where = f"{place}: `{key}`" if place else f"`{key}`"
+    message = f"{where}: {exc}"
+    if not isinstance(exc, Unresolved):
+        return ConfigError(message, hint=exc.hint)
+    return Unresolved(message, variable=exc.variable, key=key, place=place, hint=exc.hint)

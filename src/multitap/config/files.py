@@ -14,7 +14,7 @@ SUFFIXES: dict[str, Format] = {
     ".yaml": "yaml",
     ".yml": "yaml",
 }
-LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": 1 * MIB}
+LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": MIB // 4}
 """Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
 
 

@@ -129,14 +129,14 @@ class Merged:
 
 def merge(layers: Sequence[Layer]) -> Merged:
     """One configuration of all layers, the weakest first."""
-    hub, complaints = _hub(layers)
+    hub, about_hub = _hub(layers)
     problems = [problem for layer in layers for problem in layer.reading.problems]
-    problems += complaints
+    problems += about_hub
     servers = _stacks(layers, hub.fields.get(("enabled",)))
     built: dict[str, ServerConfig] = {}
     for name, stack in servers.items():
-        model, complaints = _built(stack)
-        problems += complaints
+        model, about_server = _built(stack)
+        problems += about_server
         if model is not None:
             built[name] = model
     settings = Settings.model_validate({**validate.nested(hub.fields), "servers": built})

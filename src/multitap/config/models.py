@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from multitap.config.durations import seconds
+from multitap.config.durations import PATTERN, seconds
 from multitap.names import Naming
 
 MIB = 1024 * 1024
@@ -28,14 +28,18 @@ def _seconds(value: object) -> float:
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
-Duration = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    WithJsonSchema(
-        {"type": ["number", "string"], "description": "Seconds, or a text such as 30s or 1m30s"}
-    ),
-]
+_WRITTEN = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": PATTERN, "examples": ["30s", "1m30s", "500ms"]},
+        ]
+    }
+)
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), _WRITTEN]
 """Seconds; a text such as "1m30s" is understood too."""
+Grace = Annotated[float, BeforeValidator(_seconds), Field(ge=0), _WRITTEN]
+"""The same, and it may be none at all."""
 
 
 class _Model(BaseModel):
@@ -91,15 +95,17 @@ class _Server(_Model):
     """For people; tools keep their own."""
     start: Literal["eager", "lazy"] = "eager"
     """`lazy`: tools come from the stored catalog, the server starts with the first call."""
-    idle_timeout: Duration | None = Field(default=None, gt=0)
+    idle_timeout: Duration | None = None
     """Seconds without a call after which a lazy server is stopped; 300 where not given."""
-    timeout: Duration = Field(default=30.0, gt=0)
+    timeout: Duration = 30.0
     """Seconds to wait for an answer; every progress report starts them anew."""
-    hard_timeout: Duration = Field(default_factory=_hard_timeout, gt=0)
+    timeouts: Mapping[str, Duration] = {}
+    """The same by the server's own tool name."""
+    hard_timeout: Duration = Field(default_factory=_hard_timeout)
     """Seconds after which a call ends, progress or not; 600, or `timeout` where that is more."""
-    connect_timeout: Duration = Field(default=60.0, gt=0)
+    connect_timeout: Duration = 60.0
     """Seconds from start to the first list; `npx` may have to download first."""
-    health_interval: Duration | None = Field(default=None, gt=0)
+    health_interval: Duration | None = None
     """Seconds between health checks; the settings' value where not given."""
     retry: Literal["hinted", "never"] = "hinted"
     """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
@@ -190,12 +196,12 @@ class Settings(_Model):
     agents: Mapping[str, ToolFilter] = {}
     """What each agent may use, by the names callers see."""
     naming: Naming = Naming.SERVER_TOOL
-    health_interval: Duration = Field(default=30.0, gt=0)
+    health_interval: Duration = 30.0
     start_concurrency: int = Field(default=16, ge=1)
     """How many servers start at the same time."""
     result_cap: int = Field(default=5000, ge=100)
     """Characters of a result's text; the rest is kept to be paged."""
-    drain_timeout: Duration = Field(default=10.0, ge=0)
+    drain_timeout: Grace = 10.0
     """Seconds a replaced or removed server may finish its calls."""
     state_dir: Path | None = None
     """Where logs, call history and catalogs are kept; the user's state directory if not given."""

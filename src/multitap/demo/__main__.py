@@ -1,5 +1,6 @@
 """The main job, told in plain words: many servers up, called, lost and brought back."""
 
+import logging
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from multitap.events import LinkState, ServerSnapshot, Snapshot
 
 
 async def main() -> None:
+    logging.getLogger("multitap").addHandler(logging.NullHandler())  # the story says the same
     with TemporaryDirectory(prefix="multitap-demo-") as state:
         async with open_hub(cast.settings(Path(state))) as hub:
             await show_start(hub)
@@ -22,7 +24,7 @@ async def main() -> None:
             await show_calls(hub)
             await show_failures(hub)
             await show_recovery(hub)
-    print("\nThe hub is closed, and no process of it is left.")
+    print("The hub is closed, and no process of it is left.")
 
 
 async def show_start(hub: Hub) -> None:
@@ -69,18 +71,17 @@ async def show_failures(hub: Hub) -> None:
 
 
 async def show_recovery(hub: Hub) -> None:
-    before = hub.snapshot().server("calculator")
-    if before.pid is None:
+    pid = hub.snapshot().server("calculator").pid
+    if pid is None:
         return
-    print(f"\nNow the calculator is killed (kill -9 {before.pid}) ...\n")
-    os.kill(before.pid, signal.SIGKILL)
-    lost = time.monotonic()
+    print(f"\nNow the calculator is killed (kill -9 {pid}):\n")
+    killed = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
     await until(hub, lambda now: not connected(now.server("calculator")))
-    print(f"  lost:  {hub.snapshot().server('calculator').failure}")
     result = await hub.call("calculator_mean", {"numbers": [1, 2, 6]})
-    after = hub.snapshot().server("calculator")
-    print(f"  back:  after {time.monotonic() - lost:.1f} s, as process {after.pid}")
-    print(f"  and a call that waited for it: calculator_mean -> {result.text}")
+    print(f"  calculator_mean(numbers=[1, 2, 6]) -> {result.text}")
+    pid = hub.snapshot().server("calculator").pid
+    print(f"\nThat call waited {time.monotonic() - killed:.1f} s for its successor, process {pid}.")
 
 
 async def until(hub: Hub, holds: Callable[[Snapshot], object]) -> None:

@@ -31,7 +31,7 @@ class Restarts:
         if healthy_for >= PROVED:
             self.forget()
         if self.tripped(now):
-            pause = min(PAUSE * 2**self._trips, LONGEST_PAUSE)
+            pause = min(PAUSE * 2.0**self._trips, LONGEST_PAUSE)
             self._trips += 1
             self._starts.clear()
             self._starts.extend([now] * BURST)  # half open: one more start is all it gets

@@ -71,7 +71,7 @@ def outcome(message: Message) -> Raw:
         RpcError: It carries an error.
         AnswerInvalid: It carries neither, or one of the wrong shape.
     """
-    if len(message.error) and memoryview(message.error) != b"null":
+    if len(message.error) and _starts(message.error, 4) != b"null":
         try:
             error = _parse_error(message.error)
         except UNPARSABLE:
@@ -79,10 +79,14 @@ def outcome(message: Message) -> Raw:
                 f"the error in the answer has the wrong shape: {excerpt(message.error)}", sent=True
             ) from None
         raise RpcError(error.code, error.message, error.data)
-    if memoryview(message.result)[:1] != b"{":
+    if _starts(message.result, 1) != b"{":
         got = f"its result is {excerpt(message.result)}" if len(message.result) else "it has none"
         raise AnswerInvalid(f"the answer should hold a result object; {got}", sent=True)
     return message.result
+
+
+def _starts(value: Raw, size: int) -> bytes:
+    return bytes(memoryview(value)[:size])
 
 
 def with_progress_token(params: Params | None, token: RequestId) -> Params:

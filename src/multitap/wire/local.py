@@ -63,11 +63,11 @@ class LocalWire:
         hard = _deadline(hard_timeout)
         if on_progress is not None:
 
-            async def progress(done: float, total: float | None, message: str | None) -> None:
+            async def report(progress: float, total: float | None, message: str | None) -> None:
                 clock.deadline = min(_deadline(timeout), hard)
-                on_progress(done, total, message)
+                on_progress(progress, total, message)
 
-            options["on_progress"] = progress
+            options["on_progress"] = report
         with clock:
             try:
                 plain = envelope.decode(envelope.encode(params)) if params is not None else None

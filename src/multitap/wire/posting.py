@@ -28,7 +28,7 @@ from multitap.wire.wire import (
     WireFault,
 )
 
-_DEFAULTS = {"User-Agent": "multitap"}
+_DEFAULTS = {"User-Agent": "multitap", "Accept-Encoding": "gzip, deflate"}
 _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver what needs no answer
 _CALL_OFF = 2.0  # seconds to tell the server that an answer is not wanted any more
@@ -53,12 +53,12 @@ class Posting(ABC):
         self.attach = self._unasked.attach
         self.evidence = self._unasked.evidence
 
-    async def request(  # noqa: PLR0913 - see Wire.request
+    async def request(
         self,
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,
@@ -79,7 +79,7 @@ class Posting(ABC):
             params = envelope.with_progress_token(params, flight.id)
         message = envelope.request(flight.id, method, params)
         try:
-            async with flight:
+            with flight:
                 return envelope.outcome(await self._ask(flight, message, headers))
         except (asyncio.CancelledError, AnswerTimeout) as exc:
             if cancellable and flight.sent:
@@ -112,10 +112,7 @@ class Posting(ABC):
     ) -> None:
         if self.closed.is_set():
             return
-        flight = Flight(
-            self._flights, method, timeout=_NOTIFY, hard_timeout=None, on_progress=None, call=None
-        )
-        async with flight:
+        with Flight(self._flights, method, timeout=_NOTIFY) as flight:
             await self._hand_over(flight, message, headers)
 
     async def _hand_over(

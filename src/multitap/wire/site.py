@@ -187,6 +187,7 @@ class Site:
                 sent = body is not None and body.sent
                 raise _failure(exc, self.name, sent=sent) from None
             if response.status not in _REDIRECT or "Location" not in response.headers:
+                _guard(response)
                 return response
             response.release()
             url = _followed(method, url, response.status, response.headers["Location"])
@@ -195,6 +196,31 @@ class Site:
 
 def content_type(response: aiohttp.ClientResponse) -> str:
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def _guard(response: aiohttp.ClientResponse) -> None:
+    """See to it that a reader hears of a lost connection.
+
+    After bytes that are no HTTP in the middle of a body, aiohttp closes without a word to it.
+    """
+    content, connection = response.content, response.connection
+    if content.is_eof() or connection is None or connection.protocol is None:
+        return
+    closed = connection.protocol.closed
+    if closed is None:
+        return
+
+    def break_off(lost: asyncio.Future[None]) -> None:
+        if not lost.cancelled():
+            lost.exception()  # or the loop complains that nobody asked
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("connection lost"))
+
+    def forget() -> None:
+        closed.remove_done_callback(break_off)
+
+    closed.add_done_callback(break_off)
+    content.on_eof(forget)
 
 
 def _followed(method: str, url: URL, status: int, location: str) -> URL:
@@ -223,9 +249,12 @@ def _failure(exc: Exception, name: str, *, sent: bool) -> WireFault:
         case aiohttp.ServerDisconnectedError():
             words = f"{name} closed the connection without an answer"
         case aiohttp.ClientPayloadError():
+            if "content-encoding" in str(exc):
+                return AnswerInvalid(f"the answer of {name} cannot be decompressed", sent=sent)
             words = f"the answer of {name} broke off"
         case aiohttp.ClientResponseError():
-            return AnswerInvalid(f"{name} does not speak HTTP: {exc.message}", sent=sent)
+            flaw = exc.message.partition("\n")[0].rstrip(":")
+            return AnswerInvalid(f"the answer of {name} is no valid HTTP: {flaw}", sent=sent)
         case OSError():
             words = f"the connection to {name} broke: {exc.strerror or type(exc).__name__}"
         case _:

@@ -60,7 +60,7 @@ class SseWire(Posting):
 
     kind = "sse"
 
-    async def connect(self, timeout: float) -> None:  # noqa: ASYNC109 - named in the error
+    async def connect(self, timeout: float) -> None:
         """Open the stream and learn where to post."""
         try:
             with anyio.fail_after(timeout):

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -52,7 +52,9 @@ class StdioWire:
         self._child = child
         self._stderr = stderr
         self.closed = exchange.closed
-        self.attach: Callable[[Inbound], None] = exchange.attach
+
+    def attach(self, inbound: Inbound) -> None:
+        self._exchange.attach(inbound)
 
     @property
     def fault(self) -> WireFault | None:

@@ -208,7 +208,7 @@ class Warden:
             if f"{owner}-{started}" != self.owner and _start_time(owner) != started:
                 _kill(pid)
 
-    def _say(self, kind: str, number: int, value: object) -> None:
+    def _say(self, kind: str, number: int, value: int | tuple[int, str]) -> None:
         message = marshal.dumps((kind, number, value))
         try:
             self.control.sendall(LENGTH.pack(len(message)) + message)

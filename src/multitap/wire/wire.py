@@ -110,14 +110,20 @@ class Wire(Protocol):
     A wire is entered and left by the task that owns the link; everybody may call its methods.
     """
 
-    kind: str
-    """`stdio`, `streamable-http`, `sse` or `local`."""
+    @property
+    def kind(self) -> str:
+        """`stdio`, `streamable-http`, `sse` or `local`."""
+        ...
 
-    closed: asyncio.Event
-    """Set once no message can travel any more."""
+    @property
+    def closed(self) -> asyncio.Event:
+        """Set once no message can travel any more."""
+        ...
 
-    fault: WireFault | None
-    """Why it closed, where somebody else closed it."""
+    @property
+    def fault(self) -> WireFault | None:
+        """Why it closed, where somebody else closed it."""
+        ...
 
     def attach(self, inbound: Inbound) -> None:
         """Say who listens; before the first request."""

@@ -1,8 +1,8 @@
 """Servers that say far too much."""
 
-from zoo.honest import SUBSCRIPTION, Honest
-from zoo.pipes import STDERR
-from zoo.tools import sampling
+from tests.zoo.honest import SUBSCRIPTION, Honest
+from tests.zoo.pipes import STDERR
+from tests.zoo.tools import sampling
 
 BLOCK = 1000
 """Messages written at once."""

@@ -3,9 +3,9 @@
 import os
 import signal
 
-from zoo import children
-from zoo.honest import Honest
-from zoo.pipes import STDERR, STDIN, STDOUT, silence
+from tests.zoo import children
+from tests.zoo.honest import Honest
+from tests.zoo.pipes import STDERR, STDIN, STDOUT, silence
 
 
 class Lapse(Honest):

@@ -1,7 +1,7 @@
 """Servers whose lists are broken, endless or full of oddities."""
 
-from zoo.honest import INTERNAL, Honest
-from zoo.tools import echo
+from tests.zoo.honest import INTERNAL, Honest
+from tests.zoo.tools import echo
 
 OBJECT = {"type": "object"}
 

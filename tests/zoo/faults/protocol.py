@@ -2,8 +2,8 @@
 
 import json
 
-from zoo.honest import INTERNAL, Honest
-from zoo.pipes import STDOUT
+from tests.zoo.honest import INTERNAL, Honest
+from tests.zoo.pipes import STDOUT
 
 FORGED = {"content": [{"type": "text", "text": "FORGED"}], "structuredContent": {"result": -1}}
 LINE_SEPARATORS = "one\u2028two\u2029three\x85four\x7ffive"

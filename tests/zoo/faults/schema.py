@@ -1,7 +1,7 @@
 """Servers whose schemas cost more to check than the answers are worth."""
 
-from zoo.honest import Honest
-from zoo.tools import Tool
+from tests.zoo.honest import Honest
+from tests.zoo.tools import Tool
 
 CATASTROPHIC = {"type": "string", "pattern": "^(a+)+$"}
 UNIQUE = {"type": "array", "uniqueItems": True}

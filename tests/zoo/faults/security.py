@@ -3,10 +3,10 @@
 import json
 import os
 
-from zoo.honest import INTERNAL, Honest
-from zoo.offers import BLOB
-from zoo.pipes import STDERR
-from zoo.tools import echo, environment, open_descriptors, sampling
+from tests.zoo.honest import INTERNAL, Honest
+from tests.zoo.offers import BLOB
+from tests.zoo.pipes import STDERR
+from tests.zoo.tools import echo, environment, open_descriptors, sampling
 
 ESCAPES = "\x1b[31mred\x1b[0m\x1b]52;c;ZWNobyBoaQ==\x07\x1b[2J\x9b1m\u202ereversed\u202c\x08\x08ok"
 LOUD = {"name": f"zoo{ESCAPES}", "version": "1.0\x1b[5m"}

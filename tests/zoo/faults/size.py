@@ -1,7 +1,7 @@
 """Servers whose messages are too large, too wide or without end."""
 
-from zoo.faults.protocol import Spoiled
-from zoo.honest import Honest
+from tests.zoo.faults.protocol import Spoiled
+from tests.zoo.honest import Honest
 
 MIB = 1024 * 1024
 

@@ -2,7 +2,7 @@
 
 import os
 
-from zoo.honest import (
+from tests.zoo.honest import (
     HANDSHAKE_VERSIONS,
     INTERNAL,
     INVALID_PARAMS,
@@ -10,7 +10,7 @@ from zoo.honest import (
     STATELESS_ONLY,
     Honest,
 )
-from zoo.pipes import STDERR, STDOUT
+from tests.zoo.pipes import STDERR, STDOUT
 
 MISSING_NAME = b"""Traceback (most recent call last):
   File "/srv/weather/server.py", line 3, in <module>

@@ -90,8 +90,10 @@ class Draft:
             Problem(Severity.ERROR, message, node.key_place, key, self.server, word, hint)
         )
 
-    def error(self, node: Node, message: str, *, hint: str | None = None) -> None:
-        self.add(Severity.ERROR, node, message, hint=hint)
+    def error(
+        self, node: Node, message: str, *, expected: str | None = None, hint: str | None = None
+    ) -> None:
+        self.add(Severity.ERROR, node, message, expected=expected, hint=hint)
 
     def add(
         self,

@@ -56,7 +56,7 @@ def _fill_headers(draft: Draft) -> None:
 
 
 KEYS: Rules = {
-    "type": one_of(stdio="stdio", streamable_http="streamable-http", sse="sse"),
+    "type": one_of("stdio", "streamable_http", "sse"),
     "cmd": program,
     "args": arguments,
     "envs": env,

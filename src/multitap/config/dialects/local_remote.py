@@ -24,7 +24,7 @@ from multitap.config.dialects.rules import (
 from multitap.config.documents import Document, Node, is_table
 
 KEYS: Rules = {
-    "type": one_of(local="stdio", remote="http"),
+    "type": one_of("local", "remote"),
     "command": argv,
     "environment": env,
     "url": string("url"),

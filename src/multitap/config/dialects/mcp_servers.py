@@ -180,11 +180,11 @@ def read_claude_code(spelling: Spelling, document: Document, folder: Path) -> Re
 def read_gemini(spelling: Spelling, document: Document, folder: Path) -> Reading:
     transcript = Transcript("gemini", document, folder, spelling)
     transcript.table(transcript.root.find("mcpServers"))
-    _switch_off(transcript, transcript.root.find("mcp", "excluded"))
     if allowed := transcript.root.find("mcp", "allowed"):
-        names = {element.value for element in allowed.elements()}
-        for name in {entry.name: None for entry in transcript.entries if entry.name not in names}:
-            transcript.amend(name, allowed, "enabled", value=False)
+        names = [element.value for element in allowed.elements()]
+        for entry in [entry for entry in transcript.entries if entry.name not in names]:
+            transcript.amend(entry.name, allowed, "enabled", value=False)
+    _switch_off(transcript, transcript.root.find("mcp", "excluded"))
     return transcript.reading()
 
 

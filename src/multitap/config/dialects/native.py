@@ -15,6 +15,7 @@ from multitap.config.dialects.rules import (
     members,
     nothing,
     oauth,
+    one_of,
     path,
     program,
     string,
@@ -64,7 +65,7 @@ def _agents(draft: Draft, node: Node) -> None:
 
 
 SERVER: Rules = {
-    "transport": string("transport"),
+    "transport": one_of("stdio", "http", "streamable-http", "sse"),
     "enabled": flag("enabled"),
     "description": string("description"),
     "start": string("start"),

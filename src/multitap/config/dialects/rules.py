@@ -186,15 +186,16 @@ def transport(draft: Draft, node: Node) -> None:
         draft.error(node, f"no transport is called {node.value[:40]!r}", hint=hint)
 
 
-def one_of(**spellings: str) -> Rule:
+def one_of(*words: str) -> Rule:
     """A transport that must be one of these words."""
 
     def rule(draft: Draft, node: Node) -> None:
-        if isinstance(node.value, str) and node.value in spellings:
-            draft.set("transport", node, spellings[node.value])
+        if isinstance(node.value, str) and node.value in words:
+            draft.set("transport", node, TRANSPORTS[node.value])
         else:
-            expected = " or ".join(f'"{word}"' for word in spellings)
-            draft.wrong(node, expected, hint=did_you_mean(str(node.value), spellings))
+            expected = " or ".join(f'"{word}"' for word in words)
+            hint = did_you_mean(node.value, words) if isinstance(node.value, str) else None
+            draft.error(node, f"expected {expected}", expected=expected, hint=hint)
 
     return rule
 

@@ -3,6 +3,7 @@
 from statistics import fmean
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
 server = MCPServer("calculator", version="1.0")
@@ -19,7 +20,7 @@ def add(a: float, b: float) -> float:
 def divide(a: float, b: float) -> float:
     """One number divided by another."""
     if b == 0:
-        raise ValueError(f"{a:g} can not be divided by zero")
+        raise ToolError(f"{a:g} can not be divided by zero")
     return a / b
 
 

@@ -1,0 +1,1 @@
+"""How fast it is, next to the SDK and to a client that does nothing but ask."""

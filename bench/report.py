@@ -1,0 +1,88 @@
+"""What was measured, as tables for people, and which promises it keeps."""
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+MARKED = re.compile(r"(<!-- bench:begin -->\n).*(<!-- bench:end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    words: str
+    limit: float
+    measured: float
+    unit: str = ""
+
+    @property
+    def kept(self) -> bool:
+        return self.measured <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One benchmark's outcome."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    promises: Sequence[Promise]
+
+
+def micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def milli(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render(reports: Sequence[Report]) -> str:
+    promises = [promise for report in reports for promise in report.promises]
+    kept = (
+        (
+            promise.words,
+            f"{promise.limit:g}{promise.unit}",
+            f"{promise.measured:.2f}{promise.unit}",
+            "yes" if promise.kept else "**no**",
+        )
+        for promise in promises
+    )
+    parts = [machine(), table(("promise", "at most", "measured", "kept"), kept)]
+    for report in reports:
+        parts += [f"### {report.title}", table(report.columns, report.rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def machine() -> str:
+    packages = ("mcp", "msgspec", "aiohttp", "anyio")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return (
+        f"{os.cpu_count()} cores, {_processor()}, {platform.system()}, "
+        f"Python {platform.python_version()}; {versions}."
+    )
+
+
+def write(text: str) -> None:
+    """Put the tables between the page's markers."""
+    page = PAGE.read_text()
+    PAGE.write_text(MARKED.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page))
+
+
+def _processor() -> str:
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = re.findall(r"model name\s*: (.*)", cpuinfo)
+    return names[0] if names else platform.machine()

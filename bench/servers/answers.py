@@ -1,0 +1,61 @@
+"""What both bench servers answer; the standard library only, because start-up time is measured."""
+
+import json
+
+CAPABILITIES = {"tools": {}}
+COMPLETE = {"resultType": "complete"}
+CACHEABLE = {**COMPLETE, "ttlMs": 60_000, "cacheScope": "private"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "count": {"type": "integer", "minimum": 0}},
+}
+
+
+def listed(tools):
+    names = ["echo", "blob", *(f"tool_{number}" for number in range(2, tools))]
+    return [
+        {"name": name, "description": "Says it again.", "inputSchema": SCHEMA} for name in names
+    ]
+
+
+def result(method, params, *, era, tools):
+    """The result, or None where the method is not known."""
+    match method:
+        case "server/discover" if era == "stateless":
+            return {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": CAPABILITIES,
+                **CACHEABLE,
+            }
+        case "initialize" if era == "handshake":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": CAPABILITIES,
+                "serverInfo": {"name": "bench", "version": "1"},
+            }
+        case "tools/list":
+            return {"tools": listed(tools), **CACHEABLE}
+        case "tools/call":
+            return {"content": [{"type": "text", "text": text(params)}], **COMPLETE}
+        case "ping":
+            return {}
+    return None
+
+
+def text(params):
+    arguments = params.get("arguments", {})
+    return "0123456789abcdef" * (arguments["count"] // 16) if "count" in arguments else "pong"
+
+
+def answer(line, *, era="handshake", tools=2):
+    """The encoded answer to an encoded message, or None where none is due."""
+    message = json.loads(line)
+    if "id" not in message or "method" not in message:
+        return None
+    body = {"jsonrpc": "2.0", "id": message["id"]}
+    found = result(message["method"], message.get("params") or {}, era=era, tools=tools)
+    if found is None:
+        body["error"] = {"code": -32601, "message": "method not found"}
+    else:
+        body["result"] = found
+    return json.dumps(body).encode()

@@ -1,0 +1,137 @@
+"""Servers found in a folder: each of its folders with an entry script is one."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Transcript
+from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.dialects.local_remote import FOLDER_SPELLING
+from multitap.config.documents import Document, Node
+from multitap.config.files import read_file
+from multitap.config.problems import Place, Problem, Severity
+
+SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
+"""In this order; the first one that is there starts the server."""
+CONFIG = "config.jsonc"
+PROJECT = "pyproject.toml"
+
+_INLINE_METADATA = re.compile(r"^# /// script\s*$", re.MULTILINE)
+_HEADER = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What there is to run scripts with."""
+
+    which: Callable[[str], str | None] = shutil.which
+    python: str = sys.executable
+
+
+def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Reading]:
+    """What the scripts in a folder say by themselves, and what their own `config.jsonc` amend."""
+    tools = toolbox or Toolbox()
+    found: list[Entry] = []
+    amended: list[Reading] = []
+    problems: list[Problem] = []
+    for script in scripts(folder):
+        entry, complaints = _entry(script, tools)
+        found.append(entry)
+        problems += complaints
+        amended.append(_amendment(script.parent))
+    return Reading("mcpservers/", tuple(found), problems=tuple(problems)), Reading(
+        "mcpservers/",
+        tuple(entry for reading in amended for entry in reading.entries),
+        problems=tuple(problem for reading in amended for problem in reading.problems),
+    )
+
+
+def scripts(folder: Path) -> tuple[Path, ...]:
+    """The entry scripts in a folder's folders, in the order of their names."""
+    try:
+        folders = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
+    except OSError:
+        return ()
+    return tuple(
+        script
+        for script in (_script(path) for path in folders if path.name != "node_modules")
+        if script is not None
+    )
+
+
+def _script(folder: Path) -> Path | None:
+    return next((path for name in SCRIPTS if (path := folder / name).is_file()), None)
+
+
+def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
+    name = script.parent.name
+    argv, lack = runner(script, tools)
+    problems = [
+        Problem(
+            Severity.WARNING if argv else Severity.ERROR,
+            f"{lack} is not installed",
+            Place(script),
+            server=name,
+            hint=f"install {lack}",
+        )
+        for _ in ([lack] if lack else [])
+    ]
+    node = Document(script, {}).root
+    fields: dict[FieldPath, Node] = {
+        ("command",): node.of(argv[0] if argv else ""),
+        ("args",): node.of([*argv[1:]]),
+        ("cwd",): node.of(script.parent),
+    }
+    return Entry(name, node, fields, broken=not argv), problems
+
+
+def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
+    """The command that runs a script, and what is missed to run it well."""
+    if script.suffix == ".py":
+        return _python(script, tools)
+    preferred, other = ("bun", "node") if script.suffix == ".ts" else ("node", "bun")
+    commands = {"bun": ("bun", "run", str(script)), "node": ("node", str(script))}
+    if script.suffix == ".ts":
+        commands["node"] = ("node", "--experimental-strip-types", str(script))
+    for program in (preferred, other):
+        if tools.which(program):
+            return commands[program], None
+    return (), "node or bun"
+
+
+def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
+    """The current Python, or uv where the script says what it needs."""
+    plain = (tools.python, str(script))
+    inline = _has_inline_metadata(script)
+    if not inline and not (script.parent / PROJECT).is_file():
+        return plain, None
+    if not tools.which("uv"):
+        return plain, "uv"
+    option = ("--script",) if inline else ("--project", str(script.parent))
+    return ("uv", "run", *option, str(script)), None
+
+
+def _has_inline_metadata(script: Path) -> bool:
+    try:
+        with script.open(encoding="utf-8", errors="replace") as file:
+            return bool(_INLINE_METADATA.search(file.read(_HEADER)))
+    except OSError:
+        return False
+
+
+def _amendment(folder: Path) -> Reading:
+    document, problems = read_file(folder / CONFIG)
+    if document is None and not problems:
+        return Reading("mcpservers/")
+    if document is None:  # it may have said that the server is off
+        node = Document(folder / CONFIG, {}).root
+        return Reading(
+            "mcpservers/", (Entry(folder.name, node, {}, broken=True),), problems=problems
+        )
+    transcript = Transcript("mcpservers/", document, folder, FOLDER_SPELLING)
+    transcript.problems += problems
+    transcript.entry(folder.name, document.root)
+    return transcript.reading()

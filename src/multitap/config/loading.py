@@ -1,0 +1,160 @@
+"""From files on disk to settings, problems, and the reason for every value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from multitap.config import discover, search
+from multitap.config.dialects import detect, dialect
+from multitap.config.dialects.draft import FieldPath, Reading
+from multitap.config.documents import Document, Node, is_table
+from multitap.config.files import read_file
+from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
+from multitap.config.models import Settings
+from multitap.config.problems import Place, Problem, Severity, did_you_mean
+from multitap.config.search import Search, Source, Surroundings
+from multitap.config.stamps import Stamps, stamps
+from multitap.errors import UnknownName
+
+CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extensions", "mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A source that was looked at."""
+
+    source: Source
+    found: bool
+    dialect: str | None = None
+    """How it was read."""
+    intact: bool = True
+    """Whether it could be read at all, or is not there and need not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration with its history."""
+
+    settings: Settings
+    problems: tuple[Problem, ...]
+    sources: tuple[Seen, ...]
+    """In the order in which they were looked at."""
+    search: Search = field(repr=False)
+    merged: Merged = field(repr=False)
+    stamps: Stamps = field(repr=False)
+    """What the files looked like just before they were read."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether every source could be read; if not, servers are missing that nobody took away."""
+        return all(seen.intact for seen in self.sources)
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
+
+    @property
+    def broken(self) -> Mapping[str, tuple[Problem, ...]]:
+        """Servers that are written down but cannot be used, and why."""
+        lost = self.merged.servers.keys() - self.settings.servers.keys()
+        problems = {
+            name: tuple(problem for problem in self.errors if problem.server == name)
+            for name in sorted(lost)
+        }
+        return {name: reasons for name, reasons in problems.items() if reasons}
+
+    def explain(self, name: str | None = None) -> Explanation:
+        """Every value of a server, or of the hub itself: where it is written, what it overrode.
+
+        Raises:
+            UnknownName: no source says anything about such a server.
+        """
+        if name is None:
+            return _with_defaults(self.merged.hub.explain(), self.settings)
+        if stack := self.merged.servers.get(name):
+            return _with_defaults(stack.explain(), self.settings.servers.get(name))
+        hint = did_you_mean(name, self.merged.servers)
+        raise UnknownName(f"no file says anything about {name!r}", hint=hint)
+
+    def places(self, name: str) -> Mapping[str, Place]:
+        """Where each field of a server is written, by its dotted name."""
+        values = self.explain(name).values
+        return {value.key: value.place for value in values if value.place}
+
+
+def _with_defaults(said: Explanation, model: BaseModel | None) -> Explanation:
+    written = {value.key.partition(".")[0] for value in said.values}
+    defaults = (
+        Explained(key, getattr(model, key), None)
+        for key in (type(model).model_fields if model else ())
+        if key not in written and key != "servers"
+    )
+    return Explanation((*said.values, *defaults), said.dropped)
+
+
+def load(
+    where: Search | None = None,
+    *,
+    folder: Path | None = None,
+    toolbox: discover.Toolbox | None = None,
+) -> Loaded:
+    """Read all sources of a search; ours, from `folder`, where none is given.
+
+    Never raises for what a file says: that is in `problems`.
+    """
+    surroundings = Surroundings.here(folder)
+    wanted = where or search.native(surroundings)
+    before = stamps(wanted.sources)
+    seen: list[Seen] = []
+    layers = [_defaults(wanted)]
+    for source in wanted.sources:
+        found = source.path.exists()
+        readings = _read(source, surroundings.folder, toolbox)
+        layers += (Layer(reading, trusted=source.trusted) for reading in readings)
+        seen.append(_seen(source, readings[0], found=found))
+        if found and wanted.first_only:
+            break
+    merged = merge(layers)
+    return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before)
+
+
+def _seen(source: Source, reading: Reading, *, found: bool) -> Seen:
+    return Seen(
+        source, found, reading.dialect or None, bool(reading.dialect or not reading.problems)
+    )
+
+
+def _defaults(wanted: Search) -> Layer:
+    document = Document(Path("(preset)"), wanted.defaults)
+    nodes: dict[FieldPath, Node] = {(name,): node for name, node in document.root.members()}
+    return Layer(Reading("preset", settings=nodes))
+
+
+def _read(source: Source, folder: Path, toolbox: discover.Toolbox | None) -> tuple[Reading, ...]:
+    if source.folder:
+        return discover.scan(source.path, toolbox=toolbox)
+    document, problems = read_file(source.path)
+    if document is None:
+        missing = source.required and not problems
+        gone = Problem(Severity.ERROR, "there is no such file", Place(source.path))
+        return (Reading("", problems=(gone,) if missing else problems),)
+    reading = read_document(document, folder, told=source.dialect)
+    return (replace(reading, problems=(*problems, *reading.problems)),)
+
+
+def read_document(document: Document, folder: Path, *, told: str | None = None) -> Reading:
+    """What a document says, in the dialect that was told or is found out."""
+    root = document.root
+    if not is_table(document.data):
+        problem = Problem(Severity.ERROR, "expected a table at the top", root.place)
+        return Reading("", problems=(problem,))
+    if found := dialect(told) if told else detect(document):
+        return found.read(document, folder)
+    if not document.data:
+        return Reading("")
+    near = (did_you_mean(key, CONTAINERS) for key in document.data)
+    hint = next(filter(None, near), "name the dialect if it is one of ours")
+    problem = Problem(Severity.ERROR, "no MCP servers in this file", root.place, hint=hint)
+    return Reading("", problems=(problem,))

@@ -1,0 +1,72 @@
+"""A configuration that may be shown to anyone."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from multitap.config.documents import is_table
+
+MASK = "********"
+SECRET_TABLES = ("env", "headers")
+SECRET_FIELDS = frozenset({"oauth.client_secret"})
+
+_REFERENCE = re.compile(r"\$\{([^}:]*(?::(?!-)[^}:]*)?)(:-[^}]*)?\}")
+_SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
+_TELLING = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
+_OPTION = re.compile(r"(--?[\w-]+)=(.*)", re.DOTALL)
+
+
+def masked(key: str, value: Any) -> Any:
+    """The value of a field by its dotted name, without what could be a secret."""
+    table, _, name = key.partition(".")
+    if is_table(value):
+        return {inner: masked(f"{key}.{inner}", member) for inner, member in value.items()}
+    if key == "args":
+        return masked_arguments(value)
+    if not isinstance(value, str):
+        return value
+    if key in SECRET_FIELDS or (table in SECRET_TABLES and name):
+        return masked_text(value)
+    return masked_url(value) if key == "url" else value
+
+
+def masked_text(text: str) -> str:
+    """Variables stay visible, with their defaults hidden; any other text is hidden as a whole."""
+    scheme = _SCHEME.match(text)
+    start = scheme.end() if scheme else 0
+    references = _REFERENCE.sub("", text[start:]) == "" and text[start:] != ""
+    if not references:
+        return MASK if text else ""
+    return text[:start] + _REFERENCE.sub(_without_default, text[start:])
+
+
+def masked_url(url: str) -> str:
+    """Without a password and the values of the query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    place = parts.netloc.rpartition("@")
+    host = f"{MASK}@{place[2]}" if place[1] else parts.netloc
+    query = re.sub(r"=[^&]+", f"={MASK}", parts.query)
+    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+
+
+def masked_arguments(arguments: Iterable[str]) -> list[str]:
+    """Without the values of options whose name tells that they are secret."""
+    shown: list[str] = []
+    for argument in arguments:
+        before = shown[-1] if shown else ""
+        option = _OPTION.fullmatch(argument)
+        if option and _TELLING.search(option[1]):
+            shown.append(f"{option[1]}={masked_text(option[2])}")
+        elif before.startswith("-") and _TELLING.search(before) and not argument.startswith("-"):
+            shown.append(masked_text(argument))
+        else:
+            shown.append(argument)
+    return shown
+
+
+def _without_default(match: re.Match[str]) -> str:
+    return f"${{{match[1]}{':-' + MASK if match[2] else ''}}}"

@@ -1,0 +1,142 @@
+"""Where a configuration is looked for."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from multitap.names import Naming
+
+FILE = "multitap.toml"
+FOLDER = "mcpservers"
+VARIABLE = "MULTITAP_CONFIG"
+EXCELMANUS_VARIABLE = "EXCELMANUS_MCP_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file, or one folder of servers, that may say something."""
+
+    path: Path
+    dialect: str | None = None
+    """None: found out from the content."""
+    folder: bool = False
+    """A folder whose folders are servers."""
+    trusted: bool = True
+    """Chosen by the user; a project's file comes with the project."""
+    required: bool = False
+    """Asked for by name: a problem where it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An order of sources and what holds when none of them says otherwise."""
+
+    sources: tuple[Source, ...]
+    """The weakest first, or, with `first_only`, the strongest."""
+    first_only: bool = False
+    """The first source that exists is the only one that counts."""
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a search depends on."""
+
+    folder: Path
+    """The folder that is worked in."""
+    home: Path
+    config: Path
+    """The user's configuration directory."""
+    env: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def here(cls, folder: Path | None = None) -> "Surroundings":
+        """Those of this process and its user."""
+        config = Path(platformdirs.user_config_dir("multitap", appauthor=False))
+        return cls((folder or Path.cwd()).absolute(), Path.home(), config, os.environ)
+
+
+def native(
+    where: Surroundings, files: Sequence[Path] = (), *, dialect: str | None = None
+) -> Search:
+    """Named files stand alone; else the user's configuration, then the project's."""
+    named = files or [Path(part) for part in where.env.get(VARIABLE, "").split(os.pathsep) if part]
+    if named:
+        return Search(
+            tuple(
+                Source(where.folder / path.expanduser(), dialect, required=True) for path in named
+            )
+        )
+    project = project_folder(where.folder)
+    return Search(
+        (
+            Source(where.config / FOLDER, folder=True),
+            Source(where.config / FILE, "multitap"),
+            Source(project / FOLDER, folder=True, trusted=False),
+            Source(project / FILE, "multitap", trusted=False),
+        )
+    )
+
+
+def project_folder(folder: Path) -> Path:
+    """The nearest folder with a configuration, looking up no further than the repository's root."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / FILE).is_file():
+            return candidate
+        if (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
+def kode(where: Surroundings) -> Search:
+    """`~/.kode.json` for all projects, `./.kode.json` for this one."""
+    return Search(
+        (
+            Source(where.home / ".kode.json", "kode"),
+            Source(where.folder / ".kode.json", "kode", trusted=False),
+        ),
+        defaults={"naming": Naming.KODE.value},
+    )
+
+
+def otter(where: Surroundings) -> Search:
+    """The user's `otter/config.toml`, then the project's `otter.toml`."""
+    return Search(
+        (
+            Source(where.config.parent / "otter" / "config.toml", "otter"),
+            Source(where.folder / "otter.toml", "otter", trusted=False),
+        )
+    )
+
+
+def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
+    """The variable's file, the argument's, the workspace's, the user's: the first one there is."""
+    named = where.env.get(EXCELMANUS_VARIABLE)
+    chosen = [Path(named).expanduser()] if named else []
+    chosen += [file] if file else []
+    return Search(
+        (
+            *(Source(where.folder / path, "excelmanus") for path in chosen),
+            Source(where.folder / "mcp.json", "excelmanus", trusted=False),
+            Source(where.home / ".excelmanus" / "mcp.json", "excelmanus"),
+        ),
+        first_only=True,
+        defaults={"naming": Naming.EXCELMANUS.value},
+    )
+
+
+def agent_core(where: Surroundings, environment: str, *, root: Path | None = None) -> Search:
+    """The global file, then the environment's, with its folder of servers below both."""
+    base = root or where.home / ".config" / "tong_work" / "agent-core"
+    home = base / "environments" / environment
+    return Search(
+        (
+            Source(home / FOLDER, folder=True),
+            Source(base / "tong_work.jsonc", "agent-core"),
+            Source(home / "config.jsonc", "agent-core"),
+        )
+    )

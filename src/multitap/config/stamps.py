@@ -1,0 +1,61 @@
+"""What the sources look like from outside, to see whether they changed."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from multitap.config.discover import CONFIG, PROJECT, SCRIPTS
+from multitap.config.search import Source
+
+Stamp = tuple[int, int, int] | None
+"""Time of change, size and inode; None: not there."""
+Stamps = Mapping[Path, Stamp]
+
+
+def stamps(sources: Iterable[Source]) -> Stamps:
+    """The stamp of every file that matters, there or not."""
+    return {path: _stamp(path) for source in sources for path in _files(source)}
+
+
+def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
+    """The files that came, went or were written."""
+    return frozenset(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
+
+
+def folders(sources: Iterable[Source]) -> Mapping[Path, int]:
+    """The folders to watch so that no change is missed, each with its inode.
+
+    Where one is not there yet, it is the nearest one above that is.
+    """
+    wanted: set[Path] = set()
+    for source in sources:
+        wanted |= {source.path, *_members(source)} if source.folder else {source.path.parent}
+        wanted |= {source.path.resolve().parent}  # a link's target may change instead of the link
+    return {found: found.stat().st_ino for path in wanted if (found := _nearest(path))}
+
+
+def _files(source: Source) -> Iterable[Path]:
+    if not source.folder:
+        return (source.path,)
+    names = (*SCRIPTS, CONFIG, PROJECT)
+    return (member / name for member in _members(source) for name in names)
+
+
+def _members(source: Source) -> list[Path]:
+    try:
+        return [path for path in source.path.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _nearest(path: Path) -> Path | None:
+    return next((folder for folder in (path, *path.parents) if folder.is_dir()), None)

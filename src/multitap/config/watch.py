@@ -1,0 +1,71 @@
+"""Tells when a source of the configuration has changed."""
+
+import threading
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may take trio's events, which we have not
+
+from multitap.config.search import Source
+from multitap.config.stamps import Stamps, changed, folders, stamps
+
+QUIET_MS = 100
+"""So long nothing may happen before a burst of changes counts as finished."""
+LONGEST_BURST_MS = 1500
+RECHECK_MS = 1000
+"""Looked at anyway: network drives and containers do not always tell."""
+
+
+async def changes(
+    sources: Iterable[Source], *, since: Stamps | None = None
+) -> AsyncGenerator[frozenset[Path], None]:
+    """Yield the files that changed, each time some did; leave it by `contextlib.aclosing`.
+
+    Folders are watched, not files: editors replace a file, and a watch on it dies with the old one.
+    What the system reports only wakes us; whether something changed is told by the stamps.
+    """
+    wanted = tuple(sources)
+    known = stamps(wanted) if since is None else since
+    while True:
+        watched = folders(wanted)
+        stop = threading.Event()
+        stirs = awatch(
+            *watched,
+            watch_filter=None,
+            recursive=False,
+            debounce=LONGEST_BURST_MS,
+            step=QUIET_MS,
+            rust_timeout=RECHECK_MS,
+            yield_on_timeout=True,
+            stop_event=stop,
+        )
+        async with aclosing(stirs):
+            while folders(wanted) == watched:
+                now = stamps(wanted)
+                if difference := changed(known, now):
+                    known = now
+                    yield difference
+                await _stir(stirs, stop)
+
+
+async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None:
+    """Return when something stirs, or after a while anyway."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(_release, stop)
+        try:
+            await anext(stirs)
+        except Exception:  # noqa: BLE001 - boundary: whatever the watcher lacks, looking helps
+            await anyio.sleep(RECHECK_MS / 1000)
+        group.cancel_scope.cancel()
+    stop.clear()
+
+
+async def _release(stop: threading.Event) -> None:
+    """Let go of the watching thread at once when we are cancelled: it cannot be itself."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        stop.set()

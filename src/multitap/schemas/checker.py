@@ -1,0 +1,143 @@
+"""Arguments checked against a tool's schema before they leave."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonschema_rs
+from jsonschema_rs import ValidationError, ValidationErrorKind, Validator
+
+from multitap.errors import BadArguments
+from multitap.schemas.bounds import bounds, evaluations
+from multitap.schemas.dialect import dialect
+from multitap.schemas.values import is_list, is_object, pointer
+
+MAX_ARGUMENT_DEPTH = 128
+"""The validator recurses, and the stack of a thread may be small."""
+_EXPLAINED = 10_000  # words cost fifteen microseconds for each failed check
+_REPORTED = 3
+_LONGEST = 300
+_BACKTRACKS = 100_000
+_VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Arguments go to the server as they are."""
+
+    reason: str
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Let everything pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A compiled schema."""
+
+    schema: Mapping[str, Any] = field(repr=False)
+    _validator: Validator = field(repr=False)
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Let arguments pass that fit the schema.
+
+        Raises:
+            BadArguments: They do not; `path` says where.
+        """
+        depth, items = _extent(arguments)
+        if depth > MAX_ARGUMENT_DEPTH:
+            raise BadArguments(f"nested more than {MAX_ARGUMENT_DEPTH} levels deep", path="")
+        plain = dict(arguments)
+        try:
+            if self._validator.is_valid(plain):
+                return
+        except ValueError as exc:
+            raise BadArguments(f"not JSON: {_first_line(exc)}", path="") from None
+        if evaluations(self.schema, depth) * (1 + items) > _EXPLAINED:
+            raise BadArguments(
+                "the arguments do not fit the tool's schema; there are too many to say where",
+                path="",
+            )
+        self._explain(plain)
+
+    def _explain(self, arguments: dict[str, Any]) -> None:
+        found = self._validator.iter_errors(arguments)
+        errors = [error for error in found if not _is_given_up(error)]
+        if not errors:
+            return  # nothing but patterns that were too hard to try
+        words = [_words(error) for error in errors[:_REPORTED]]
+        if len(errors) > _REPORTED:
+            words.append(f"and {len(errors) - _REPORTED} more")
+        raise BadArguments("; ".join(words), path=pointer(errors[0].instance_path))
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Checker | Unchecked:
+    """What checks arguments against `schema`; nothing, where that could cost too much."""
+    if (reason := bounds(schema)) is not None:
+        return Unchecked(reason)
+    validator = dialect(schema)
+    if validator is None:
+        return Unchecked("no version of JSON Schema accepts it")
+    try:
+        return Checker(
+            schema,
+            validator(
+                {key: value for key, value in schema.items() if key != "$schema"},
+                validate_formats=False,
+                retriever=_refuse,
+                mask=_VALUE,
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+            ),
+        )
+    except (ValueError, jsonschema_rs.ReferencingError) as exc:
+        return Unchecked(_first_line(exc))
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"{uri} is not part of the schema")
+
+
+def _extent(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """How deep the arguments are nested, and how many items their lists have together."""
+    depth = items = 0
+    level: list[Iterable[Any]] = [arguments.values()]
+    while level and depth <= MAX_ARGUMENT_DEPTH:
+        depth += 1
+        inner: list[Iterable[Any]] = []
+        for parts in level:
+            for part in parts:
+                if is_object(part):
+                    inner.append(part.values())
+                elif is_list(part):
+                    inner.append(part)
+                    items += len(part)
+        level = inner
+    return depth, items
+
+
+def _is_given_up(error: ValidationError) -> bool:
+    return isinstance(
+        error.kind,
+        ValidationErrorKind.BacktrackLimitExceeded | ValidationErrorKind.RegexEngineFailure,
+    )
+
+
+def _words(error: ValidationError) -> str:
+    """`/limit is not of type "integer"`."""
+    where = pointer(error.instance_path)
+    match error.kind:
+        case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
+            branches = dict.fromkeys(branch[0].message for branch in context if branch)
+            reasons = " and ".join(reason.removeprefix(f"{_VALUE} ") for reason in branches)
+            words = f"{_VALUE} fits none of the alternatives: it {reasons}"
+        case _:
+            words = error.message
+    if words.startswith(f"{_VALUE} "):
+        words = (where or "the whole") + words.removeprefix(_VALUE)
+    elif where:
+        words = f"{where}: {words}"
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).partition("\n")[0][:_LONGEST]

@@ -1,0 +1,31 @@
+"""What a server says about one of its tools, and whether that will do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.schemas.dialect import dialect, objection
+from multitap.schemas.values import is_object
+
+MAX_NAME = 1024
+
+
+def defect(definition: Mapping[str, Any]) -> str | None:
+    """Why a tool with this definition cannot be used at all, if so."""
+    name = definition.get("name")
+    if not isinstance(name, str) or not name:
+        return "it has no name"
+    if len(name) > MAX_NAME:
+        return f"its name is longer than {MAX_NAME:,} characters"
+    return _schema_defect(definition.get("inputSchema"))
+
+
+def _schema_defect(schema: Any) -> str | None:
+    if schema is None:
+        return "it has no inputSchema"
+    if not is_object(schema):
+        return "its inputSchema is not an object"
+    if (kind := schema.get("type", "object")) != "object":
+        return f"its inputSchema is of type {kind!r:.100}, not 'object'"
+    if dialect(schema) is None:
+        return f"its inputSchema is no JSON Schema: {objection(schema)}"
+    return None

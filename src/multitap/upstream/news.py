@@ -1,0 +1,169 @@
+"""What a server says unasked: changed lists, updated resources, log messages."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.events import Event, ResourceUpdated, ServerLog, Warned
+from multitap.upstream.session import Era, Session
+from multitap.upstream.signals import Bell, Latch
+from multitap.upstream.trial import now
+from multitap.wire import envelope
+from multitap.wire.wire import (
+    AnswerInvalid,
+    AnswerTimeout,
+    RequestFailed,
+    RpcError,
+    WireFault,
+)
+
+logger = logging.getLogger(__name__)
+
+DEBOUNCE, RELIST_GAP = 0.1, 1.0
+"""Seconds from a change to the new list, and from one list to the next at least."""
+RELISTEN = 1.0
+SUBSCRIBE_TIMEOUT = 5.0
+LOGS_PER_SECOND = 100
+
+_LIST_CHANGED = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+
+
+class _Updated(msgspec.Struct):
+    uri: str
+
+
+class _Log(msgspec.Struct):
+    level: str = "info"
+    logger: str | None = None
+    data: Any = None
+
+
+_parse_updated = msgspec.json.Decoder(_Updated).decode
+_parse_log = msgspec.json.Decoder(_Log).decode
+
+
+class News:
+    """The news of one server, over all its lives.
+
+    Args:
+        name: Which server.
+        on_event: Told of what is worth an event.
+    """
+
+    def __init__(self, name: str, on_event: Callable[[Event], None]) -> None:
+        self._name = name
+        self._on_event = on_event
+        self._lists_changed = Latch()
+        self._uris: set[str] = set()
+        self._uris_changed = Bell()
+        self._log_second = 0
+        self._log_allowance = 0
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Take one notification; cheap, because a server may send a flood of them."""
+        if method in _LIST_CHANGED:
+            self._lists_changed.set()
+            return
+        try:
+            if method == "notifications/resources/updated":
+                self._on_event(ResourceUpdated(self._name, _parse_updated(params).uri))
+            elif method == "notifications/message" and self._may_log():
+                log = _parse_log(params)
+                text = log.data if isinstance(log.data, str) else envelope.encode(log.data).decode()
+                self._on_event(ServerLog(self._name, log.level, log.logger, text))
+        except envelope.UNPARSABLE:
+            logger.debug("%s: a %s that can not be read", self._name, method)
+
+    async def follow_lists(
+        self, refetch: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Fetch the lists anew after each burst of changes; until then the old ones stay."""
+        while True:
+            await self._lists_changed.wait()
+            await anyio.sleep(DEBOUNCE)
+            self._lists_changed = Latch()
+            try:
+                await refetch()
+            except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+                self._on_event(Warned(self._name, f"its changed lists can not be had: {exc}"))
+            await anyio.sleep(RELIST_GAP)
+
+    async def subscribe(self, uri: str, session: Session | None) -> None:
+        """Be told when a resource changes, in this life and those to come."""
+        if uri not in self._uris:
+            self._uris.add(uri)
+            await self._tell(session, "resources/subscribe", uri)
+
+    async def unsubscribe(self, uri: str, session: Session | None) -> None:
+        if uri in self._uris:
+            self._uris.discard(uri)
+            await self._tell(session, "resources/unsubscribe", uri)
+
+    async def _tell(self, session: Session | None, method: str, uri: str) -> None:
+        self._uris_changed.ring()
+        if session is not None and session.era is Era.HANDSHAKE:
+            await session.request(method, {"uri": uri}, timeout=SUBSCRIBE_TIMEOUT)
+
+    async def receive(self, session: Session) -> None:
+        """Ask a newly connected server for news, in the way of its era."""
+        if session.era is Era.STATELESS:
+            await self._listen(session)
+        for uri in tuple(self._uris):
+            try:
+                await self._tell(session, "resources/subscribe", uri)
+            except (RpcError, WireFault) as exc:
+                self._on_event(Warned(self._name, f"no news of {uri!r}: {exc}"))
+
+    async def _listen(self, session: Session) -> None:
+        """Keep the stateless era's stream of changes open, whatever ends it."""
+        while True:
+            wanted = _wanted(session, self._uris)
+            async with anyio.create_task_group() as tasks:
+                if wanted:
+                    tasks.start_soon(self._listen_once, session, wanted)
+                await self._uris_changed.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _listen_once(self, session: Session, wanted: dict[str, Any]) -> None:
+        try:
+            await session.request("subscriptions/listen", {"notifications": wanted}, timeout=None)
+        except RpcError as exc:
+            self._on_event(Warned(self._name, f"it does not tell of changes: {exc}"))
+            return
+        except WireFault as exc:
+            logger.debug("%s: its stream of changes ended: %s", self._name, exc)
+        await anyio.sleep(RELISTEN)
+        self._lists_changed.set()  # something may have been missed
+        self._uris_changed.ring()
+
+    def _may_log(self) -> bool:
+        second = int(now())
+        if second != self._log_second:
+            self._log_second, self._log_allowance = second, LOGS_PER_SECOND
+        self._log_allowance -= 1
+        return self._log_allowance >= 0
+
+
+def _wanted(session: Session, uris: set[str]) -> dict[str, Any]:
+    """What the stateless era's stream shall tell of."""
+    can = session.capabilities
+    wanted: dict[str, Any] = {}
+    if can.tools and can.tools.list_changed:
+        wanted["toolsListChanged"] = True
+    if can.prompts and can.prompts.list_changed:
+        wanted["promptsListChanged"] = True
+    if can.resources and can.resources.list_changed:
+        wanted["resourcesListChanged"] = True
+    if uris:
+        wanted["resourceSubscriptions"] = sorted(uris)
+    return wanted

@@ -1,0 +1,62 @@
+"""One attempt to be connected, as far as it came."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from multitap.events import Phase
+from multitap.wire.wire import Evidence, Wire
+
+START_RUSH = 3.0
+"""Seconds a server keeps others from starting; one that hangs must not keep them for ever."""
+
+
+def now() -> float:
+    """The loop's clock, which a test may turn."""
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True)
+class Trial:
+    phase: Phase = Phase.SPAWN
+    wire: Wire | None = None
+    connected_at: float | None = None
+    timings: dict[str, float] = field(default_factory=dict[str, float])
+    _mark: float = 0.0
+
+    def begin(self) -> None:
+        self.phase, self._mark = Phase.SPAWN, now()
+
+    def reached(self, phase: Phase) -> None:
+        time = now()
+        self.timings[self.phase.value] = time - self._mark
+        self.phase, self._mark = phase, time
+
+    @property
+    def healthy_for(self) -> float:
+        """Seconds since it connected; 0 if it never did."""
+        return now() - self.connected_at if self.connected_at is not None else 0.0
+
+    def evidence(self) -> Evidence:
+        return self.wire.evidence() if self.wire else Evidence()
+
+
+class Turn:
+    """A place among the servers that start at the same time, given up once it is up or hangs."""
+
+    def __init__(self, starting: asyncio.Semaphore) -> None:
+        self._starting = starting
+        self._held = False
+
+    async def __aenter__(self) -> "Turn":
+        await self._starting.acquire()
+        self._held = True
+        asyncio.get_running_loop().call_later(START_RUSH, self.over)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.over()
+
+    def over(self) -> None:
+        if self._held:
+            self._held = False
+            self._starting.release()

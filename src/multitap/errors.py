@@ -100,9 +100,9 @@ class ServerError(UpstreamError):
 
 
 def sole(exc: BaseException) -> BaseException:
-    """The single error inside nested groups, or `exc` itself when there are several."""
-    inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ())
-    return sole(inner[0]) if len(inner) == 1 else exc
+    """The error inside nested groups, or `exc` itself when they hold several kinds."""
+    inner = [sole(one) for one in getattr(exc, "exceptions", ())]
+    return inner[0] if len({type(one) for one in inner}) == 1 else exc
 
 
 @contextmanager

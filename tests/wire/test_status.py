@@ -84,6 +84,13 @@ def test_the_words_name_the_status_and_quote_the_page_in_one_line():
     assert refusal.words == "HTTP 503 Service Unavailable, retry after 30: <p> Sorry </p>"
 
 
+def test_words_are_printable_whatever_the_server_sends():
+    refusal = refused(503, b"\x1b[31m\xff", Retry_After="\udcff")
+
+    refusal.words.encode()
+    assert "\x1b" not in refusal.words
+
+
 def test_an_unknown_status_has_no_name():
     assert refused(599).words == "HTTP 599"
 

@@ -73,7 +73,8 @@ class Limits(_Model):
 
 def _hard_timeout(given: Mapping[str, Any]) -> float:
     timeout: float = given.get("timeout", 0.0)
-    return max(600.0, timeout)
+    timeouts: Mapping[str, float] = given.get("timeouts", {})
+    return max(600.0, timeout, *timeouts.values())
 
 
 class OAuth(_Model):
@@ -102,7 +103,7 @@ class _Server(_Model):
     timeouts: Mapping[str, Duration] = {}
     """The same by the server's own tool name."""
     hard_timeout: Duration = Field(default_factory=_hard_timeout)
-    """Seconds after which a call ends, progress or not; 600, or `timeout` where that is more."""
+    """Seconds after which a call ends, progress or not; 600, or the longest `timeout`."""
     connect_timeout: Duration = 60.0
     """Seconds from start to the first list; `npx` may have to download first."""
     health_interval: Duration | None = None

@@ -11,6 +11,8 @@ from multitap.schemas.values import is_list, is_object
 MAX_DEPTH = 64
 MAX_SUBSCHEMAS = 2_000
 MAX_REF_CHAIN = 64
+MAX_PATTERNS = 100
+"""Compiling one may take milliseconds."""
 MAX_COST = 50_000
 """Subschemas looked at for one value; about a millisecond."""
 
@@ -36,7 +38,7 @@ def evaluations(schema: Schema, depth: int) -> int:
     More than any bound for a schema that is out of bounds.
     """
     try:
-        return _Survey(schema).cost(depth)
+        return _Survey(schema).cost_at(depth)
     except _OutOfBounds:
         return MAX_COST + 1
 
@@ -97,34 +99,39 @@ class _Survey:
         self._nodes: dict[int, _Node] = {}
         self._anchors: dict[str, Schema] = {}
         self._unresolved: list[Schema] = []
+        self._patterns = 0
         self._walk(root)  # all that is inline comes first: by reference it would look less deep
         while self._unresolved:
             self._follow(self._unresolved.pop())
-        self._order = self._postorder()
 
-    def cost(self, depth: int | None = None) -> int:
-        """Subschemas looked at for a value of that depth; of any, with recursion counted once."""
-        costs = self._costs(None if depth is None else {})
-        for _ in range(depth or 0):
-            costs = self._costs(costs)
+    def cost(self) -> int:
+        """Subschemas looked at for a value of any depth, with recursion counted once."""
+        costs: dict[int, int] = {}
+        for key in self._postorder(deep=True):
+            costs[key] = self._cost(self._nodes[key], costs, costs)
+        return costs[id(self._root)]
+
+    def cost_at(self, depth: int) -> int:
+        """The same for a value of that depth, with recursion counted each time."""
+        order = self._postorder(deep=False)
+        costs: dict[int, int] = {}
+        for _ in range(depth + 1):
+            parts, costs = costs, {}
+            for key in order:
+                costs[key] = self._cost(self._nodes[key], costs, parts)
         return costs[id(self._root)]
 
     def longest_chain(self) -> int:
         chains: dict[int, int] = {}
-        for key in self._order:
+        for key in self._postorder(deep=False):
             references = self._nodes[key].references
             chains[key] = max((1 + chains.get(target, 0) for target in references), default=0)
         return max(chains.values())
 
-    def _costs(self, parts: Mapping[int, int] | None) -> dict[int, int]:
-        costs: dict[int, int] = {}
-        below = costs if parts is None else parts
-        for key in self._order:
-            node = self._nodes[key]
-            same = sum(costs.get(child, 1) for child in (*node.here, *node.references))
-            deeper = sum(below.get(child, 1) for child in node.below)
-            costs[key] = min(1 + node.repeated * same + deeper, MAX_COST + 1)
-        return costs
+    def _cost(self, node: _Node, same: Mapping[int, int], parts: Mapping[int, int]) -> int:
+        here = sum(same.get(child, 1) for child in (*node.here, *node.references))
+        below = sum(parts.get(child, 1) for child in node.below)
+        return min(1 + node.repeated * here + below, MAX_COST + 1)
 
     def _walk(self, start: Schema) -> None:
         pending = [(start, 1)]
@@ -150,6 +157,10 @@ class _Survey:
             raise _OutOfBounds(f"it has more than {MAX_SUBSCHEMAS:,} subschemas")
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in _IDS):
             raise _OutOfBounds("a part of it has an `$id`, so that references may lead anywhere")
+        named = schema.get("patternProperties")
+        self._patterns += ("pattern" in schema) + (len(named) if is_object(named) else 0)
+        if self._patterns > MAX_PATTERNS:
+            raise _OutOfBounds(f"it has more than {MAX_PATTERNS} patterns")
         for key in _ANCHORS:
             if isinstance(name := schema.get(key), str):
                 self._anchors[name] = schema
@@ -183,8 +194,12 @@ class _Survey:
             raise _OutOfBounds(f"it refers to {reference!r:.200}, and has no such part") from None
         return place
 
-    def _postorder(self) -> list[int]:
-        """Every subschema after those it leads to, except where that leads back to itself."""
+    def _postorder(self, *, deep: bool) -> list[int]:
+        """Every subschema after those it leads to, except where that leads back to itself.
+
+        Args:
+            deep: Whether to look at those for parts of the value, too.
+        """
         order: list[int] = []
         seen: set[int] = set()
         pending = [(key, False) for key in self._nodes]
@@ -196,7 +211,8 @@ class _Survey:
                 seen.add(key)
                 node = self._nodes[key]
                 pending.append((key, True))
-                pending += [(to, False) for to in (*node.references, *node.here, *node.below)]
+                below = node.below if deep else ()
+                pending += [(to, False) for to in (*node.references, *node.here, *below)]
         return order
 
 

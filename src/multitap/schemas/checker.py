@@ -18,6 +18,7 @@ _EXPLAINED = 10_000  # words cost fifteen microseconds for each failed check
 _REPORTED = 3
 _LONGEST = 300
 _BACKTRACKS = 100_000
+_PATTERN_SIZE = 1_000_000
 _VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
 
 
@@ -51,24 +52,25 @@ class Checker:
         try:
             if self._validator.is_valid(plain):
                 return
+            work = evaluations(self.schema, depth) * (1 + items)
+            errors = list(self._validator.iter_errors(plain)) if work <= _EXPLAINED else None
         except ValueError as exc:
             raise BadArguments(f"not JSON: {_first_line(exc)}", path="") from None
-        if evaluations(self.schema, depth) * (1 + items) > _EXPLAINED:
-            raise BadArguments(
-                "the arguments do not fit the tool's schema; there are too many to say where",
-                path="",
-            )
-        self._explain(plain)
+        _refuse_for(errors)
 
-    def _explain(self, arguments: dict[str, Any]) -> None:
-        found = self._validator.iter_errors(arguments)
-        errors = [error for error in found if not _is_given_up(error)]
-        if not errors:
-            return  # nothing but patterns that were too hard to try
-        words = [_words(error) for error in errors[:_REPORTED]]
-        if len(errors) > _REPORTED:
-            words.append(f"and {len(errors) - _REPORTED} more")
-        raise BadArguments("; ".join(words), path=pointer(errors[0].instance_path))
+
+def _refuse_for(errors: list[ValidationError] | None) -> None:
+    if errors is None:
+        raise BadArguments(
+            "the arguments do not fit the tool's schema; there are too many to say where", path=""
+        )
+    certain = [error for error in errors if not _is_given_up(error)]
+    if not certain:
+        return  # nothing but patterns that were too hard to try
+    words = [_words(error) for error in certain[:_REPORTED]]
+    if len(certain) > _REPORTED:
+        words.append(f"and {len(certain) - _REPORTED} more")
+    raise BadArguments("; ".join(words), path=pointer(certain[0].instance_path))
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Checker | Unchecked:
@@ -84,16 +86,18 @@ def compile_schema(schema: Mapping[str, Any]) -> Checker | Unchecked:
             validator(
                 {key: value for key, value in schema.items() if key != "$schema"},
                 validate_formats=False,
-                retriever=_refuse,
+                retriever=_never_fetch,
                 mask=_VALUE,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+                pattern_options=jsonschema_rs.FancyRegexOptions(
+                    backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE
+                ),
             ),
         )
     except (ValueError, jsonschema_rs.ReferencingError) as exc:
         return Unchecked(_first_line(exc))
 
 
-def _refuse(uri: str) -> Any:
+def _never_fetch(uri: str) -> Any:
     raise ValueError(f"{uri} is not part of the schema")
 
 

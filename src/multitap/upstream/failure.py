@@ -27,6 +27,9 @@ _LOG = "`multitap logs {name}` shows all it wrote"
 class Stopped(Exception):
     """The process is stopped by a signal."""
 
+    def __init__(self) -> None:
+        super().__init__("its process is stopped (SIGSTOP) and does nothing")
+
 
 class Unresponsive(Exception):
     """The server answers no health check."""

@@ -22,10 +22,18 @@ from multitap.errors import (
     Unavailable,
     sole,
 )
-from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
+from multitap.events import (
+    Event,
+    Failure,
+    FailureCode,
+    LinkState,
+    Phase,
+    ServerSnapshot,
+    Warned,
+)
 from multitap.upstream.approach import Approach, first_approach, next_approach
 from multitap.upstream.backoff import Restarts
-from multitap.upstream.failure import diagnose
+from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
 from multitap.upstream.news import News
@@ -128,6 +136,7 @@ class Link:
         self._slots = Slots(config.limits.in_flight, config.limits.queue)
         self.first_settled = anyio.Event()
         """Set once it has answered or failed for the first time."""
+        self._on_event = on_event
         self._news = News(name, on_event)
         self._changed = Bell()
         self._wanted = anyio.Event()
@@ -139,6 +148,8 @@ class Link:
         self._since = time.time()
         self._retry_due: float | None = None
         self._latency: float | None = None
+        self._warning: str | None = None
+        self._unanswered = False
         self._last_used = now()
         if config.start == "eager" or known.offers is None:
             self._wanted.set()
@@ -225,7 +236,7 @@ class Link:
                 if session is None:
                     session = await self._connected(deadline)
                 try:
-                    return await session.request(
+                    result = await session.request(
                         method,
                         params,
                         timeout=deadline - now(),
@@ -233,6 +244,8 @@ class Link:
                         on_progress=on_progress,
                         call=call,
                     )
+                    self._unanswered = False
+                    return result
                 except WireFault as fault:
                     lost = isinstance(fault, WireClosed | RequestFailed)
                     self._doubt(session, fault)
@@ -280,6 +293,8 @@ class Link:
         session = self._session
         evidence = self._trial.evidence()
         offers = self.offers or Offers()
+        if self._warning:
+            warnings += (self._warning,)
         if evidence.noise:
             sample = evidence.noise_sample
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
@@ -351,6 +366,7 @@ class Link:
             self._session = None
             self._settling = True
         elif not isinstance(fault, AnswerInvalid):
+            self._unanswered = isinstance(fault, AnswerTimeout)
             self._doubted.set()
 
     async def _public(self, fault: WireFault | RpcError, method: str) -> MultitapError:
@@ -424,6 +440,8 @@ class Link:
         return pause
 
     def _failure(self, trial: Trial, exc: BaseException) -> Failure:
+        if trial.stopped and isinstance(exc, TimeoutError | AnswerTimeout):
+            exc = Stopped()
         return diagnose(
             self.name,
             exc,
@@ -458,26 +476,34 @@ class Link:
             async with self._dial(self.name, approach.config) as wire:
                 trial.wire = wire
                 trial.reached(Phase.HANDSHAKE)
-                async with open_session(
-                    self.name,
-                    wire,
-                    handlers=self._handlers,
-                    on_notification=self._news.notified,
-                    era=approach.era,
-                    probe=PROBE,
-                    timeout=self.config.connect_timeout,
-                ) as session:
-                    trial.reached(Phase.LIST)
-                    offers = await self._fetch(session)
-                    trial.reached(Phase.CALL)
-                    clock.deadline = math.inf  # the limit was for connecting, not for living
-                    turn.over()
-                    self._up(trial, session, offers)
-                    try:
-                        await self._watch(session)
-                    except Exception as exc:
-                        self._down(trial, sole(exc))
-                        raise
+                try:
+                    await self._converse(approach, trial, wire, clock, turn)
+                finally:
+                    trial.stopped = wire.stopped()  # looked up before it is ended
+
+    async def _converse(
+        self, approach: Approach, trial: Trial, wire: Wire, clock: anyio.CancelScope, turn: Turn
+    ) -> None:
+        async with open_session(
+            self.name,
+            wire,
+            handlers=self._handlers,
+            on_notification=self._news.notified,
+            era=approach.era,
+            probe=PROBE,
+            timeout=self.config.connect_timeout,
+        ) as session:
+            trial.reached(Phase.LIST)
+            offers = await self._fetch(session)
+            trial.reached(Phase.CALL)
+            clock.deadline = math.inf  # the limit was for connecting, not for living
+            turn.over()
+            self._up(trial, session, offers)
+            try:
+                await self._watch(session)
+            except Exception as exc:
+                self._down(trial, sole(exc))
+                raise
 
     def _up(self, trial: Trial, session: Session, offers: Offers) -> None:
         trial.connected_at = now()
@@ -517,19 +543,29 @@ class Link:
             session,
             interval=self._health_interval,
             doubted=self._doubted,
-            busy=lambda: self._slots.working > 0,
-            answered=self._note_latency,
+            # a call that is still within its time may be all that keeps the server busy
+            busy=lambda: self._slots.working > 0 and not self._unanswered,
+            answered=self._alive,
         )
 
-    def _note_latency(self, seconds: float) -> None:
+    def _alive(self, seconds: float) -> None:
         self._latency = seconds
+        self._unanswered = False
 
     def _idle_for(self) -> float:
         return 0.0 if self._slots.working else now() - self._last_used
 
     async def _refetch(self) -> None:
-        if (session := self._session) is not None:
+        """Replace the offers; those that can not be had leave the old ones in place."""
+        if (session := self._session) is None:
+            return
+        try:
             self.offers = await self._fetch(session)
+        except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+            self._warning = f"its changed lists can not be had: {exc}"
+            self._on_event(Warned(self.name, self._warning))
+        else:
+            self._warning = None
             self._on_change(self)
 
     async def _fetch(self, session: Session) -> Offers:

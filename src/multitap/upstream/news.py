@@ -13,13 +13,7 @@ from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Bell, Latch
 from multitap.upstream.trial import now
 from multitap.wire import envelope
-from multitap.wire.wire import (
-    AnswerInvalid,
-    AnswerTimeout,
-    RequestFailed,
-    RpcError,
-    WireFault,
-)
+from multitap.wire.wire import RpcError, WireFault
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +86,7 @@ class News:
             await self._lists_changed.wait()
             await anyio.sleep(DEBOUNCE)
             self._lists_changed = Latch()
-            try:
-                await refetch()
-            except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
-                self._on_event(Warned(self._name, f"its changed lists can not be had: {exc}"))
+            await refetch()
             await anyio.sleep(RELIST_GAP)
 
     async def subscribe(self, uri: str, session: Session | None) -> None:

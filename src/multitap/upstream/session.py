@@ -349,7 +349,11 @@ async def _negotiate_unknown(client: ClientSession, probe: float) -> None:
         tasks.start_soon(discover)
         with anyio.move_on_after(probe):
             await verdict.wait()
-        await client.initialize()
+        try:
+            await client.initialize()
+        except MCPError:
+            await verdict.wait()  # a server that is still at the first question refuses the second
+            raise
         tasks.cancel_scope.cancel()
 
 

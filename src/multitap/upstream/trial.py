@@ -20,6 +20,8 @@ class Trial:
     phase: Phase = Phase.SPAWN
     wire: Wire | None = None
     connected_at: float | None = None
+    stopped: bool = False
+    """Whether the process was stopped when it was given up."""
     timings: dict[str, float] = field(default_factory=dict[str, float])
     _mark: float = 0.0
 

@@ -78,7 +78,7 @@ async def watch_process(session: Session) -> None:
         await anyio.sleep(STOP_CHECK)
         stopped = stopped + 1 if session.wire.stopped() else 0
         if stopped > 1:
-            raise Stopped("its process is stopped (SIGSTOP) and does nothing")
+            raise Stopped
 
 
 async def watch_wire(session: Session) -> None:

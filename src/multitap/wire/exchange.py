@@ -298,7 +298,12 @@ class Exchange:
         self._noise(text)
 
     def _only_question(self) -> Question | None:
-        waiting = [one for one in self._questions.values() if not one.answer.done()]
+        """The one call under way; a stream of changes, which has no limit, is none."""
+        waiting = [
+            one
+            for one in self._questions.values()
+            if one.timeout is not None and not one.answer.done()
+        ]
         return waiting[0] if len(waiting) == 1 else None
 
     def _said(self, message: Message, method: str) -> None:
@@ -316,7 +321,7 @@ class Exchange:
             if method == "notifications/progress":
                 report = _parse_progress(params)
                 question = self._questions.get(report.progressToken)
-                if question is not None:
+                if question is not None and question.on_progress is not None:
                     question.progressed(report)
                 return
             if method == "notifications/cancelled":

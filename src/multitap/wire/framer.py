@@ -8,11 +8,11 @@ EDGE = 512
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line over the limit: its size and its ends."""
+    """A line over the limit: told of once it is, and again with its `tail` when it ends."""
 
     size: int
     head: bytes
-    tail: bytes
+    tail: bytes = b""
 
 
 class LineFramer:
@@ -30,13 +30,13 @@ class LineFramer:
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes | Oversized] = []
         for piece in ended:
-            self._add(piece)
+            self._add(piece, lines)
             lines.append(self._take())
         if rest:
-            self._add(rest)
+            self._add(rest, lines)
         return lines
 
-    def _add(self, piece: bytes) -> None:
+    def _add(self, piece: bytes, lines: list[bytes | Oversized]) -> None:
         self._size += len(piece)
         if self._size <= self._limit:
             self._parts.append(piece)
@@ -44,6 +44,7 @@ class LineFramer:
         if not self._head:
             self._head = b"".join(self._parts)[:EDGE] + piece[:EDGE]
             self._parts.clear()
+            lines.append(Oversized(self._size, self._head))
         self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
 
     def _take(self) -> bytes | Oversized:

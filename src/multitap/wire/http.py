@@ -108,7 +108,7 @@ class HttpWire(Posting):
 
     async def _unusable(self, response: aiohttp.ClientResponse) -> AnswerInvalid:
         text = await self._site.beginning(response, _QUOTED)
-        kind = content_type(response) or "no content type"
+        kind = ascii(content_type(response)).strip("'") or "no content type"
         words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
         return AnswerInvalid(f"{words}{quoted(text)}", sent=True)
 

@@ -195,6 +195,7 @@ class Site:
 
 
 def content_type(response: aiohttp.ClientResponse) -> str:
+    """The type of the body, without parameters; empty when the server does not say."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
@@ -252,6 +253,8 @@ def _failure(exc: Exception, name: str, *, sent: bool) -> WireFault:
             if "content-encoding" in str(exc):
                 return AnswerInvalid(f"the answer of {name} cannot be decompressed", sent=sent)
             words = f"the answer of {name} broke off"
+        case aiohttp.ClientHttpProxyError():
+            words = f"the proxy does not let us through to {name}: HTTP {exc.status}"
         case aiohttp.ClientResponseError():
             flaw = exc.message.partition("\n")[0].rstrip(":")
             return AnswerInvalid(f"the answer of {name} is no valid HTTP: {flaw}", sent=sent)

@@ -102,7 +102,7 @@ class SseWire(Posting):
             fault = await self._refused(response, None)
             raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
         if content_type(response) != EVENTS:
-            kind = content_type(response) or "no content type"
+            kind = ascii(content_type(response)).strip("'") or "no content type"
             raise NotSpoken(f"{self._site.name} answers with {kind}, not with events", sent=True)
 
     async def _hear_out(

@@ -35,7 +35,7 @@ class Refusal:
         phrase = HTTPStatus(self.status).phrase if self.status in _KNOWN else ""
         words = f"HTTP {self.status} {phrase}".strip()
         if retry_after := self.headers.get("Retry-After", ""):
-            words += f", retry after {envelope.excerpt(retry_after.encode(), 40)}"
+            words += f", retry after {envelope.excerpt(retry_after.encode(errors='replace'), 40)}"
         text = b" ".join(self.body[:1024].split())
         return f"{words}: {envelope.excerpt(text)}" if text else words
 

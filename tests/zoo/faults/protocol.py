@@ -319,4 +319,5 @@ class PartialWrite(Honest, mode="partial_write"):
             super().write(data[start : start + step], to)
 
     def definitions(self):
-        return super().definitions()[:8]  # a byte at a time, a long list would take seconds
+        few = {"echo", "pid", "fault"}  # a byte at a time, a long list would take seconds
+        return [tool for tool in super().definitions() if tool["name"] in few]

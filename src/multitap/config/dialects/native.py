@@ -1,14 +1,17 @@
 """Our own file, `multitap.toml`."""
 
+from functools import partial
 from pathlib import Path
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rules import (
+    Rule,
     Rules,
     arguments,
     argv,
     duration,
+    each,
     env,
     flag,
     integer,
@@ -43,25 +46,14 @@ def _command(draft: Draft, node: Node) -> None:
     (argv if is_list(node.value) else program)(draft, node)
 
 
-def _caps(draft: Draft, node: Node) -> None:
-    for tool, member in node.members():
-        integer("result_caps", tool)(draft, member)
-    if not is_table(node.value):
-        draft.wrong(node, "a table of whole numbers")
-
-
 def _naming(draft: Draft, node: Node) -> None:
     named = {naming.name.lower(): naming.value for naming in Naming}
     if (text := draft.text(node)) is not None:
         draft.set("naming", node, named.get(text, text))
 
 
-def _agents(draft: Draft, node: Node) -> None:
-    if not is_table(node.value):
-        draft.wrong(node, "a table of agents")
-    for agent, member in node.members():
-        rules = {key: strings("agents", agent, key) for key in ("allow", "deny")}
-        members(rules)(draft, member)
+def _agent(name: str) -> Rule:
+    return members({key: strings("agents", name, key) for key in ("allow", "deny")})
 
 
 SERVER: Rules = {
@@ -71,13 +63,14 @@ SERVER: Rules = {
     "start": string("start"),
     "idle_timeout": duration("idle_timeout", bare="s"),
     "timeout": duration("timeout", bare="s"),
+    "timeouts": each(partial(duration, "timeouts", bare="s"), "a table of durations"),
     "hard_timeout": duration("hard_timeout", bare="s"),
     "connect_timeout": duration("connect_timeout", bare="s"),
     "health_interval": duration("health_interval", bare="s"),
     "retry": string("retry"),
     "filter": members(FILTER),
     "result_cap": integer("result_cap"),
-    "result_caps": _caps,
+    "result_caps": each(partial(integer, "result_caps"), "a table of whole numbers"),
     "limits": members(LIMITS),
     "era": string("era"),
     "command": _command,
@@ -103,7 +96,7 @@ GENERAL: Rules = {
     "enabled": flag("enabled"),
     "auto_reload": flag("auto_reload"),
     "serve": members(SERVE),
-    "agents": _agents,
+    "agents": each(_agent, "a table of agents"),
     "naming": _naming,
     "health_interval": duration("health_interval", bare="s"),
     "start_concurrency": integer("start_concurrency"),

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from multitap.config.dialects.draft import Draft
@@ -107,17 +108,21 @@ def words(*field: str) -> Rule:
     return rule
 
 
-def table(field: str) -> Rule:
-    """Names and strings."""
+def each(rule_of: Callable[[str], Rule], expected: str) -> Rule:
+    """A table whose names are free."""
 
     def rule(draft: Draft, node: Node) -> None:
         if not is_table(node.value):
-            draft.wrong(node, "a table of strings")
-            return
+            draft.wrong(node, expected)
         for name, member in node.members():
-            string(field, name)(draft, member)
+            rule_of(name)(draft, member)
 
     return rule
+
+
+def table(field: str) -> Rule:
+    """Names and strings."""
+    return each(partial(string, field), "a table of strings")
 
 
 def env(draft: Draft, node: Node) -> None:
@@ -148,7 +153,7 @@ def path(field: str) -> Rule:
     return rule
 
 
-def duration(field: str, *, bare: Unit | None) -> Rule:
+def duration(*field: str, bare: Unit | None) -> Rule:
     """A span of time; `bare` is the unit of a number in this dialect."""
 
     def rule(draft: Draft, node: Node) -> None:

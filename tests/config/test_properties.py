@@ -1,0 +1,167 @@
+"""Rules over all inputs: nothing is lost, nothing bad gets in, nothing breaks us."""
+
+import json
+from pathlib import Path
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from multitap.config import DIALECTS, Layer, Severity, merge, read_document, read_text
+
+from .reading import FIXTURES, FOLDER
+
+WORD = st.text(
+    st.characters(exclude_categories=["C", "Z"], exclude_characters="$"), min_size=1, max_size=12
+)
+NAME = WORD
+ENV = st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True), WORD, max_size=3)
+STDIO = st.fixed_dictionaries(
+    {"transport": st.just("stdio"), "command": WORD},
+    optional={"args": st.lists(WORD, max_size=4), "env": ENV, "timeout": st.integers(1, 86400)},
+)
+SSE = st.fixed_dictionaries(
+    {"transport": st.just("sse"), "url": WORD.map(lambda word: f"http://localhost/{word}")},
+    optional={"headers": ENV, "timeout": st.integers(1, 86400)},
+)
+GOOD = STDIO | SSE
+BAD = st.one_of(
+    GOOD.map(lambda entry: {key: value for key, value in entry.items() if key != "transport"}),
+    STDIO.map(lambda entry: {key: value for key, value in entry.items() if key != "command"}),
+    SSE.map(lambda entry: {key: value for key, value in entry.items() if key != "url"}),
+    GOOD.map(lambda entry: entry | {"transport": "carrier-pigeon"}),
+    GOOD.map(lambda entry: entry | {"timeout": 0}),
+    GOOD.map(lambda entry: entry | {"timeout": "soon"}),
+    STDIO.map(lambda entry: entry | {"args": "x"}),
+    STDIO.map(lambda entry: entry | {"command": 5}),
+    SSE.map(lambda entry: entry | {"url": "file:///x"}),
+    st.integers() | st.none() | st.lists(st.integers()) | st.text(),
+)
+
+
+def excelmanus(servers):
+    document, problems = read_text(json.dumps({"mcpServers": servers}), Path("mcp.json"))
+    assert not problems
+    return merge([Layer(read_document(document, FOLDER, told="excelmanus"))])
+
+
+@given(st.dictionaries(NAME, GOOD, max_size=5))
+def test_e12_parsing_keeps_every_field(servers):
+    result = excelmanus(servers)
+
+    assert not result.problems
+    assert {name: fields(config) for name, config in result.settings.servers.items()} == {
+        name: {"timeout": 30} | entry for name, entry in servers.items()
+    }
+
+
+def fields(config):
+    said = {name: getattr(config, name) for name in config.model_fields_set | {"timeout"}}
+    return (
+        {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+        | {"transport": config.transport}
+        | {name: {} for name in ("env", "headers") if name in said and not said[name]}
+    )
+
+
+@given(st.dictionaries(NAME, GOOD, max_size=4), st.dictionaries(NAME, BAD, max_size=4))
+def test_e13_exactly_the_valid_entries_survive(good, bad):
+    bad = {name: entry for name, entry in bad.items() if name not in good}
+
+    result = excelmanus(good | bad)
+
+    assert result.settings.servers.keys() == good.keys()
+    assert {problem.server for problem in result.problems} == bad.keys()
+    assert all(problem.severity is Severity.ERROR for problem in result.problems)
+
+
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *(
+                        "mcp",
+                        "mcpServers",
+                        "servers",
+                        "clients",
+                        "server",
+                        "context_servers",
+                        "extensions",
+                    ),
+                    *(
+                        "type",
+                        "transport",
+                        "command",
+                        "cmd",
+                        "args",
+                        "env",
+                        "url",
+                        "uri",
+                        "headers",
+                        "oauth",
+                    ),
+                    *(
+                        "timeout",
+                        "enabled",
+                        "disabled",
+                        "name",
+                        "a",
+                        "projects",
+                        str(FOLDER),
+                        "auth",
+                        "path",
+                    ),
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@given(VALUE, st.sampled_from([None, *DIALECTS]))
+def test_no_data_whatever_breaks_a_dialect(data, told):
+    document, _ = read_text(
+        json.dumps(data, allow_nan=False, default=str) if _finite(data) else "{}", Path("x.json")
+    )
+
+    result = merge([Layer(read_document(document, FOLDER, told=told))])
+
+    assert all(problem.place.file == Path("x.json") for problem in result.problems)
+
+
+def _finite(data):
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+SAMPLES = [path for path in sorted(FIXTURES.iterdir()) if path.is_file()]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@given(st.sampled_from(SAMPLES), st.data())
+def test_no_damage_to_a_sample_breaks_us(path, data):
+    text = path.read_text(encoding="utf-8")
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 8)))
+        text = text[:start] + data.draw(st.text('{}[]":,=\n#/*&-x0', max_size=4)) + text[end:]
+
+    document, problems = read_text(text, path)
+    if document is not None:
+        problems += merge([Layer(read_document(document, FOLDER))]).problems
+
+    lines = text.split("\n")
+    for problem in problems:
+        assert problem.place.line <= len(lines)
+        assert (
+            problem.place.column <= len(lines[problem.place.line - 1]) + 1 or not problem.place.line
+        )

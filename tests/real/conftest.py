@@ -1,0 +1,41 @@
+"""Programs from package registries, fetched before anything is timed."""
+
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 180
+
+
+def program(name):
+    """Where a launcher is; the development environment has its own `uvx`."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def fetch(commands):
+    """Run commands side by side that do nothing but fill a cache; why each failed, or None."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(_fetched, commands))
+
+
+def _fetched(command):
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"took longer than {PATIENCE} s"
+    return None if done.returncode == 0 else done.stderr.strip()[-300:] or "no reason given"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"

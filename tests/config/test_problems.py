@@ -16,77 +16,77 @@ def entry(text):
         (
             "mcpservers",
             '{"command": 5}',
-            (1, 32),
+            (1, 34),
             "mcpServers.s.command",
             "expected a string, got a number",
         ),
         (
             "mcpservers",
             '{"command": ""}',
-            (1, 32),
+            (1, 34),
             "mcpServers.s.command",
             "expected the name of a program, got a string",
         ),
         (
             "mcpservers",
             '{"command": "x", "args": "y"}',
-            (1, 45),
+            (1, 47),
             "mcpServers.s.args",
             "expected a list of strings, got a string",
         ),
         (
             "mcpservers",
             '{"command": "x", "args": ["y", 8080]}',
-            (1, 51),
+            (1, 53),
             "mcpServers.s.args.1",
             "expected a string, got a number",
         ),
         (
             "mcpservers",
             '{"command": "x", "env": ["A"]}',
-            (1, 44),
+            (1, 46),
             "mcpServers.s.env",
             "expected a table of strings, got a list",
         ),
         (
             "mcpservers",
             '{"command": "x", "env": {"A": {}}}',
-            (1, 50),
+            (1, 52),
             "mcpServers.s.env.A",
             "expected a string, got a table",
         ),
         (
             "mcpservers",
             '{"command": "x", "env": {"A": 1.10}}',
-            (1, 50),
+            (1, 52),
             "mcpServers.s.env.A",
             "expected a string, got a number",
         ),
         (
             "mcpservers",
             '{"command": "x", "disabled": "no"}',
-            (1, 49),
+            (1, 51),
             "mcpServers.s.disabled",
             "expected `true` or `false`, got a string",
         ),
         (
             "mcpservers",
             '{"url": "ftp://x"}',
-            (1, 28),
+            (1, 30),
             "mcpServers.s.url",
             "expected an address that starts with http:// or https://",
         ),
         (
             "mcpservers",
             '{"type": "ws", "url": "wss://x"}',
-            (1, 29),
+            (1, 31),
             "mcpServers.s.type",
             "WebSocket servers are not supported",
         ),
         (
             "mcpservers",
             '{"type": "htp", "url": "https://x"}',
-            (1, 29),
+            (1, 31),
             "mcpServers.s.type",
             "no transport is called 'htp'",
         ),
@@ -116,14 +116,14 @@ def entry(text):
         (
             "claude-code",
             '{"command": "x", "timeout": "1"}',
-            (1, 48),
+            (1, 50),
             "mcpServers.s.timeout",
             'expected a number of milliseconds or a duration such as "30s", "1m30s" or "500ms", got a string',
         ),
         (
             "claude-code",
             '{"command": "x", "timeout": 0}',
-            (1, 48),
+            (1, 50),
             "mcpServers.s.timeout",
             "expected more than 0",
         ),
@@ -145,14 +145,14 @@ def entry(text):
         (
             "mcpservers",
             '{"command": "x\\u0000"}',
-            (1, 32),
+            (1, 34),
             "mcpServers.s.command",
             "contains a NUL character",
         ),
         (
             "mcpservers",
             '{"url": "https://x", "headers": {"A": "b\\n"}}',
-            (1, 52),
+            (1, 54),
             "mcpServers.s.headers",
             "a header with a line break or NUL character",
         ),
@@ -225,7 +225,7 @@ def test_a_number_without_a_unit_is_not_guessed():
 
     [problem] = result.problems
     assert problem.message == "seconds or milliseconds? hosts differ, so it is not used"
-    assert (problem.severity, problem.place.column) == (Severity.WARNING, 37)
+    assert (problem.severity, problem.place.column) == (Severity.WARNING, 39)
     assert result.settings.servers["s"].timeout == 30
 
 

@@ -1,12 +1,17 @@
 """Programs from package registries, fetched before anything is timed."""
 
+import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import descendants
 
 PATIENCE = 180
 
@@ -16,12 +21,12 @@ def program(name):
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed", allow_module_level=True)
     return found
 
 
 def fetch(commands):
-    """Run commands side by side that do nothing but fill a cache; why each failed, or None."""
+    """Run commands that do nothing but fill a cache; why each failed, or None."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(_fetched, commands))
 
@@ -29,13 +34,29 @@ def fetch(commands):
 def _fetched(command):
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"took longer than {PATIENCE} s"
-    return None if done.returncode == 0 else done.stderr.strip()[-300:] or "no reason given"
+        return f"it took longer than {PATIENCE} s"
+    return None if done.returncode == 0 else done.stderr.strip()[-300:] or "no reason was given"
 
 
 @pytest.fixture(scope="module")
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left():
+    """One hub serves a module and restarts its servers meanwhile: what is left shows at the end."""
+    before = descendants(os.getpid())
+    yield
+    deadline = time.monotonic() + 3
+    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
+        threading.Event().wait(0.02)
+    assert not left, f"left behind: {left}"

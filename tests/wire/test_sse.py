@@ -1,6 +1,7 @@
 # ruff: noqa: ARG001 - every handler is given the same
 
 import asyncio
+import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -220,6 +221,25 @@ async def test_the_end_of_the_stream_is_noticed_without_a_call(ending: str):
         assert isinstance(wire.fault, WireClosed)
         with pytest.raises(WireClosed):
             await call(wire)
+
+
+async def test_a_stream_that_turns_to_garbage_closes_the_wire():
+    async def garbled(request: Request, caller: Caller):
+        packer = zlib.compressobj(wbits=31)
+        endpoint = packer.compress(b"event: endpoint\ndata: /m\n\n")
+        await caller.begin_events(content_encoding="gzip")
+        await caller.chunk(endpoint + packer.flush(zlib.Z_SYNC_FLUSH))
+        await told.wait()
+        await caller.chunk(b"\xff" * 100)
+        await caller.gone()
+
+    told = anyio.Event()
+    async with wired(garbled) as (_, wire):
+        told.set()
+        with anyio.fail_after(5):
+            await wire.closed.wait()
+
+        assert "cannot be decompressed" in str(wire.fault)
 
 
 async def test_the_end_of_the_stream_ends_the_calls_under_way():

@@ -51,6 +51,11 @@ class _Model(BaseModel):
     )
 
 
+LogLevel = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
+
+
 class ToolFilter(_Model):
     """Which tools may be seen and called: shell-style globs, `deny` wins over `allow`."""
 
@@ -117,6 +122,8 @@ class _Server(_Model):
     result_caps: Mapping[str, int] = {}
     """The same by the server's own tool name."""
     limits: Limits = Limits()
+    log_level: LogLevel | None = None
+    """From which level on the server shall send log messages; not given: as it likes."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """Which protocol era to speak; `auto` asks the server and remembers."""
 

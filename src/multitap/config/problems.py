@@ -49,7 +49,7 @@ class Problem:
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant; case and separators do not count."""
-    plain = {_plain(candidate): candidate for candidate in candidates}
+    plain = {_plain(candidate): candidate for candidate in reversed([*candidates])}
     matches = get_close_matches(_plain(word), plain, n=1, cutoff=0.7)
     return plain[matches[0]] if matches else None
 

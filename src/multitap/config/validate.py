@@ -40,7 +40,11 @@ def validated(
         return kind.model_validate(nested(fields)), ()
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False)
-    return None, tuple(_translated(error, fields, name) for error in errors)
+    return None, tuple(
+        _translated(error, fields, name)
+        for error in errors
+        if error["type"] != "default_factory_not_called"  # only a consequence of the others
+    )
 
 
 def nested(fields: Fields) -> dict[str, Any]:
@@ -89,14 +93,21 @@ def _typo(entry: Entry, word: str) -> str | None:
 
 
 def _translated(error: ErrorDetails, fields: Fields, name: str | None) -> Problem:
-    location = error["loc"]
-    named = [path for path in fields if path[0] == location[0] and {*path} <= {*location}]
-    node = fields[max(named or [path for path in fields if path[0] == location[0]], key=len)]
+    node = _blamed(error["loc"], fields)
     expected = _expected(error)
     message = f"expected {expected}" if expected else error["msg"].removeprefix("Value error, ")
     choices: list[str] = [word.strip("'") for word in _choices(error)]
     hint = did_you_mean(node.value, choices) if isinstance(node.value, str) else None
     return Problem(Severity.ERROR, message, node.place, node.dotted, name, expected, hint)
+
+
+def _blamed(location: tuple[int | str, ...], fields: Fields) -> Node:
+    """The field at a location, or the table around several."""
+    of_field = [path for path in fields if path[0] == location[0]]
+    if named := [path for path in of_field if {*path} <= {*location}]:
+        return fields[max(named, key=len)]
+    member = fields[of_field[0]]
+    return Node(None, member.key[:-1], member.document)
 
 
 _EXPECTED = {

@@ -137,7 +137,7 @@ class Link:
         self.first_settled = anyio.Event()
         """Set once it has answered or failed for the first time."""
         self._on_event = on_event
-        self._news = News(name, on_event)
+        self._news = News(name, on_event, log_level=config.log_level)
         self._changed = Bell()
         self._wanted = anyio.Event()
         self._poked = Latch()
@@ -484,15 +484,19 @@ class Link:
     async def _converse(
         self, approach: Approach, trial: Trial, wire: Wire, clock: anyio.CancelScope, turn: Turn
     ) -> None:
-        async with open_session(
-            self.name,
-            wire,
-            handlers=self._handlers,
-            on_notification=self._news.notified,
-            era=approach.era,
-            probe=PROBE,
-            timeout=self.config.connect_timeout,
-        ) as session:
+        async with (
+            open_session(
+                self.name,
+                wire,
+                handlers=self._handlers,
+                on_notification=self._news.notified,
+                era=approach.era,
+                probe=PROBE,
+                timeout=self.config.connect_timeout,
+                log_level=self.config.log_level,
+            ) as session,
+            self._news.received(session),
+        ):
             trial.reached(Phase.LIST)
             offers = await self._fetch(session)
             trial.reached(Phase.CALL)
@@ -531,7 +535,6 @@ class Link:
             tasks.start_soon(self._watch_health, session)
             tasks.start_soon(watch_process, session)
             tasks.start_soon(watch_wish, self._poked)
-            tasks.start_soon(self._news.receive, session)
             tasks.start_soon(self._news.follow_lists, self._refetch)
             if self.config.start == "lazy":
                 limit = self.config.idle_timeout or IDLE_TIMEOUT

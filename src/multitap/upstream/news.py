@@ -1,10 +1,12 @@
 """What a server says unasked: changed lists, updated resources, log messages."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec import Raw
 
@@ -31,6 +33,9 @@ _LIST_CHANGED = frozenset(
     }
 )
 
+_LISTENING = "notifications/subscriptions/acknowledged"
+"""From here on changes are told; what changed before, only a new list shows."""
+
 
 class _Updated(msgspec.Struct):
     uri: str
@@ -52,12 +57,17 @@ class News:
     Args:
         name: Which server.
         on_event: Told of what is worth an event.
+        log_level: From which level on it shall send log messages; None: as it likes.
     """
 
-    def __init__(self, name: str, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self, name: str, on_event: Callable[[Event], None], *, log_level: str | None
+    ) -> None:
         self._name = name
+        self._log_level = log_level
         self._on_event = on_event
         self._lists_changed = Latch()
+        self._listed = False
         self._uris: set[str] = set()
         self._uris_changed = Bell()
         self._log_second = 0
@@ -65,7 +75,7 @@ class News:
 
     def notified(self, method: str, params: Raw) -> None:
         """Take one notification; cheap, because a server may send a flood of them."""
-        if method in _LIST_CHANGED:
+        if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
             self._lists_changed.set()
             return
         try:
@@ -78,10 +88,9 @@ class News:
         except envelope.UNPARSABLE:
             logger.debug("%s: a %s that can not be read", self._name, method)
 
-    async def follow_lists(
-        self, refetch: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def follow_lists(self, refetch: Callable[[], Awaitable[None]]) -> None:
         """Fetch the lists anew after each burst of changes; until then the old ones stay."""
+        self._listed = True
         while True:
             await self._lists_changed.wait()
             await anyio.sleep(DEBOUNCE)
@@ -93,27 +102,44 @@ class News:
         """Be told when a resource changes, in this life and those to come."""
         if uri not in self._uris:
             self._uris.add(uri)
-            await self._tell(session, "resources/subscribe", uri)
+            await self._change(session, "resources/subscribe", uri)
 
     async def unsubscribe(self, uri: str, session: Session | None) -> None:
         if uri in self._uris:
             self._uris.discard(uri)
-            await self._tell(session, "resources/unsubscribe", uri)
+            await self._change(session, "resources/unsubscribe", uri)
 
-    async def _tell(self, session: Session | None, method: str, uri: str) -> None:
+    async def _change(self, session: Session | None, method: str, uri: str) -> None:
         self._uris_changed.ring()
         if session is not None and session.era is Era.HANDSHAKE:
             await session.request(method, {"uri": uri}, timeout=SUBSCRIBE_TIMEOUT)
 
-    async def receive(self, session: Session) -> None:
-        """Ask a newly connected server for news, in the way of its era."""
+    @asynccontextmanager
+    async def received(self, session: Session) -> AsyncGenerator[None]:
+        """Within the block the server tells its news, asked for in the way of its era.
+
+        Entered before the first list is fetched: a change in between must not go unheard.
+        """
+        self._listed = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._ask_for_news, session)
+            await anyio.lowlevel.checkpoint()
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _ask_for_news(self, session: Session) -> None:
         if session.era is Era.STATELESS:
             await self._listen(session)
+        if self._log_level is not None and session.capabilities.logging is not None:
+            await self._tell(session, "logging/setLevel", {"level": self._log_level})
         for uri in tuple(self._uris):
-            try:
-                await self._tell(session, "resources/subscribe", uri)
-            except (RpcError, WireFault) as exc:
-                self._on_event(Warned(self._name, f"no news of {uri!r}: {exc}"))
+            await self._tell(session, "resources/subscribe", {"uri": uri})
+
+    async def _tell(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        try:
+            await session.request(method, params, timeout=SUBSCRIBE_TIMEOUT)
+        except (RpcError, WireFault) as exc:
+            self._on_event(Warned(self._name, f"it refuses {method} {params}: {exc}"))
 
     async def _listen(self, session: Session) -> None:
         """Keep the stateless era's stream of changes open, whatever ends it."""

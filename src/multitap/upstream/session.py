@@ -25,6 +25,7 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from pydantic import ValidationError
 
+from multitap.config.models import LogLevel
 from multitap.errors import ungrouped
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
@@ -273,7 +274,8 @@ async def open_session(
     on_notification: Callable[[str, Raw], None],
     era: Era | None,
     probe: float,
-    timeout: float,  # noqa: ASYNC109 - see Wire.request
+    timeout: float,
+    log_level: LogLevel | None = None,
 ) -> AsyncGenerator[Session]:
     """Shake hands with the server, in the era it speaks.
 
@@ -286,6 +288,7 @@ async def open_session(
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
             is tried as well.
         timeout: Seconds for each request of the handshake.
+        log_level: From which level on a stateless server shall send log messages.
 
     Raises:
         MCPError: The server refuses.
@@ -302,7 +305,10 @@ async def open_session(
             **_callbacks(name, handlers),
         ) as client:
             await _negotiate(client, era, probe)
-            session = Session(wire, client, seam.introduction)
+            introduction = dict(seam.introduction)
+            if log_level is not None:
+                introduction[types.LOG_LEVEL_META_KEY] = log_level
+            session = Session(wire, client, introduction)
             wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
             yield session
 

@@ -51,15 +51,21 @@ class EventStream:
         if not chunk:
             return []
         self._after_cr = chunk.endswith(b"\r")
+        if b"\n" not in chunk and b"\r" not in chunk:  # much faster to see than to split
+            self._hold(chunk)
+            return []
         events: list[Event] = []
         for piece in chunk.splitlines(keepends=True):
             if not piece.endswith((b"\n", b"\r")):
-                self._partial.append(piece)
-                self._unfinished += len(piece)
-                self._weigh(piece)
+                self._hold(piece)
             elif (event := self._end_line(piece)) is not None:
                 events.append(event)
         return events
+
+    def _hold(self, piece: bytes) -> None:
+        self._partial.append(piece)
+        self._unfinished += len(piece)
+        self._weigh(piece)
 
     def _end_line(self, piece: bytes) -> Event | None:
         ending = 2 if piece.endswith(b"\r\n") else 1

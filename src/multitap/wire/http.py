@@ -88,7 +88,7 @@ class HttpWire(Posting):
     ) -> Message:
         response = await self._post(flight, message, headers)
         kind = content_type(response)
-        if flight.method == "initialize" and _SESSION in response.headers:
+        if flight.method == "initialize" and response.ok and _SESSION in response.headers:
             self._headers[_SESSION] = response.headers[_SESSION]
             self._in_session = True
         if response.status == HTTPStatus.OK and kind == EVENTS:

@@ -154,6 +154,11 @@ class Site:
         response.content.on_eof(timer.cancel)
         response.content.on_eof(lambda: self._lingering.discard(response))
 
+    def oversized(self) -> AnswerInvalid:
+        return AnswerInvalid(
+            f"the answer has more than the {self.limit:,} bytes of `limits.message`", sent=True
+        )
+
     def _redacted(self, data: bytes) -> bytes:
         """`data` without the header values that a server may have echoed."""
         for value in (*self._granted.values(), *self.headers.values()):
@@ -161,11 +166,6 @@ class Site:
                 if len(secret) >= _SHORTEST_SECRET:
                     data = data.replace(secret.encode(), b"[redacted]")
         return data
-
-    def oversized(self) -> AnswerInvalid:
-        return AnswerInvalid(
-            f"the answer has more than the {self.limit:,} bytes of `limits.message`", sent=True
-        )
 
     def _dismiss(self, response: aiohttp.ClientResponse) -> None:
         self._lingering.discard(response)
@@ -260,6 +260,8 @@ def _failure(exc: Exception, name: str, *, sent: bool) -> WireFault:
             return AnswerInvalid(f"the answer of {name} is no valid HTTP: {flaw}", sent=sent)
         case OSError():
             words = f"the connection to {name} broke: {exc.strerror or type(exc).__name__}"
+        case aiohttp.ClientError():
+            words = f"the request to {name} failed: {type(exc).__name__}"
         case _:
             words = f"the request to {name} failed: {exc}"
     return RequestFailed(words, sent=sent)

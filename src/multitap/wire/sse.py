@@ -25,9 +25,9 @@ from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
     NotSpoken,
-    RequestFailed,
     RpcError,
     WireClosed,
+    WireFault,
 )
 
 
@@ -120,7 +120,9 @@ class SseWire(Posting):
                     elif event.kind == "message" and event.data:
                         self._take(event)
                 await asyncio.sleep(0)  # a flood must not hold up the others
-        except RequestFailed as exc:
+        except WireFault as exc:
+            if not self._in_session:
+                raise
             return WireClosed(str(exc), sent=False)
         return WireClosed(f"{self._site.name} ended the event stream", sent=False)
 

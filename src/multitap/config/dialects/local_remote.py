@@ -160,8 +160,8 @@ def _typed_servers(node: Node | None) -> bool:
 
 def _says_opencode(document: Document) -> bool:
     schema = document.root.find("$schema")
-    braced = re.search(r"(?<!\$)\{(?:env|file):", document.text)
-    return bool(braced) or (schema is not None and "opencode" in str(schema.value))
+    named = "opencode" in document.path.name or (schema and "opencode" in str(schema.value))
+    return bool(named or re.search(r"(?<!\$)\{(?:env|file):", document.text))
 
 
 def matches_spec07(document: Document) -> bool:

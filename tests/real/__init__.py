@@ -1,0 +1,1 @@
+"""Servers that other people wrote, started the way people start them."""

@@ -1,0 +1,359 @@
+"""The hub against real servers in this process; nothing is mocked."""
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+
+from multitap import (
+    CallContext,
+    LocalServer,
+    Settings,
+    StdioServer,
+    ToolFilter,
+    open_hub,
+)
+from multitap.errors import (
+    BadArguments,
+    CallTimeout,
+    HubClosed,
+    NotAllowed,
+    ServerError,
+    UnknownName,
+)
+from multitap.events import CallDone, CatalogChanged, LinkChanged, LinkState, Outcome
+from multitap.names import Naming
+
+
+def calculator():
+    server = MCPServer("calculator", instructions="Add and divide.")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    def divide(a: int, b: int) -> float:
+        if b == 0:
+            raise ToolError("cannot divide by zero")
+        return a / b
+
+    @server.tool()
+    async def hang() -> None:
+        await anyio.sleep_forever()
+
+    @server.tool()
+    async def steps(context: Context) -> str:
+        for step in range(3):
+            await context.report_progress(step, 3, f"step {step}")
+        return "done"
+
+    @server.tool()
+    def long() -> str:
+        return "\n".join(f"line {n}" for n in range(5000))
+
+    @server.resource("calc://pi")
+    def pi() -> str:
+        return "3.14159"
+
+    @server.resource("calc://square/{n}")
+    def square(n: str) -> str:
+        return str(int(n) ** 2)
+
+    @server.prompt()
+    def explain(topic: str) -> str:
+        return f"Explain {topic}."
+
+    @server.completion()
+    async def complete(reference, argument, context):
+        return types.Completion(values=[f"{argument.value}!"])
+
+    return server
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(*names, **more):
+        servers = {name: LocalServer(server=calculator(), timeout=0.5) for name in names}
+        return Settings(servers=servers, state_dir=tmp_path, **more)
+
+    return make
+
+
+async def test_a_tool_is_called_by_its_catalog_name(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        result = await hub.call("calc_add", {"a": 2, "b": 3})
+
+        assert result.success
+        assert result.structured == {"result": 5}
+        assert result.text == "5"
+
+
+async def test_a_tool_carries_its_definition_unchanged(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        tool = hub.catalog.tools["calc_add"]
+
+        assert (tool.server, tool.raw_name) == ("calc", "add")
+        assert tool.description == "Add two numbers."
+        assert tool.input_schema["required"] == ["a", "b"]
+        assert tool.output_schema is not None
+
+
+async def test_a_server_that_cannot_start_does_not_disturb_the_others(settings):
+    wanted = settings("calc")
+    servers = {**wanted.servers, "broken": StdioServer(command="no-such-program")}
+    async with open_hub(wanted.model_copy(update={"servers": servers})) as hub:
+        await hub.settled()
+        snapshot = hub.snapshot()
+
+        assert snapshot.server("calc").state is LinkState.CONNECTED
+        assert snapshot.server("broken").state is LinkState.ERROR
+        assert "not on the PATH" in str(snapshot.server("broken").failure)
+        assert {tool.server for tool in hub.tools()} == {"calc"}
+
+
+async def test_a_slow_tool_is_abandoned_after_the_configured_time(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        with anyio.fail_after(5), pytest.raises(CallTimeout):
+            await hub.call("calc_hang")
+
+
+async def test_a_failing_tool_returns_the_servers_own_words(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        result = await hub.call("calc_divide", {"a": 1, "b": 0})
+
+        assert not result.success
+        assert "cannot divide by zero" in result.error
+
+
+async def test_an_unknown_tool_says_which_one_might_be_meant(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        with pytest.raises(UnknownName) as caught:
+            await hub.call("calc_ad")
+
+        assert "'calc_add'" in caught.value.hint
+
+
+async def test_arguments_that_do_not_fit_never_leave(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        with pytest.raises(BadArguments) as caught:
+            await hub.call("calc_add", {"a": "two", "b": 3})
+
+        assert caught.value.path == "/a"
+
+
+async def test_a_filter_hides_a_tool_and_forbids_its_call(settings):
+    wanted = settings()
+    server = LocalServer(server=calculator(), filter=ToolFilter(deny=("div*",)))
+    async with open_hub(wanted.model_copy(update={"servers": {"calc": server}})) as hub:
+        await hub.settled()
+
+        assert "calc_divide" not in hub.catalog.tools
+        with pytest.raises(NotAllowed):
+            await hub.call("calc_divide", {"a": 1, "b": 1})
+
+
+async def test_an_agent_sees_and_calls_only_what_its_filter_shows(settings):
+    agents = {"reader": ToolFilter(allow=("calc_add",))}
+    async with open_hub(settings("calc", agents=agents)) as hub:
+        await hub.settled()
+        context = CallContext(agent_id="reader")
+
+        assert [tool.name for tool in hub.tools(agent="reader")] == ["calc_add"]
+        assert (await hub.call("calc_add", {"a": 1, "b": 1}, context=context)).success
+        with pytest.raises(NotAllowed):
+            await hub.call("calc_divide", {"a": 1, "b": 1}, context=context)
+
+
+async def test_progress_is_reported(settings):
+    reports = []
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        context = CallContext(on_progress=lambda *report: reports.append(report))
+        await hub.call("calc_steps", context=context)
+
+    assert reports == [(0, 3, "step 0"), (1, 3, "step 1"), (2, 3, "step 2")]
+
+
+async def test_a_long_text_is_cut_and_the_rest_can_be_paged(settings):
+    async with open_hub(settings("calc", result_cap=1000)) as hub:
+        await hub.settled()
+        result = await hub.call("calc_long")
+        kept = hub.result(result.result_id)
+
+        assert result.truncated
+        assert len(result.text) < 1300
+        assert "line 4999" not in result.text
+        assert kept.page(2) != kept.page(1)
+        assert "line 4999" in kept.text
+        assert str(kept.grep("line 4242"))
+        with pytest.raises(UnknownName):
+            hub.result("nothing")
+
+
+async def test_resources_templates_prompts_and_completions(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+
+        assert (await hub.read("calc://pi")).contents[0].text == "3.14159"
+        assert (await hub.read("calc://square/7")).contents[0].text == "49"
+        prompt = await hub.prompt("calc_explain", {"topic": "sums"})
+        assert prompt.messages[0].content.text == "Explain sums."
+        done = await hub.complete("calc_explain", "topic", "su")
+        assert done.completion.values == ["su!"]
+        with pytest.raises(UnknownName):
+            await hub.read("other://thing")
+
+
+async def test_a_refused_read_carries_the_servers_words(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        with pytest.raises(ServerError):
+            await hub.read("calc://square/x")
+
+
+async def test_reload_keeps_unchanged_servers_and_says_what_it_does(settings):
+    first = settings("calc")
+    async with open_hub(first) as hub:
+        await hub.settled()
+        before = hub.links["calc"]
+        more = {**first.servers, "second": LocalServer(server=calculator())}
+        plan = hub.apply(first.model_copy(update={"servers": more}))
+        await hub.settled()
+
+        assert str(plan) == "start second; keep calc"
+        assert hub.links["calc"] is before
+        assert {tool.server for tool in hub.tools()} == {"calc", "second"}
+
+
+async def test_a_replaced_server_finishes_its_calls(settings):
+    release = anyio.Event()
+    server = MCPServer("slow")
+
+    @server.tool()
+    async def wait() -> str:
+        await release.wait()
+        return "finished"
+
+    wanted = settings().model_copy(update={"servers": {"slow": LocalServer(server=server)}})
+    async with open_hub(wanted) as hub, anyio.create_task_group() as tasks:
+        await hub.settled()
+        results = []
+
+        async def call():
+            results.append(await hub.call("slow_wait"))
+
+        tasks.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        changed = LocalServer(server=server, timeout=20)
+        hub.apply(wanted.model_copy(update={"servers": {"slow": changed}}))
+        await hub.settled()
+        assert hub.links["slow"].config == changed
+        release.set()
+
+    assert results[0].text == "finished"
+
+
+async def test_names_do_not_depend_on_which_servers_are_up(tmp_path):
+    def hub_with(**servers):
+        return open_hub(Settings(servers=servers, state_dir=tmp_path))
+
+    down = StdioServer(command="no-such-program")
+    up = LocalServer(server=calculator())
+    async with hub_with(calc=up, calc_b=down) as hub:
+        await hub.settled()
+        alone = set(hub.catalog.tools)
+    async with hub_with(calc=up, calc_b=up) as hub:
+        await hub.settled()
+        together = {tool.name for tool in hub.tools() if tool.server == "calc"}
+
+    assert alone == together
+
+
+@pytest.mark.parametrize(
+    ("naming", "name"),
+    [
+        (Naming.SERVER_TOOL, "my-calc_add"),
+        (Naming.KODE, "my-calc:add"),
+        (Naming.EXCELMANUS, "mcp_my_calc_add"),
+        (Naming.CLAUDE, "mcp__my-calc__add"),
+        (Naming.BARE, "add"),
+    ],
+)
+async def test_each_naming_reaches_the_tool(settings, naming, name):
+    async with open_hub(settings("my-calc", naming=naming)) as hub:
+        await hub.settled()
+
+        assert (await hub.call(name, {"a": 1, "b": 1})).text == "2"
+
+
+async def test_bare_names_are_prefixed_where_two_servers_share_them(settings):
+    async with open_hub(settings("one", "two", naming=Naming.BARE)) as hub:
+        await hub.settled()
+
+        assert {"one_add", "two_add"} <= set(hub.catalog.tools)
+        assert "add" not in hub.catalog.tools
+
+
+async def test_calls_are_measured_and_told_of(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+        with hub.events.subscribe() as events:
+            await hub.call("calc_add", {"a": 1, "b": 1})
+            await hub.call("calc_divide", {"a": 1, "b": 0})
+            first, second = await anext(events), await anext(events)
+        stats = hub.metrics.tools("calc")
+
+    assert isinstance(first, CallDone)
+    assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.ERROR)
+    assert stats["add"].calls == 1
+    assert stats["divide"].errors == 1
+    assert 'tool="add"' in hub.metrics.prometheus()
+
+
+async def test_events_tell_the_story_of_a_start(settings):
+    async with open_hub(settings("calc")) as hub:
+        with hub.events.subscribe() as events, anyio.fail_after(5):
+            seen = [await anext(events) for _ in range(3)]
+
+    assert seen == [
+        LinkChanged("calc", LinkState.CONNECTING),
+        LinkChanged("calc", LinkState.CONNECTED),
+        CatalogChanged(1),
+    ]
+
+
+async def test_calling_a_disabled_server_says_so(settings):
+    wanted = settings("calc")
+    disabled = {"calc": wanted.servers["calc"].model_copy(update={"enabled": False})}
+    async with open_hub(wanted) as hub:
+        await hub.settled()
+        hub.apply(wanted.model_copy(update={"servers": disabled}))
+        await hub.settled()
+
+        assert hub.snapshot().server("calc").state is LinkState.DISABLED
+        with pytest.raises(UnknownName):
+            await hub.call("calc_add", {"a": 1, "b": 1})
+
+
+async def test_the_callers_own_error_leaves_the_block_unwrapped(settings):
+    with pytest.raises(UnknownName):
+        async with open_hub(settings("calc")) as hub:
+            await hub.call("nothing")
+
+
+async def test_a_closed_hub_refuses(settings):
+    async with open_hub(settings("calc")) as hub:
+        await hub.settled()
+
+    with pytest.raises(HubClosed):
+        await hub.call("calc_add", {"a": 1, "b": 1})

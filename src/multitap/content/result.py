@@ -1,7 +1,6 @@
 """One tool's answer, undecoded until somebody looks inside."""
 
 from collections.abc import Callable
-from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -9,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.content.blocks import Block, block
-from multitap.content.kept import KeptResults
+from multitap.content.kept import KeptResult, KeptResults
 from multitap.errors import BadAnswer
 
 _NOTHING = Raw(b"")
@@ -35,10 +34,6 @@ class ToolResult:
     Every look inside may raise `BadAnswer`: only then is the answer decoded.
     """
 
-    result_id: str | None = None
-    """Where the whole text is kept, if it was cut."""
-    truncated: bool = False
-    """`text` was cut."""
     code: int | None = None
     """The protocol error's code, if the answer was one."""
     data: Any = None
@@ -52,9 +47,11 @@ class ToolResult:
         self.server = server
         self.tool = tool
         self.seconds = seconds
+        self._parsed: _Outline | None = None
+        self._cap: tuple[int, KeptResults] | None = None
 
     @classmethod
-    def from_error(  # noqa: PLR0913 - the error's fields and the call's
+    def from_error( 
         cls,
         message: str,
         *,
@@ -75,7 +72,7 @@ class ToolResult:
     def __repr__(self) -> str:
         return f"<ToolResult {self.server}/{self.tool}, {len(self.raw)} bytes>"
 
-    @cached_property
+    @property
     def is_error(self) -> bool:
         """The tool says that it failed."""
         return bytes(self._outline.is_error) == b"true"
@@ -88,9 +85,33 @@ class ToolResult:
     def blocks(self) -> tuple[Block, ...]:
         return self._read(_blocks, self._outline.content)
 
-    @cached_property
+    @property
     def text(self) -> str:
-        """All text, and a line for everything that is none; structured content if that is all."""
+        """All text, and a line for everything that is none; structured content if that is all.
+
+        Where it is longer than allowed it is cut, with a note on how to get the rest.
+        """
+        return self._whole if self._kept is None else self._kept.capped.text
+
+    @property
+    def truncated(self) -> bool:
+        """`text` was cut."""
+        return self._kept is not None
+
+    @property
+    def result_id(self) -> str | None:
+        """Where the whole text is kept, if it was cut."""
+        return None if self._kept is None else self._kept.id
+
+    @cached_property
+    def _kept(self) -> KeptResult | None:
+        if self._cap is None:
+            return None
+        limit, keep = self._cap
+        return keep.keep(self._whole, limit) if len(self._whole) > limit else None
+
+    @cached_property
+    def _whole(self) -> str:
         if not self.blocks and self.structured is not None:
             return self._read(_decoded, self._outline.structured)
         return "\n".join(map(str, self.blocks))
@@ -117,19 +138,22 @@ class ToolResult:
         return self._read(_meta, self._outline.meta)
 
     def capped(self, limit: int, keep: KeptResults) -> "ToolResult":
-        """The same result, its text cut to `limit` characters and the whole kept in `keep`."""
-        if len(self.raw) * _MOST_WORDY <= limit or len(self.text) <= limit:
+        """The same result, its text cut to `limit` characters and the whole kept in `keep`.
+
+        Both happen when somebody looks at the text.
+        """
+        if len(self.raw) * _MOST_WORDY <= limit:
             return self
-        kept = keep.keep(self.text, limit)
-        view = copy(self)
-        view.text = kept.capped.text
-        view.truncated = True
-        view.result_id = kept.id
+        view = ToolResult(self.raw, server=self.server, tool=self.tool, seconds=self.seconds)
+        view.code, view.data, view._parsed = self.code, self.data, self._parsed
+        view._cap = (limit, keep)
         return view
 
-    @cached_property
+    @property
     def _outline(self) -> _Outline:
-        return self._read(_parse_outline, self.raw)
+        if self._parsed is None:
+            self._parsed = self._read(_parse_outline, self.raw)
+        return self._parsed
 
     def _read(self, read: Callable[[_Source], _Read], source: _Source) -> _Read:
         try:

@@ -11,7 +11,7 @@ import anyio
 Call = Callable[[], Awaitable[object]]
 Open = Callable[[], AbstractAsyncContextManager[Call]]
 
-AFTERMATH = 0.4
+AFTERMATH = 0.7
 """Seconds after a block in which work that the calls left behind is still counted."""
 
 

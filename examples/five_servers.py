@@ -6,7 +6,7 @@ import signal
 import anyio
 
 from multitap import Hub, Settings, StdioServer, open_hub
-from multitap.events import LinkChanged, LinkState
+from multitap.events import LinkChanged
 
 GOOD = {
     "everything": "npx -y @modelcontextprotocol/server-everything",
@@ -20,19 +20,25 @@ BAD = {"broken": "no-such-program", "hanging": "sleep 1000"}
 
 async def main() -> None:
     programs = {name: command.split() for name, command in (GOOD | BAD).items()}
-    servers = {name: StdioServer(command=p[0], args=p[1:]) for name, p in programs.items()}
+    servers = {
+        name: StdioServer(
+            command=program, args=tuple(args), connect_timeout=10 if name in BAD else 60
+        )
+        for name, (program, *args) in programs.items()
+    }
     async with open_hub(Settings(servers=servers)) as hub, anyio.create_task_group() as tasks:
         tasks.start_soon(tell, hub)
-        await all_good(hub, starts=1)
+        processes = await running(hub)
         print(*(tool.name for tool in hub.tools()), sep="\n")
-        for starts, number in enumerate((signal.SIGKILL, signal.SIGSTOP), start=2):
-            for name in GOOD:
-                os.kill(hub.snapshot().server(name).pid or 0, number)
-            await all_good(hub, starts)
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            for process in processes:
+                os.kill(process, number)
+            processes = await running(hub, other_than=processes)
         tasks.cancel_scope.cancel()
 
 
 async def tell(hub: Hub) -> None:
+    """Say in plain words what happens to which server."""
     with hub.events.subscribe() as events:
         async for event in events:
             if isinstance(event, LinkChanged):
@@ -41,12 +47,15 @@ async def tell(hub: Hub) -> None:
                 )
 
 
-async def all_good(hub: Hub, starts: int) -> None:
+async def running(hub: Hub, other_than: frozenset[int] = frozenset()) -> frozenset[int]:
+    """The processes of all good servers, once they are up."""
     with hub.events.subscribe() as events, anyio.fail_after(60):
         async for _ in events:
-            good = [server for server in hub.snapshot().servers if server.name in GOOD]
-            if all(s.state is LinkState.CONNECTED and s.starts >= starts for s in good):
-                return
+            servers = [server for server in hub.snapshot().servers if server.name in GOOD]
+            processes = frozenset(server.pid for server in servers if server.pid is not None)
+            if len(processes) == len(GOOD) and not processes & other_than:
+                return processes
+    raise AssertionError("a hub's events end with the hub")
 
 
 anyio.run(main)

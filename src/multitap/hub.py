@@ -362,7 +362,9 @@ class Hub:
             bytes_out=call.size,
             error=event.error,
         )
-        self._store.log_call(CallRecord.of(event, agent=call.context.agent_id))
+        self._store.log_call(
+            CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id)
+        )
         if self.events.watched:
             self.events.publish(event)
 

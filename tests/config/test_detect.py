@@ -126,7 +126,8 @@ def test_codex_and_zed_know_no_variables():
 
 
 def test_opencode_files_are_relative_to_its_own():
-    text = '{"mcp": {"a": {"type": "remote", "url": "https://x", "headers": {"A": "{file:tok}", "B": "${env:X} ${Y}"}}}}'
+    headers = '{"A": "{file:tok}", "B": "${env:X} ${Y}"}'
+    text = f'{{"mcp": {{"a": {{"type": "remote", "url": "https://x", "headers": {headers}}}}}}}'
 
     headers = merged(text, "/c/opencode.json").settings.servers["a"].headers
 
@@ -134,7 +135,8 @@ def test_opencode_files_are_relative_to_its_own():
 
 
 def test_vs_code_inputs_are_secrets_here():
-    text = '{"servers": {"a": {"command": "x", "env": {"K": "${input:my key}", "L": "${B}", "N": null, "P": 80, "Q": true}}}}'
+    env = '{"K": "${input:my key}", "L": "${B}", "N": null, "P": 80, "Q": true}'
+    text = f'{{"servers": {{"a": {{"command": "x", "env": {env}}}}}}}'
 
     env = merged(text).settings.servers["a"].env
 
@@ -195,7 +197,7 @@ def test_a_transport_has_many_names(key, word, transport):
 
 
 def test_cline_tokens_are_not_even_kept():
-    text = '{"mcpServers": {"a": {"url": "https://x", "oauth": {"tokens": {"access_token": "hunter2"}}}}}'
+    text = '{"mcpServers": {"a": {"url": "https://x", "oauth": {"tokens": {"access": "hunter2"}}}}}'
 
     result = merged(text)
 

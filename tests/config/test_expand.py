@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from multitap.config import (
     expand_server,
     variables,
 )
-from multitap.config.expand import LARGEST_FILE, expand, parse_env
+from multitap.config.expand import parse_env
+from multitap.config.scope import LARGEST_FILE, expand
 from multitap.errors import ConfigError
 
 FILES = {Path("/p/token"): "t0k\n", Path("/h/.netrc"): "home", Path("/p/.env"): "A=1\nB=2\n"}
@@ -175,7 +177,7 @@ def test_a_value_that_makes_a_server_invalid_is_told_without_being_shown(config,
 
 
 def test_an_environment_file_that_is_missing_is_told():
-    with pytest.raises(Unresolved, match="`env_file`: cannot read `/p/none`"):
+    with pytest.raises(Unresolved, match="`env_file`: cannot read `none`: No such file"):
         expand_server(StdioServer(command="x", env_file=Path("none")), SCOPE)
 
 
@@ -259,7 +261,5 @@ def test_an_argument_stays_one_argument(values):
 
 @given(st.text("${}abAN:-/. ~envfileauth"))
 def test_no_text_breaks_the_engine(text):
-    try:
+    with suppress(ConfigError):
         expand(text, SCOPE)
-    except ConfigError as exc:
-        assert str(exc)

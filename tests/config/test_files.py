@@ -10,32 +10,30 @@ def test_a_missing_file_is_no_problem_by_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message", "line", "column"),
+    ("name", "content", "message", "place"),
     [
-        ("a.json", b'{\n "a": "\xff"}', "is not UTF-8 text", 2, 8),
+        ("a.json", b'{\n "a": "\xff"}', "is not UTF-8 text", (2, 8)),
         (
             "a.json",
             b"{",
             "not valid JSON: the file ends where a name in double quotes or `}` was expected",
-            1,
-            2,
+            (1, 2),
         ),
-        ("a.toml", b"a = = 1", "not valid TOML: invalid value", 1, 5),
+        ("a.toml", b"a = = 1", "not valid TOML: invalid value", (1, 5)),
         (
             "a.yaml",
             b"a: [",
             "not valid YAML: expected the node content, but found '<stream end>'",
-            1,
-            5,
+            (1, 5),
         ),
-        ("a.json", b"[" * 100_000, "is nested too deeply", 0, 0),
-        ("a.toml", b"a=" + b"[" * 100_000, "is nested too deeply", 0, 0),
-        ("a.yaml", b"[" * 10_000, "is nested too deeply", 0, 0),
-        ("a.yaml", b"a: &a [*a]", "is nested too deeply", 0, 0),
-        ("a.yaml", b"#" * 300_000, "is too large for YAML", 0, 0),
+        ("a.json", b"[" * 100_000, "is nested too deeply", (0, 0)),
+        ("a.toml", b"a=" + b"[" * 100_000, "is nested too deeply", (0, 0)),
+        ("a.yaml", b"[" * 200_000, "not valid YAML: nested too deeply", (1, 101)),
+        ("a.yaml", b"a: &a [*a]", "is nested too deeply", (0, 0)),
+        ("a.yaml", b"#" * 300_000, "is too large for YAML", (0, 0)),
     ],
 )
-def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, line, column):
+def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, place):
     path = tmp_path / name
     path.write_bytes(content)
 
@@ -43,7 +41,7 @@ def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, 
 
     assert document is None
     assert (problem.severity, problem.message) == (Severity.ERROR, message)
-    assert (problem.place.file, problem.place.line, problem.place.column) == (path, line, column)
+    assert (problem.place.file, problem.place.line, problem.place.column) == (path, *place)
 
 
 def test_a_folder_is_not_read_as_a_file(tmp_path):

@@ -43,7 +43,8 @@ def test_jsonc_values_know_their_line_and_column():
 
 
 def test_toml_values_know_their_line_and_column():
-    text = 'a.b = 1\r\n[[s]]\r\nn = "x"\r\n[s.env]\r\n"K k" = """1\r\n2"""\r\n[[s]]\r\nl = [1, { z = 2 }] # end\r\n'
+    text = 'a.b = 1\r\n[[s]]\r\nn = "x"\r\n[s.env]\r\n"K k" = """1\r\n2"""\r\n'
+    text += "[[s]]\r\nl = [1, { z = 2 }] # end\r\n"
 
     parsed = toml.parse(text)
 

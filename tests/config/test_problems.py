@@ -1,6 +1,7 @@
 import pytest
 
 from multitap.config import Severity
+from multitap.config.durations import EXAMPLES
 from multitap.config.problems import did_you_mean, nearest
 
 from .reading import errors, merged, said
@@ -118,7 +119,7 @@ def entry(text):
             '{"command": "x", "timeout": "1"}',
             (1, 50),
             "mcpServers.s.timeout",
-            'expected a number of milliseconds or a duration such as "30s", "1m30s" or "500ms", got a string',
+            f"expected a number of milliseconds or a duration such as {EXAMPLES}, got a string",
         ),
         (
             "claude-code",
@@ -280,21 +281,16 @@ def test_a_value_of_the_hub_that_is_wrong_costs_only_itself():
         "multitap.toml",
     )
 
-    assert [(problem.key, problem.message, problem.hint) for problem in result.problems] == [
-        ("start_concurency", "unknown key; kept, but without effect", None),
-        (
-            "naming",
-            "expected '{server}_{tool}', '{server}:{tool}', 'mcp_{server}_{tool}', "
-            "'mcp__{server}__{tool}' or '{tool}'",
-            None,
-        ),
-        ("result_cap", "expected at least 100", None),
-    ]
+    [typo, naming, cap] = result.problems
+    assert (typo.key, typo.severity) == ("start_concurency", Severity.WARNING)
+    assert naming.message.startswith("expected '{server}_{tool}', '{server}:{tool}', ")
+    assert (cap.key, cap.message) == ("result_cap", "expected at least 100")
     assert (result.settings.start_concurrency, result.settings.result_cap) == (3, 5000)
 
 
 def test_our_own_file_tells_slips_with_a_hint():
-    text = '[servers.a]\ncommand = "x"\nera = "handshak"\nstart = "lasy"\n[servers.b]\ntransport = "htpp"\nurl = "https://x"\n'
+    text = '[servers.a]\ncommand = "x"\nera = "handshak"\nstart = "lasy"\n'
+    text += '[servers.b]\ntransport = "htpp"\nurl = "https://x"\n'
 
     problems = merged(text, "multitap.toml").problems
 
@@ -306,7 +302,8 @@ def test_our_own_file_tells_slips_with_a_hint():
 
 
 def test_a_field_of_the_other_kind_is_a_warning():
-    text = '[servers.a]\ncommand = "x"\nheaders = { A = "b" }\n[servers.b]\nurl = "https://x"\ncwd = "y"\n'
+    text = '[servers.a]\ncommand = "x"\nheaders = { A = "b" }\n'
+    text += '[servers.b]\nurl = "https://x"\ncwd = "y"\n'
 
     result = merged(text, "multitap.toml")
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from multitap.config import DIALECTS, Layer, Severity, merge, read_document, read_text

@@ -676,7 +676,7 @@ async def test_a_broken_stream_is_opened_again_where_it_was_and_when_the_server_
     assert "last-event-id" not in first.headers
     assert second.headers["last-event-id"] == "e0"
     assert third.headers["last-event-id"] == "e1"
-    assert second.at - ended[0] >= 0.2
+    assert second.at - ended[0] >= 0.19
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405])
@@ -741,7 +741,7 @@ async def test_an_answer_that_broke_off_is_resumed_where_it_was():
         assert await call(wire) == {"said": "at last"}
 
     resumed = next(one for one in server.of("GET") if "last-event-id" in one.headers)
-    assert resumed.at - broken[0] >= 0.2
+    assert resumed.at - broken[0] >= 0.19
     assert len(server.of("tools/call")) == 1
 
 

@@ -335,12 +335,13 @@ async def test_the_server_asks_and_is_answered_by_post():
         await legacy.say(result(request))
 
     listener = Listener(lambda: {"roots": []})
+    mine = object()
     async with wired(Legacy(call=asking), listener) as (web, wire):
-        await call(wire, call=object())
+        await call(wire, call=mine)
         await web.until(lambda: len(web.of("POST")) == 2)
 
     assert web.requests[-1].message == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
-    assert listener.requests == [("roots/list", {}, None)]
+    assert listener.requests == [("roots/list", {}, mine)]
     assert listener.notifications == ["notifications/message"]
 
 

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from multitap.config.discover import Toolbox as Toolbox
     from multitap.config.discover import scan as scan
     from multitap.config.documents import Document as Document
-    from multitap.config.expand import Reference as Reference
-    from multitap.config.expand import Scope as Scope
-    from multitap.config.expand import Unresolved as Unresolved
     from multitap.config.expand import expand_server as expand_server
     from multitap.config.expand import variables as variables
     from multitap.config.files import read_file as read_file
@@ -44,6 +41,9 @@ if TYPE_CHECKING:
     from multitap.config.problems import Severity as Severity
     from multitap.config.schema import json_schema as json_schema
     from multitap.config.schema import json_schema_text as json_schema_text
+    from multitap.config.scope import Reference as Reference
+    from multitap.config.scope import Scope as Scope
+    from multitap.config.scope import Unresolved as Unresolved
     from multitap.config.search import Search as Search
     from multitap.config.search import Source as Source
     from multitap.config.search import Surroundings as Surroundings
@@ -71,8 +71,8 @@ _HOME = {
     "Place": "problems",
     "Problem": "problems",
     "Reading": "dialects",
-    "Reference": "expand",
-    "Scope": "expand",
+    "Reference": "scope",
+    "Scope": "scope",
     "Search": "search",
     "Seen": "loading",
     "Serve": "models",
@@ -84,7 +84,7 @@ _HOME = {
     "Surroundings": "search",
     "ToolFilter": "models",
     "Toolbox": "discover",
-    "Unresolved": "expand",
+    "Unresolved": "scope",
     "Written": "layers",
     "agent_core": "search",
     "changes": "watch",

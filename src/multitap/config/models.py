@@ -51,9 +51,7 @@ class _Model(BaseModel):
     )
 
 
-LogLevel = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-]
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
 class ToolFilter(_Model):

@@ -83,13 +83,13 @@ def native(
 
 
 def project_folder(folder: Path) -> Path:
-    """The nearest folder with a configuration, looking up no further than the repository's root."""
-    for candidate in (folder, *folder.parents):
-        if (candidate / FILE).is_file():
-            return candidate
-        if (candidate / ".git").exists():
-            return candidate
-    return folder
+    """The nearest folder with a configuration within the repository, else this one.
+
+    Not further up: anyone may have put a file into `/tmp`.
+    """
+    upwards = (folder, *folder.parents)
+    root = next((index for index, path in enumerate(upwards) if (path / ".git").exists()), 0)
+    return next((path for path in upwards[: root + 1] if (path / FILE).is_file()), folder)
 
 
 def kode(where: Surroundings) -> Search:

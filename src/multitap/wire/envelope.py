@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from multitap.wire.wire import AnswerInvalid, Params, RpcError
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout, Params, RpcError
 
 RequestId = int | str
 NOTHING = Raw(b"")
@@ -51,6 +51,12 @@ def notification(method: str, params: Params | None) -> bytes:
     if params is None:
         return encode({"jsonrpc": "2.0", "method": method})
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def calling_off(request_id: RequestId, why: BaseException) -> bytes:
+    """That an answer is not wanted any more."""
+    reason = "timed out" if isinstance(why, AnswerTimeout) else "no longer wanted"
+    return notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
 def answer(request_id: RequestId, result: Any) -> bytes:

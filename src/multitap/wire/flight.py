@@ -36,8 +36,9 @@ class Flight:
     """
 
     __slots__ = (
-        "_cancelling", "_cut", "_deadline", "_expired", "_flights", "_hard", "_latest", "_loop",
-        "_task", "_timeout", "_timer", "answer", "call", "id", "method", "on_progress", "sent",
+        "_answer", "_cancelling", "_cut", "_deadline", "_expired", "_flights", "_hard", "_held",
+        "_latest", "_loop", "_task", "_timer", "call", "id", "method", "on_progress", "sent",
+        "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -57,9 +58,9 @@ class Flight:
         self.call = call
         self.sent = False
         """Whether the server may have seen it."""
-        self.answer: asyncio.Future[Message | AnswerInvalid] | None = None
-        """Where the answer arrives, if on a stream that several requests share."""
-        self._timeout = timeout
+        self._answer: asyncio.Future[Message] | None = None
+        self._held = 0
+        self.timeout = timeout
         self._hard = hard_timeout
         self._cut: WireFault | None = None
         self._expired = False
@@ -86,6 +87,8 @@ class Flight:
         self._flights.leave(self)
         if self._timer is not None:
             self._timer.cancel()
+        if exc is not None and self._answer is not None and self._answer.done():
+            self._answer.cancelled() or self._answer.exception()  # nobody else will look at it
         if self._expired:
             ours = self._task.uncancel() <= self._cancelling
             if ours and isinstance(exc, asyncio.CancelledError):
@@ -93,14 +96,40 @@ class Flight:
         if self._cut is not None and isinstance(exc, Exception):
             raise self._cut from None  # what a closing connection says of itself matters less
 
+    def expect_answer(self) -> "asyncio.Future[Message]":
+        """Where the answer arrives, if on a stream that several requests share."""
+        self._answer = self._loop.create_future()
+        return self._answer
+
+    @property
+    def waiting(self) -> bool:
+        """Whether its answer is expected on a shared stream, and is not there yet."""
+        return self._answer is not None and not self._answer.done()
+
+    def settle(self, answer: "Message | AnswerInvalid") -> bool:
+        """Give it its answer; the first one wins."""
+        if self._answer is None or self._answer.done():
+            return False
+        if isinstance(answer, AnswerInvalid):
+            self._answer.set_exception(answer)
+        else:
+            self._answer.set_result(answer)
+        return True
+
     def progressed(self, report: Progress) -> None:
         """The server is alive and at it: the time starts anew, up to the hard limit."""
+        if self.on_progress is None:
+            return  # nobody asked for it
         self._deadline = self._fresh_deadline()
-        if self.on_progress is not None:
-            try:
-                self.on_progress(report.progress, report.total, report.message)
-            except Exception:
-                logger.exception("a progress callback raised")
+        try:
+            self.on_progress(report.progress, report.total, report.message)
+        except Exception:
+            logger.exception("a progress callback raised")
+
+    def hold(self, *, held: bool) -> None:
+        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
+        self._held += 1 if held else -1
+        self._deadline = self._fresh_deadline()
 
     def cut(self, fault: WireFault) -> None:
         """End it now, with `fault`."""
@@ -109,11 +138,13 @@ class Flight:
             self._expire()
 
     def _fresh_deadline(self) -> float:
-        if self._timeout is None:
+        if self.timeout is None:
             return self._latest
-        return min(self._loop.time() + self._timeout, self._latest)
+        return min(self._loop.time() + self.timeout, self._latest)
 
     def _check(self) -> None:
+        if self._held:
+            self._deadline = self._fresh_deadline()
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._check)
         else:
@@ -124,10 +155,10 @@ class Flight:
         self._task.cancel()
 
     def _late(self) -> AnswerTimeout:
-        if self._timeout is None or self._deadline >= self._latest:
+        if self.timeout is None or self._deadline >= self._latest:
             words = f"no end of {self.method!r} within its hard limit of {self._hard:g} s"
         else:
-            words = f"no answer to {self.method!r} within {self._timeout:g} s"
+            words = f"no answer to {self.method!r} within {self.timeout:g} s"
         return AnswerTimeout(words, sent=self.sent)
 
 
@@ -144,9 +175,17 @@ class Flights:
         return self._by_id.get(request_id)
 
     def only(self) -> Flight | None:
-        """The one that waits for an answer, if it is alone."""
-        waiting = [one for one in self._by_id.values() if one.answer and not one.answer.done()]
+        """The one that waits for an answer, if it is alone; a stream without end is none."""
+        waiting = [one for one in self._by_id.values() if one.waiting and one.timeout is not None]
         return waiting[0] if len(waiting) == 1 else None
+
+    def of(self, call: object | None) -> list[Flight]:
+        """Those made for `call`; where that is None, for any call at all."""
+        return [
+            one
+            for one in self._by_id.values()
+            if one.call is not None and call in {None, one.call}
+        ]
 
     def unused_id(self) -> int:
         """An id no server can guess, so that none can answer before it was asked."""

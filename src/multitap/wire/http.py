@@ -78,7 +78,7 @@ class HttpWire(Posting):
     async def aclose(self) -> None:
         """Cut what is under way, and end the session."""
         farewell = self._in_session and not self.closed.is_set()
-        self._close(None)
+        self._exchange.close(None)
         if farewell:
             with anyio.move_on_after(_FAREWELL, shield=True), contextlib.suppress(WireFault):
                 (await self._site.ask("DELETE", self._headers)).release()
@@ -177,7 +177,7 @@ class HttpWire(Posting):
                     response.close()
                     if response.status == HTTPStatus.NOT_FOUND and opened and self._in_session:
                         words = "the server does not know our session any more (HTTP 404)"
-                        self._close(SessionLost(words, sent=False))
+                        self._exchange.close(SessionLost(words, sent=False))
                     elif not is_passing(response.status):
                         return  # this server has nothing to say between requests
             await anyio.sleep(pause(stream.retry, failures))

@@ -14,10 +14,10 @@ from yarl import URL
 
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
-from multitap.wire.flight import Flight, Flights, closing
+from multitap.wire.exchange import Exchange
+from multitap.wire.flight import Flight
 from multitap.wire.site import EVENTS, JSON, Body, Site
 from multitap.wire.status import Refusal, meaning
-from multitap.wire.unasked import Unasked
 from multitap.wire.wire import (
     AnswerTimeout,
     OnProgress,
@@ -39,12 +39,12 @@ class Posting(ABC):
     """The outgoing half of a wire; how answers come back is each kind's own matter."""
 
     def __init__(self, site: Site, tasks: TaskGroup) -> None:
-        self.closed = asyncio.Event()
-        self.fault: WireFault | None = None
+        self._exchange = Exchange(self._deliver, tasks, site.name)
+        self._flights = self._exchange.flights
+        self._unasked = self._exchange.unasked
         self._site = site
         self._tasks = tasks
-        self._flights = Flights()
-        self._unasked = Unasked(self._deliver, tasks, self._flights, site.name)
+        self.closed = self._exchange.closed
         self._endpoint: URL = site.url
         self._headers = merged(_DEFAULTS, site.headers, _FIXED)
         self._established = False
@@ -65,8 +65,7 @@ class Posting(ABC):
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        if self.closed.is_set():
-            raise closing(self.fault, sent=False)
+        self._exchange.check_open()
         flight = Flight(
             self._flights,
             method,
@@ -92,6 +91,10 @@ class Posting(ABC):
         with contextlib.suppress(WireClosed):
             await self._tell(method, envelope.notification(method, params), headers)
 
+    @property
+    def fault(self) -> WireFault | None:
+        return self._exchange.fault
+
     def stopped(self) -> bool:
         return False  # nobody can see that from here
 
@@ -100,12 +103,6 @@ class Posting(ABC):
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
         """Send the flight's message and wait for its answer."""
-
-    def _close(self, fault: WireFault | None, spare: Flight | None = None) -> None:
-        if not self.closed.is_set():
-            self.fault = fault
-            self.closed.set()
-            self._flights.cut(fault, spare)
 
     async def _tell(
         self, method: str, message: bytes, headers: Mapping[str, str] | None = None
@@ -141,7 +138,7 @@ class Posting(ABC):
             in_session=self._in_session,
         )
         if isinstance(fault, SessionLost):
-            self._close(fault, spare=flight)
+            self._exchange.close(fault, spare=flight)
         return fault
 
     async def _deliver(self, answer: bytes) -> None:
@@ -151,13 +148,11 @@ class Posting(ABC):
     def _call_off(self, flight: Flight, why: BaseException) -> None:
         # without a session, that the connection closes says enough
         if not self._stateless and not self.closed.is_set():
-            reason = "timed out" if isinstance(why, AnswerTimeout) else "no longer wanted"
-            self._tasks.start_soon(self._called_off, flight.id, reason)
+            self._tasks.start_soon(self._tell_off, envelope.calling_off(flight.id, why))
 
-    async def _called_off(self, request_id: int, reason: str) -> None:
-        params = {"requestId": request_id, "reason": reason}
+    async def _tell_off(self, message: bytes) -> None:
         with anyio.move_on_after(_CALL_OFF):
-            await self._deliver(envelope.notification("notifications/cancelled", params))
+            await self._deliver(message)
 
 
 def merged(*layers: Mapping[str, str]) -> CIMultiDict[str]:

@@ -8,18 +8,15 @@ from http import HTTPStatus
 import aiohttp
 import anyio
 from anyio.abc import TaskStatus
-from msgspec import UNSET
 from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
-from multitap.wire import envelope
 from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.flight import Flight
 from multitap.wire.posting import Posting, merged
-from multitap.wire.reading import read_message
 from multitap.wire.site import EVENTS, Authorize, ClientFactory, Site, content_type, http_client
 from multitap.wire.wire import (
     AnswerInvalid,
@@ -74,17 +71,14 @@ class SseWire(Posting):
 
     def close(self) -> None:
         """Cut what is under way."""
-        self._close(None)
+        self._exchange.close(None)
 
     async def _ask(
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
-        flight.answer = asyncio.get_running_loop().create_future()
+        answer = flight.expect_answer()
         await self._hand_over(flight, message, headers)
-        answer = await flight.answer
-        if isinstance(answer, AnswerInvalid):
-            raise answer
-        return answer
+        return await answer
 
     async def _listen(self, *, task_status: TaskStatus[None]) -> None:
         response = await self._site.ask("GET", merged(self._headers, {"Accept": EVENTS}))
@@ -95,7 +89,7 @@ class SseWire(Posting):
             response.close()
         if not self._in_session:
             raise fault
-        self._close(fault)
+        self._exchange.close(fault)
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status != HTTPStatus.OK:
@@ -137,34 +131,7 @@ class SseWire(Posting):
         return endpoint
 
     def _take(self, event: Event) -> None:
-        try:
-            if event.oversized:
-                raise self._site.oversized()
-            message = read_message(event.data)
-        except AnswerInvalid as exc:
-            self._damaged(event.data, exc)
-            return
-        if message.method is not UNSET:
-            self._unasked.take(message)
-        elif not self._settle(message):
-            self._unasked.noise(event.data)  # late, twice, or never asked
-
-    def _settle(self, message: Message) -> bool:
-        if message.id is UNSET:
-            return False
-        flight = self._flights.get(message.id) if message.id is not None else self._flights.only()
-        if flight is None or flight.answer is None or flight.answer.done():
-            return False
-        flight.answer.set_result(message)
-        return True
-
-    def _damaged(self, data: bytes, fault: AnswerInvalid) -> None:
-        """Fail the request whose answer this was, where that can be seen."""
-        self._unasked.noise(data)
-        hit = envelope.recover_ids(data, self._flights)
-        if not hit and b'"jsonrpc"' in data and (only := self._flights.only()) is not None:
-            hit = {only.id}
-        for request_id in hit:
-            flight = self._flights.get(request_id)
-            if flight is not None and flight.answer is not None and not flight.answer.done():
-                flight.answer.set_result(fault)
+        if event.oversized:
+            self._exchange.damaged(event.data, self._site.oversized())
+        else:
+            self._exchange.feed(event.data)

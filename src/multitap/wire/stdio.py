@@ -5,8 +5,9 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,12 +15,23 @@ from msgspec import Raw
 
 from multitap.config import StdioServer
 from multitap.errors import ungrouped
+from multitap.wire import envelope
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
-from multitap.wire.framer import LineFramer
+from multitap.wire.flight import Flight
+from multitap.wire.framer import LineFramer, Oversized
+from multitap.wire.outbox import Outbox
 from multitap.wire.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.stderr import StderrLog
-from multitap.wire.wire import Evidence, Inbound, OnProgress, Params, WireFault, WireClosed
+from multitap.wire.wire import (
+    AnswerInvalid,
+    AnswerTimeout,
+    Evidence,
+    OnProgress,
+    Params,
+    WireClosed,
+    WireFault,
+)
 
 _PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
 _BUFFERED = 1024 * 1024  # bytes written but not read by the server before we hold back
@@ -47,14 +59,15 @@ class StdioWire:
 
     kind = "stdio"
 
-    def __init__(self, exchange: Exchange, child: Child, stderr: StderrLog) -> None:
+    def __init__(
+        self, exchange: Exchange, outbox: Outbox, child: Child, stderr: StderrLog
+    ) -> None:
         self._exchange = exchange
+        self._outbox = outbox
         self._child = child
         self._stderr = stderr
         self.closed = exchange.closed
-
-    def attach(self, inbound: Inbound) -> None:
-        self._exchange.attach(inbound)
+        self.attach = exchange.unasked.attach
 
     @property
     def fault(self) -> WireFault | None:
@@ -65,22 +78,34 @@ class StdioWire:
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        return await self._exchange.request(
+        self._exchange.check_open()
+        flight = Flight(
+            self._exchange.flights,
             method,
-            params,
             timeout=timeout,
             hard_timeout=hard_timeout,
             on_progress=on_progress,
             call=call,
-            cancellable=cancellable,
         )
+        if on_progress is not None:
+            params = envelope.with_progress_token(params, flight.id)
+        message = envelope.request(flight.id, method, params)
+        try:
+            with flight:
+                answer = flight.expect_answer()
+                self._outbox.send(message, flight)
+                return envelope.outcome(await answer)
+        except (asyncio.CancelledError, AnswerTimeout) as exc:
+            if cancellable and flight.sent and not self.closed.is_set():
+                self._outbox.send(envelope.calling_off(flight.id, exc))
+            raise
 
     async def notify(
         self,
@@ -89,7 +114,8 @@ class StdioWire:
         *,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
     ) -> None:
-        self._exchange.notify(method, params)
+        if not self.closed.is_set():
+            self._outbox.send(envelope.notification(method, params))
 
     def established(self, protocol_version: str, *, stateless: bool) -> None:
         """Pipes need no more than the handshake."""
@@ -98,12 +124,11 @@ class StdioWire:
         return self._child.stopped
 
     def evidence(self) -> Evidence:
-        return Evidence(
+        return replace(
+            self._exchange.unasked.evidence(),
             pid=self._child.pid,
             exit_code=self._child.exit_code,
             stderr=self._stderr.tail(),
-            noise=self._exchange.noise,
-            noise_sample=self._exchange.noise_sample,
         )
 
 
@@ -135,18 +160,20 @@ async def open_stdio(
         )
         async with anyio.create_task_group() as tasks:
             writer = _Writer()
-            exchange = Exchange(writer.write, tasks, name)
-            writer.exchange = exchange
+            outbox = Outbox(writer.write)
+            exchange = Exchange(_responder(outbox), tasks, name)
+            writer.serves(exchange, outbox)
             try:
                 await pipes.connect(
                     stdin=writer,
-                    stdout=_Reader(exchange, LineFramer(config.limits.message)),
+                    stdout=_Reader(exchange, config.limits.message),
                     stderr=_ErrorReader(stderr),
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
-                yield StdioWire(exchange, child, stderr)
+                yield StdioWire(exchange, outbox, child, stderr)
             finally:
                 exchange.close(None)
+                outbox.clear()
                 pipes.close_stdin()  # the others stay open: a polite program says its last words
                 await stop(child, patience=PATIENCE)
                 tasks.cancel_scope.cancel()
@@ -172,6 +199,13 @@ def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
             f"the program {command!r} is not on the PATH", hint=install, missing=True
         )
     return found
+
+
+def _responder(outbox: Outbox) -> Callable[[bytes], Awaitable[None]]:
+    async def respond(message: bytes) -> None:
+        outbox.send(message)
+
+    return respond
 
 
 async def _notice_exit(child: Child, exchange: Exchange) -> None:
@@ -240,42 +274,51 @@ class _Writer(asyncio.BaseProtocol):
     """Our end of the server's standard input."""
 
     def __init__(self) -> None:
-        self.exchange: Exchange | None = None
+        self._exchange: Exchange | None = None
+        self._outbox: Outbox | None = None
         self._transport: asyncio.WriteTransport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+    def serves(self, exchange: Exchange, outbox: Outbox) -> None:
+        self._exchange, self._outbox = exchange, outbox
 
-    def write(self, line: bytes) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.WriteTransport):
+            self._transport = transport
+
+    def write(self, message: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(line + b"\n")
+            self._transport.write(message + b"\n")
 
     def pause_writing(self) -> None:
-        if self.exchange is not None:
-            self.exchange.full()
+        if self._outbox is not None:
+            self._outbox.full()
 
     def resume_writing(self) -> None:
-        if self.exchange is not None:
-            self.exchange.writable()
+        if self._outbox is not None:
+            self._outbox.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
-        if self.exchange is not None:
-            self.exchange.close(WireClosed("the program closed its standard input", sent=True))
+        if self._exchange is not None:
+            self._exchange.close(WireClosed("the program closed its standard input", sent=True))
 
 
 class _Reader(asyncio.Protocol):
     """Our end of the server's standard output."""
 
-    def __init__(self, exchange: Exchange, framer: LineFramer) -> None:
+    def __init__(self, exchange: Exchange, limit: int) -> None:
         self._exchange = exchange
-        self._framer = framer
+        self._limit = limit
+        self._framer = LineFramer(limit)
 
     def data_received(self, data: bytes) -> None:
         for line in self._framer.feed(data):
-            self._exchange.feed(line)
+            if isinstance(line, Oversized):
+                words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
+                self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
+            else:
+                self._exchange.feed(line)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc

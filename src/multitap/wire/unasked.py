@@ -115,11 +115,16 @@ class Unasked:
         call: object | None,
         scope: anyio.CancelScope,
     ) -> None:
+        waiting = self._flights.of(call)
+        for flight in waiting:
+            flight.hold(held=True)
         try:
             with scope:
                 await self._send(await self._reply(request_id, method, params, call))
         finally:
             del self._answering[request_id]
+            for flight in waiting:
+                flight.hold(held=False)
 
     async def _reply(
         self, request_id: RequestId, method: str, params: Raw, call: object | None

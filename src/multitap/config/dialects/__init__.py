@@ -4,12 +4,9 @@ from multitap.config.dialects.codex import CODEX
 from multitap.config.dialects.continue_dev import CONTINUE
 from multitap.config.dialects.dialect import Dialect
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.dialects.family import FAMILY, PLAIN
 from multitap.config.dialects.goose import GOOSE
 from multitap.config.dialects.local_remote import AGENT_CORE, OPENCODE, SPEC07
-from multitap.config.dialects.mcp_servers import (
-    FAMILY,
-    PLAIN,
-)
 from multitap.config.dialects.native import MULTITAP
 from multitap.config.dialects.otter import OTTER
 from multitap.config.dialects.vscode import VSCODE

@@ -1,7 +1,12 @@
-"""Our own file, `multitap.toml`."""
+"""Our own file, `multitap.toml`: its keys are the fields of our models."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
 from multitap.config.dialects.draft import Draft, Reading
@@ -23,23 +28,46 @@ from multitap.config.dialects.rules import (
     program,
     string,
     strings,
-    table,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.models import HttpServer, OAuth, Settings, StdioServer
 from multitap.names import Naming
 
-FILTER = {"allow": strings("filter", "allow"), "deny": strings("filter", "deny")}
-OAUTH: Rules = {
-    "client_id": string("oauth", "client_id"),
-    "client_secret": string("oauth", "client_secret"),
-    "scope": string("oauth", "scope"),
-    "callback_port": integer("oauth", "callback_port"),
-    "redirect_uri": string("oauth", "redirect_uri"),
-    "metadata_url": string("oauth", "metadata_url"),
+_SCALARS: Mapping[Any, Callable[..., Rule]] = {
+    bool: flag,
+    int: integer,
+    float: partial(duration, bare="s"),
+    Path: path,
+    tuple[str, ...]: strings,
 }
-LIMITS: Rules = {
-    name: integer("limits", name) for name in ("message", "in_flight", "queue", "tools")
-}
+
+
+def rules_of(model: type[BaseModel], *within: str) -> Rules:
+    """A rule for every field of a model."""
+    return {
+        name: rule_for(field.annotation, *within, name)
+        for name, field in model.model_fields.items()
+    }
+
+
+def rule_for(annotation: Any, *field: str) -> Rule:
+    """The rule that reads a field of this type; texts and choices are strings to it."""
+    kind = _bare(annotation)
+    if get_origin(kind) is Mapping:
+        _, member = get_args(kind)
+        return each(lambda name: rule_for(member, *field, name), "a table")
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return members(rules_of(kind, *field))
+    return _SCALARS.get(kind, string)(*field)
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without its constraints and without None."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return _bare(next(kind for kind in get_args(annotation) if kind is not NoneType))
+    return annotation
 
 
 def _command(draft: Draft, node: Node) -> None:
@@ -52,57 +80,20 @@ def _naming(draft: Draft, node: Node) -> None:
         draft.set("naming", node, named.get(text, text))
 
 
-def _agent(name: str) -> Rule:
-    return members({key: strings("agents", name, key) for key in ("allow", "deny")})
-
-
 SERVER: Rules = {
+    **rules_of(StdioServer),
+    **rules_of(HttpServer),
     "transport": one_of("stdio", "http", "streamable-http", "sse"),
-    "enabled": flag("enabled"),
-    "description": string("description"),
-    "start": string("start"),
-    "idle_timeout": duration("idle_timeout", bare="s"),
-    "timeout": duration("timeout", bare="s"),
-    "timeouts": each(partial(duration, "timeouts", bare="s"), "a table of durations"),
-    "hard_timeout": duration("hard_timeout", bare="s"),
-    "connect_timeout": duration("connect_timeout", bare="s"),
-    "health_interval": duration("health_interval", bare="s"),
-    "retry": string("retry"),
-    "filter": members(FILTER),
-    "result_cap": integer("result_cap"),
-    "result_caps": each(partial(integer, "result_caps"), "a table of whole numbers"),
-    "limits": members(LIMITS),
-    "era": string("era"),
     "command": _command,
     "args": arguments,
     "env": env,
-    "env_file": path("env_file"),
-    "cwd": path("cwd"),
-    "url": string("url"),
-    "headers": table("headers"),
-    "oauth": oauth(OAUTH),
+    "oauth": oauth(rules_of(OAuth, "oauth")),
 }
-SERVE: Rules = {
-    "enabled": flag("serve", "enabled"),
-    "transport": string("serve", "transport"),
-    "host": string("serve", "host"),
-    "port": integer("serve", "port"),
-}
-
-
 GENERAL: Rules = {
+    **rules_of(Settings),
+    "naming": _naming,
     "servers": nothing,
     "$schema": nothing,
-    "enabled": flag("enabled"),
-    "auto_reload": flag("auto_reload"),
-    "serve": members(SERVE),
-    "agents": each(_agent, "a table of agents"),
-    "naming": _naming,
-    "health_interval": duration("health_interval", bare="s"),
-    "start_concurrency": integer("start_concurrency"),
-    "result_cap": integer("result_cap"),
-    "drain_timeout": duration("drain_timeout", bare="s"),
-    "state_dir": path("state_dir"),
 }
 SPELLING = Spelling(SERVER, beside_file=True)
 
@@ -115,10 +106,10 @@ def read(document: Document, folder: Path) -> Reading:
 
 
 def matches(document: Document) -> bool:
-    servers = document.root.find("servers")
     if document.format != "toml":
         return False
-    return is_table(servers.value) if servers else bool(GENERAL.keys() & document.root.value.keys())
+    servers = document.root.find("servers")
+    return is_table(servers.value) if servers else bool(GENERAL.keys() & document.data.keys())
 
 
 MULTITAP = Dialect("multitap", "Multitap", read, matches, ("multitap.toml",))

@@ -144,7 +144,7 @@ def env(draft: Draft, node: Node) -> None:
                 string("env", name)(draft, member)
 
 
-def path(field: str) -> Rule:
+def path(*field: str) -> Rule:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
             rooted = text.startswith(("~", "${"))

@@ -1,5 +1,6 @@
 """YAML 1.2 with the place of every value."""
 
+import re
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -9,6 +10,9 @@ from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
 
 MOST_NODES = 100_000
 """Aliases make a small text an endless document."""
+DEEPEST = 100
+
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def parse(text: str) -> Parsed:
@@ -17,6 +21,7 @@ def parse(text: str) -> Parsed:
     Raises:
         Malformed: with the offset of the first thing that does not fit.
     """
+    _check_depth(text)
     yaml: Any = YAML(typ="safe", pure=True)
     try:
         root = yaml.compose(text)
@@ -27,6 +32,15 @@ def parse(text: str) -> Parsed:
     reader = _Reader(yaml.constructor)
     data = reader.value((), root, root.start_mark.index)
     return Parsed(data, reader.marks, tuple(reader.duplicates))
+
+
+def _check_depth(text: str) -> None:
+    """Thousands of open brackets would take the parser seconds before it gives up."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match.group() in "[{" else -1
+        if depth > DEEPEST:
+            raise Malformed("nested too deeply", match.start())
 
 
 def _malformed(exc: Any) -> Malformed:

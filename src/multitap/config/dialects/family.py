@@ -1,0 +1,188 @@
+"""The hosts that keep their servers in a map called `mcpServers`."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.mcp_servers import IN_MILLISECONDS, IN_SECONDS, KEYS
+from multitap.config.dialects.rewrites import bare, only
+from multitap.config.documents import Document, Node, is_table
+from multitap.config.problems import Severity
+
+
+def _says_transport(draft: Draft) -> None:
+    if ("transport",) not in draft.fields:
+        draft.missing("transport", hint='`"transport": "stdio"` or `"sse"`')
+
+
+def _says_args(draft: Draft) -> None:
+    if ("command",) in draft.fields and ("args",) not in draft.fields:
+        draft.missing("args", hint='`"args": []` if there are none')
+
+
+def read(name: str, spelling: Spelling, document: Document, folder: Path) -> Reading:
+    transcript = Transcript(name, document, folder, spelling)
+    transcript.table(transcript.root.find("mcpServers"))
+    return transcript.reading()
+
+
+def read_plain(spelling: Spelling, document: Document, folder: Path) -> Reading:
+    """Also a map without its container, or a single server named like its file."""
+    transcript = Transcript("mcpservers", document, folder, spelling)
+    root = transcript.root
+    if servers := root.find("mcpServers"):
+        transcript.table(servers)
+    elif _is_server(root):
+        transcript.entry(root.name, root)
+    else:
+        transcript.table(root)
+    return transcript.reading()
+
+
+def read_claude_code(spelling: Spelling, document: Document, folder: Path) -> Reading:
+    """Servers of the user, then those of the project that is worked in."""
+    transcript = Transcript("claude-code", document, folder, spelling)
+    transcript.table(transcript.root.find("mcpServers"))
+    if project := transcript.root.find("projects", str(folder)):
+        transcript.table(project.find("mcpServers"))
+        for key in ("disabledMcpServers", "disabledMcpjsonServers"):
+            _switch_off(transcript, project.find(key))
+    return transcript.reading()
+
+
+def read_gemini(spelling: Spelling, document: Document, folder: Path) -> Reading:
+    transcript = Transcript("gemini", document, folder, spelling)
+    transcript.table(transcript.root.find("mcpServers"))
+    if allowed := transcript.root.find("mcp", "allowed"):
+        names = [element.value for element in allowed.elements()]
+        for entry in [entry for entry in transcript.entries if entry.name not in names]:
+            transcript.amend(entry.name, allowed, "enabled", value=False)
+    _switch_off(transcript, transcript.root.find("mcp", "excluded"))
+    return transcript.reading()
+
+
+def _switch_off(transcript: Transcript, names: Node | None) -> None:
+    for element in names.elements() if names else ():
+        if isinstance(element.value, str):
+            transcript.amend(element.value, element, "enabled", value=False)
+        else:
+            transcript.problem(Severity.WARNING, element, "expected the name of a server")
+
+
+def _is_server(node: Node) -> bool:
+    return is_table(node.value) and any(
+        isinstance(node.value.get(key), str | list) for key in ("command", "url", "serverUrl")
+    )
+
+
+def _servers(document: Document) -> list[Node]:
+    found = document.root.find("mcpServers")
+    return [member for _, member in found.members() if is_table(member.value)] if found else []
+
+
+def _has(*keys: str) -> Callable[[Document], bool]:
+    """Whether a server has a key that only one host knows."""
+    return lambda document: any(
+        key in server.value for server in _servers(document) for key in keys
+    )
+
+
+def _is_cline(document: Document) -> bool:
+    return _has("transportType", "oauthClient", "remoteConfigured")(document) or any(
+        is_table(server.value.get("transport")) or server.value.get("type") == "streamableHttp"
+        for server in _servers(document)
+    )
+
+
+def _is_gemini(document: Document) -> bool:
+    of_gemini = _has("httpUrl", "includeTools", "excludeTools", "trust", "authProviderType")
+    limits = [document.root.find("mcp", key) for key in ("allowed", "excluded")]
+    return of_gemini(document) or (bool(_servers(document)) and any(limits))
+
+
+def _is_claude_code(document: Document) -> bool:
+    return _has("headersHelper", "alwaysLoad")(document) or (
+        bool(_servers(document)) and document.root.find("projects") is not None
+    )
+
+
+def _is_excelmanus(document: Document) -> bool:
+    return any(server.value.get("transport") in ("stdio", "sse") for server in _servers(document))
+
+
+def _is_plain(document: Document) -> bool:
+    root = document.root
+    if found := root.find("mcpServers"):
+        return is_table(found.value)
+    return _is_server(root) or any(_is_server(member) for _, member in root.members())
+
+
+def _never(_: Document) -> bool:
+    """Nothing in the content tells it apart; its file name does."""
+    return False
+
+
+CLAUDE_CODE = Dialect(
+    "claude-code",
+    "Claude Code",
+    partial(read_claude_code, Spelling(IN_MILLISECONDS)),
+    _is_claude_code,
+    (".mcp.json", ".claude.json", "managed-mcp.json"),
+)
+CURSOR = Dialect(
+    "cursor",
+    "Cursor",
+    partial(
+        read,
+        "cursor",
+        Spelling(KEYS, only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")),
+    ),
+    _has("envFile", "auth"),
+    (".cursor/mcp.json",),
+)
+WINDSURF = Dialect(
+    "windsurf",
+    "Windsurf",
+    partial(read, "windsurf", Spelling(KEYS, only("env:", "file:"), words={"url": "serverUrl"})),
+    _has("serverUrl"),
+    ("windsurf/mcp_config.json", ".codeium/mcp_config.json"),
+)
+CLINE = Dialect(
+    "cline",
+    "Cline",
+    partial(read, "cline", Spelling(IN_SECONDS, only("env:"))),
+    _is_cline,
+    ("cline_mcp_settings.json", ".cline/mcp.json"),
+)
+GEMINI = Dialect(
+    "gemini",
+    "Gemini CLI",
+    partial(read_gemini, Spelling(IN_MILLISECONDS, bare)),
+    _is_gemini,
+    (".gemini/settings.json", "gemini-extension.json"),
+)
+EXCELMANUS = Dialect(
+    "excelmanus",
+    "ExcelManus",
+    partial(read, "excelmanus", Spelling(IN_SECONDS, check=_says_transport)),
+    _is_excelmanus,
+    (".excelmanus/mcp.json",),
+)
+KODE = Dialect(
+    "kode",
+    "kode",
+    partial(read, "kode", Spelling(KEYS, check=_says_args)),
+    _never,
+    (".kode.json",),
+)
+CLAUDE_DESKTOP = Dialect(
+    "claude-desktop",
+    "Claude Desktop",
+    partial(read, "claude-desktop", Spelling(KEYS)),
+    _never,
+    ("claude_desktop_config.json",),
+)
+PLAIN = Dialect("mcpservers", "mcpServers", partial(read_plain, Spelling(KEYS)), _is_plain)
+FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

@@ -1,0 +1,168 @@
+"""Variables in a text, and what they stand for.
+
+`${VAR}`, `${VAR:-default}` and `${env:VAR}` come from the environment, `${auth:NAME}` from the
+secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are folders; `$${` is
+`${` itself.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multitap.config.problems import Place, did_you_mean
+from multitap.errors import ConfigError
+
+LARGEST_FILE = 1024 * 1024
+SOURCES = ("env", "auth", "file")
+FOLDERS = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _no_secrets(_: str) -> str | None:
+    return None
+
+
+def _read(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(LARGEST_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where the values of variables come from."""
+
+    env: Mapping[str, str] = field(repr=False)
+    folder: Path
+    """The folder that is worked in."""
+    home: Path
+    auth: Callable[[str], str | None] = _no_secrets
+    """Looks up a secret; None: there is none of that name."""
+    read: Callable[[Path], str] = _read
+
+
+class Unresolved(ConfigError):
+    """A variable has no value."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        variable: str,
+        key: str = "",
+        place: Place | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.variable = variable
+        self.key = key
+        """The field it stands in."""
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One variable as it is written."""
+
+    source: str
+    """`env`, `auth`, `file` or `folder`."""
+    name: str
+    default: str | None = None
+
+
+def parsed(body: str) -> Reference:
+    """What stands between `${` and `}`.
+
+    Raises:
+        ConfigError: it is no variable.
+    """
+    head, separator, default = body.partition(":-")
+    source, colon, name = head.partition(":")
+    given = default if separator else None
+    if "${" in body:
+        raise ConfigError(f"`${{{body}}}` holds another variable", hint="they cannot be nested")
+    if not colon and head in FOLDERS:
+        return Reference("folder", head, given)
+    if not colon and _NAME.fullmatch(head):
+        return Reference("env", head, given)
+    if colon and name and source in SOURCES:
+        return Reference(source, name, given)
+    hint = did_you_mean(source, SOURCES) if colon else None
+    hint = hint or "write `$${` where you mean `${` itself"
+    raise ConfigError(f"`${{{body}}}` is no variable", hint=hint)
+
+
+def expand(text: str, scope: Scope) -> str:
+    """The text with its variables put in; what they hold is never expanded again.
+
+    Raises:
+        ConfigError: a variable has no value, or `${` starts none.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match.group() == "$${":
+            return "${"
+        return _looked_up(_reference(match), scope)
+
+    return _REFERENCE.sub(value, text)
+
+
+def references(text: str) -> tuple[Reference, ...]:
+    """The variables in a text.
+
+    Raises:
+        ConfigError: `${` starts none.
+    """
+    matches = _REFERENCE.finditer(text)
+    return tuple(_reference(match) for match in matches if match.group() != "$${")
+
+
+def _reference(match: re.Match[str]) -> Reference:
+    body, closing = match.groups()
+    if not closing:
+        hint = "write `$${` where you mean `${` itself"
+        raise ConfigError("`${` without `}`", hint=hint)
+    return parsed(body)
+
+
+def _looked_up(reference: Reference, scope: Scope) -> str:
+    match reference.source:
+        case "folder":
+            return _folders(scope)[reference.name]
+        case "file":
+            return content(reference.name, scope)
+        case "auth":
+            found = scope.auth(reference.name)
+            hint = f"`multitap secret set {reference.name}`"
+        case _:
+            found = scope.env.get(reference.name)
+            hint = f"set it, or write `${{{reference.name}:-default}}`"
+    if found or (found is not None and reference.default is None):
+        return found
+    if reference.default is not None:
+        return reference.default
+    kind = "secret" if reference.source == "auth" else "variable"
+    message = f"the {kind} `{reference.name}` is not set"
+    raise Unresolved(message, variable=reference.name, hint=hint)
+
+
+def _folders(scope: Scope) -> Mapping[str, str]:
+    folder, home = str(scope.folder), str(scope.home)
+    return dict(zip(FOLDERS, (folder, scope.folder.name, home, "/", "/"), strict=True))
+
+
+def content(name: str, scope: Scope) -> str:
+    try:
+        return scope.read(located(name, scope)).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise Unresolved(f"cannot read `{name}`: {reason}", variable=name) from exc
+
+
+def located(path: str, scope: Scope) -> Path:
+    """A path with `~` put in, relative to the folder that is worked in."""
+    if path == "~" or path.startswith("~/"):
+        return scope.home / path[2:]
+    return scope.folder / path

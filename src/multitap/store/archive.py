@@ -1,0 +1,94 @@
+"""Everything done to the database; used from one thread only."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from multitap.store import calls, catalogs
+from multitap.store.calls import CallQuery, CallRecord, Page, encodable
+from multitap.store.catalogs import CatalogKey, StoredCatalog
+from multitap.store.database import is_unreadable, open_database, renewed
+
+_T = TypeVar("_T")
+
+
+class Archive:
+    """Reads and writes the database, and replaces it once it is found to be damaged."""
+
+    def __init__(self, directory: Path) -> None:
+        self._database = open_database(directory)
+        self._digests: dict[CatalogKey, bytes] = {}
+        self.warnings = list(self._database.warnings)
+        self.saved = self._catalogs()
+        """When each catalog was saved, and its encoded form, as of now."""
+
+    @property
+    def path(self) -> Path | None:
+        return self._database.path
+
+    def close(self) -> None:
+        self._database.connection.close()
+
+    def read_calls(self, query: CallQuery) -> Page:
+        statement, values = query.select()
+        rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
+        return query.page(rows)
+
+    def write_calls(self, records: Iterable[CallRecord]) -> None:
+        rows = [record.row() for record in records]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(calls.INSERT, rows)
+            connection.execute(calls.TRIM, (calls.MAX_CALLS,))
+
+        self._try(lambda connection: _atomically(connection, write))
+
+    def write_catalogs(self, offers: Mapping[CatalogKey, StoredCatalog]) -> None:
+        rows: list[tuple[str, str, float, bytes]] = []
+        digests: dict[CatalogKey, bytes] = {}
+        for (server, fingerprint), catalog in offers.items():
+            key = (encodable(server), fingerprint)
+            body = catalogs.encode(msgspec.structs.replace(catalog, saved_at=0.0))
+            digest = blake2b(body).digest()
+            if self._digests.get(key) != digest:  # a server that comes back offers the same again
+                digests[key] = digest
+                rows.append((*key, catalog.saved_at, body))
+        if rows:
+            self._try(lambda connection: _atomically(connection, lambda it: _put(it, rows)))
+        self._digests |= digests
+
+    def _catalogs(self) -> dict[CatalogKey, tuple[float, bytes]]:
+        rows = self._try(lambda connection: connection.execute(catalogs.SELECT).fetchall())
+        return {(server, mark): (saved_at, body) for server, mark, saved_at, body in rows}
+
+    def _try(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            return work(self._database.connection)
+        except sqlite3.DatabaseError as exc:
+            if not is_unreadable(exc):
+                raise
+            self._database = renewed(self._database, exc)
+            self._digests.clear()
+            self.warnings += self._database.warnings
+            return work(self._database.connection)
+
+
+def _put(connection: sqlite3.Connection, rows: list[tuple[str, str, float, bytes]]) -> None:
+    connection.executemany(catalogs.REPLACE, rows)
+
+
+def _atomically(
+    connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], None]
+) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        write(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,197 @@
+"""Past calls, newest first; their arguments and results are never kept."""
+
+import base64
+import binascii
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from multitap.errors import BadArguments
+from multitap.events import CallDone, Outcome
+
+MAX_CALLS = 100_000
+MAX_LIMIT = 1_000
+_LONGEST_ERROR = 500
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    server TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    outcome TEXT NOT NULL,
+    bytes_in INTEGER NOT NULL,
+    bytes_out INTEGER NOT NULL,
+    error TEXT,
+    agent TEXT
+)
+"""
+INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
+INSERT = """
+INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+# Ids are given in order and never again, so that the highest tells how many there can be.
+TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
+_SELECT = """
+SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent FROM calls
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """That a call was made, and what became of it."""
+
+    at: float
+    """When it ended, in seconds since the epoch."""
+    server: str
+    tool: str
+    """By the server's own name."""
+    seconds: float
+    outcome: Outcome
+    bytes_in: int = 0
+    """Size of the answer."""
+    bytes_out: int = 0
+    """Size of the arguments."""
+    error: str | None = None
+    """What went wrong; the first 500 characters are kept."""
+    agent: str | None = None
+    """Who called."""
+
+    @classmethod
+    def of(cls, event: CallDone, *, bytes_out: int = 0, agent: str | None = None) -> "CallRecord":
+        """The call that has just ended."""
+        return cls(
+            at=time.time(),
+            server=event.server,
+            tool=event.tool,
+            seconds=event.seconds,
+            outcome=event.outcome,
+            bytes_in=event.size,
+            bytes_out=bytes_out,
+            error=event.error,
+            agent=agent,
+        )
+
+    def row(self) -> tuple[Any, ...]:
+        """The values of `INSERT`."""
+        return (
+            self.at,
+            encodable(self.server),
+            encodable(self.tool),
+            self.seconds,
+            self.outcome.value,
+            self.bytes_in,
+            self.bytes_out,
+            None if self.error is None else encodable(self.error[:_LONGEST_ERROR]),
+            None if self.agent is None else encodable(self.agent),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some calls, newest first."""
+
+    records: tuple[CallRecord, ...]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallQuery:
+    """Which calls to look for; every condition that is given must hold."""
+
+    server: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    until: float | None = None
+    outcomes: Collection[Outcome] | None = None
+    text: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def select(self) -> tuple[str, list[Any]]:
+        """The statement and its values; it yields one row more than `limit` if there are more.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        conditions: list[str] = []
+        values: list[Any] = []
+
+        def condition(sql: str, *given: Any) -> None:
+            conditions.append(sql)
+            values.extend(given)
+
+        if self.server is not None:
+            condition("server = ?", encodable(self.server))
+        if self.tool is not None:
+            condition("tool = ?", encodable(self.tool))
+        if self.since is not None:
+            condition("at >= ?", self.since)
+        if self.until is not None:
+            condition("at < ?", self.until)
+        if self.outcomes is not None:
+            marks = ", ".join("?" * len(self.outcomes))
+            condition(f"outcome IN ({marks})", *(outcome.value for outcome in self.outcomes))
+        if self.text is not None:
+            pattern = _like(encodable(self.text))
+            named = (f"{column} LIKE ? ESCAPE '\\'" for column in ("error", "tool", "server"))
+            condition(f"({' OR '.join(named)})", pattern, pattern, pattern)
+        if self.cursor is not None:
+            condition("(at, id) < (?, ?)", *_position(self.cursor))
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"{_SELECT} {where} ORDER BY at DESC, id DESC LIMIT ?", [*values, self._count + 1]
+
+    def page(self, rows: list[tuple[Any, ...]]) -> Page:
+        """What the rows of `select` say."""
+        shown = rows[: self._count]
+        more = len(rows) > self._count
+        return Page(tuple(map(_record, shown)), _cursor(shown[-1]) if more else None)
+
+    @property
+    def _count(self) -> int:
+        return min(max(self.limit, 1), MAX_LIMIT)
+
+
+def encodable(text: str) -> str:
+    """`text` without the half characters that cannot be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _record(row: tuple[Any, ...]) -> CallRecord:
+    _, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent = row
+    return CallRecord(
+        at=at,
+        server=server,
+        tool=tool,
+        seconds=seconds,
+        outcome=Outcome(outcome),
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        error=error,
+        agent=agent,
+    )
+
+
+def _like(text: str) -> str:
+    for special in "\\%_":
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"
+
+
+def _cursor(row: tuple[Any, ...]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((row[1], row[0]))).decode()
+
+
+def _position(cursor: str) -> tuple[float, int]:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[float, int])
+    except (binascii.Error, ValueError):
+        raise BadArguments(
+            "not a cursor of this log", path="/cursor", hint="leave it out to begin anew"
+        ) from None

@@ -1,0 +1,138 @@
+"""The file that outlives us, opened in whatever state it is found."""
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from multitap.store import calls, catalogs
+
+FILE_NAME = "multitap.sqlite3"
+VERSION = 1
+_APPLICATION = 0x6D746170  # "mtap"
+_BUSY = 2.0
+_ATTEMPTS = 3
+_UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_COMPANIONS = ("", "-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An open database."""
+
+    connection: sqlite3.Connection
+    path: Path | None
+    """None where it is only in memory."""
+    warnings: tuple[str, ...] = ()
+
+
+class _Foreign(Exception):
+    def __init__(self) -> None:
+        super().__init__("it belongs to another program")
+
+
+class _Newer(Exception):
+    def __init__(self) -> None:
+        super().__init__("it was written by a newer version")
+
+
+def open_database(directory: Path) -> Database:
+    """Our database in `directory`; one in memory where there can be none."""
+    path = directory / FILE_NAME
+    warnings: list[str] = []
+    problem: BaseException | None = None
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for _ in range(_ATTEMPTS):
+            _make_private(path)
+            inode = path.stat().st_ino
+            try:
+                return Database(_connect(path), path, tuple(warnings))
+            except (_Foreign, sqlite3.Error) as exc:
+                if not is_unreadable(exc):
+                    raise
+                problem = exc
+                warnings += _set_aside(path, inode, exc)
+    except (OSError, sqlite3.Error, _Newer) as exc:
+        problem = exc
+    warnings.append(f"{path}: {problem}; nothing will be remembered after this run")
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    return Database(_prepared(memory), None, tuple(warnings))
+
+
+def renewed(database: Database, problem: BaseException) -> Database:
+    """A fresh database in place of one that turned out to be damaged."""
+    database.connection.close()
+    if database.path is None:
+        raise problem
+    moved = _set_aside(database.path, database.path.stat().st_ino, problem)
+    fresh = open_database(database.path.parent)
+    return Database(fresh.connection, fresh.path, (*moved, *fresh.warnings))
+
+
+def is_unreadable(exc: BaseException) -> bool:
+    """Whether the file is damaged or not ours, as opposed to busy, full or read-only."""
+    code: int = getattr(exc, "sqlite_errorcode", 0)
+    return isinstance(exc, _Foreign) or code & 0xFF in _UNREADABLE
+
+
+def _make_private(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        path.chmod(0o600)  # to open and close it would end the locks others here hold on it
+
+
+def _set_aside(path: Path, inode: int, problem: BaseException) -> list[str]:
+    """Move the file out of the way, unless another process was first."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_ino != inode:
+            return []
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        aside = path.with_name(f"{path.name}.unusable-{stamp}-{time.monotonic_ns() % 1_000_000}")
+        for suffix in reversed(_COMPANIONS):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+        return [f"{path} cannot be used ({problem}); it was moved to {aside}"]
+    return []
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        _check_owner(connection)
+        return _prepared(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _check_owner(connection: sqlite3.Connection) -> None:
+    """Nothing is written to a file before it is known to be ours."""
+    if not _number(connection, "SELECT count(*) FROM sqlite_master"):
+        return
+    if _number(connection, "PRAGMA application_id") != _APPLICATION:
+        raise _Foreign
+    if _number(connection, "PRAGMA user_version") > VERSION:
+        raise _Newer
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    (value,) = connection.execute(statement).fetchone()
+    return int(value)
+
+
+def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last calls
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    for statement in (calls.TABLE, calls.INDEX, catalogs.TABLE):
+        connection.execute(statement)
+    connection.execute(calls.TRIM, (calls.MAX_CALLS,))
+    connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
+    connection.execute("COMMIT")
+    return connection

@@ -1,0 +1,39 @@
+"""What makes a server the same server as before."""
+
+import json
+from hashlib import sha256
+from typing import Any, assert_never
+
+from multitap.config.models import HttpServer, LocalServer, ServerConfig, StdioServer
+
+
+def fingerprint(config: ServerConfig) -> str:
+    """A digest of what is run or reached; of environment and headers only the names count."""
+    canonical = json.dumps(_identity(config), sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode()).hexdigest()
+
+
+def _identity(config: ServerConfig) -> dict[str, Any]:
+    match config:
+        case StdioServer():
+            return {
+                "transport": config.transport,
+                "command": config.command,
+                "args": config.args,
+                "cwd": None if config.cwd is None else str(config.cwd),
+                "env": sorted(config.env),
+            }
+        case HttpServer():
+            return {
+                "transport": config.transport,
+                "url": config.url,
+                "headers": sorted(name.lower() for name in config.headers),
+            }
+        case LocalServer():
+            return {
+                "transport": config.transport,
+                "class": type(config.server).__qualname__,
+                "name": str(getattr(config.server, "name", "")),
+            }
+        case _:
+            assert_never(config)

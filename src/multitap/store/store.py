@@ -1,0 +1,230 @@
+"""Past calls and last good catalogs, written and read off the event loop."""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import anyio
+import msgspec
+import platformdirs
+
+from multitap.errors import ungrouped
+from multitap.events import Outcome
+from multitap.store import catalogs
+from multitap.store.archive import Archive
+from multitap.store.calls import CallQuery, CallRecord, Page
+from multitap.store.catalogs import CatalogKey, StoredCatalog
+
+FLUSH_INTERVAL = 0.5
+FLUSH_COUNT = 256
+MAX_BUFFERED = 10_000
+PATIENCE = 5.0
+"""Seconds; SQLite itself waits two for another process to finish writing."""
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+
+@asynccontextmanager
+async def open_store(state_dir: Path | None = None) -> AsyncGenerator["Store"]:
+    """An open store; what was logged is written at the latest when the block is left.
+
+    Args:
+        state_dir: Where its file is; the user's state directory if not given.
+    """
+    directory = state_dir or Path(platformdirs.user_state_dir("multitap"))
+    thread = _Thread()
+    try:
+        store = Store(thread, await thread.run(Archive, directory))
+        try:
+            with ungrouped():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.run)
+                    yield store
+                    tasks.cancel_scope.cancel()
+        finally:
+            await store.close()
+    finally:
+        await thread.end()
+
+
+class _Thread:
+    """One thread that does one thing after the other."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
+
+    async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
+        """Do it to its end even if the caller is cancelled, so that nothing is done by half.
+
+        Raises:
+            TimeoutError: The file system hangs.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+        with anyio.move_on_after(PATIENCE, shield=True):
+            await asyncio.wait([future])
+        if not future.done():
+            raise TimeoutError("the state directory does not answer")
+        return future.result()
+
+    async def end(self) -> None:
+        """Leave no thread behind, unless it hangs."""
+        try:
+            await self.run(_nothing)
+        except TimeoutError:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        else:
+            self._executor.shutdown()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Store:
+    """What outlives the process; made by `open_store`.
+
+    Writing never waits and never fails: what cannot be written is tried again, and in the end
+    dropped, with a warning.
+    """
+
+    def __init__(self, thread: _Thread, archive: Archive) -> None:
+        self.dropped = 0
+        """How many calls were lost, because they came faster than they could be written."""
+        self._thread = thread
+        self._archive = archive
+        self._records: deque[CallRecord] = deque()
+        self._offers: dict[CatalogKey, StoredCatalog] = {}
+        self._pending = asyncio.Event()
+        self._full = asyncio.Event()
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None where there is none and everything is forgotten at the end."""
+        return self._archive.path
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the file, if anything."""
+        return tuple(self._archive.warnings)
+
+    def log_call(self, record: CallRecord) -> None:
+        """Note a call; it is written within a second."""
+        if len(self._records) == MAX_BUFFERED:
+            self._records.popleft()
+            self.dropped += 1
+        self._records.append(record)
+        self._pending.set()
+        if len(self._records) >= FLUSH_COUNT:
+            self._full.set()
+
+    def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
+        """Remember what a server offers; it is written within a second."""
+        self._offers[server, fingerprint] = catalog
+        self._pending.set()
+
+    def load_catalogs(self) -> dict[CatalogKey, StoredCatalog]:
+        """What each server last offered, as of when the store was opened."""
+        found: dict[CatalogKey, StoredCatalog] = {}
+        for key, (saved_at, body) in self._archive.saved.items():
+            try:
+                catalog = catalogs.decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                self._warn(f"the stored catalog of {key[0]!r} cannot be read: {exc}")
+            else:
+                found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
+        return found
+
+    async def calls(
+        self,
+        *,
+        server: str | None = None,
+        tool: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        outcomes: Collection[Outcome] | None = None,
+        text: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Past calls that fit every condition given, newest first.
+
+        Args:
+            server: By its configured name.
+            tool: By the server's own name.
+            since: Seconds since the epoch, included.
+            until: Seconds since the epoch, excluded.
+            outcomes: How they ended.
+            text: Part of the error, the tool's or the server's name, in any case.
+            limit: At most so many, and never more than 1000.
+            cursor: From the page before.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        query = CallQuery(
+            server=server,
+            tool=tool,
+            since=since,
+            until=until,
+            outcomes=outcomes,
+            text=text,
+            limit=limit,
+            cursor=cursor,
+        )
+        await self.flush()
+        return await self._thread.run(self._archive.read_calls, query)
+
+    async def run(self) -> None:
+        """Write what is logged, some at a time, until cancelled."""
+        while True:
+            await self._pending.wait()
+            with anyio.move_on_after(FLUSH_INTERVAL):
+                await self._full.wait()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is waiting to be written."""
+        records, self._records = self._records, deque()
+        offers, self._offers = self._offers, {}
+        self._pending.clear()
+        self._full.clear()
+        if records and not await self._written(self._archive.write_calls, records):
+            self._put_back(records)
+        if offers and not await self._written(self._archive.write_catalogs, offers):
+            self._offers = offers | self._offers
+            self._pending.set()
+
+    async def close(self) -> None:
+        """Write the rest and close the file; `open_store` does it when its block is left."""
+        await self.flush()
+        with suppress(TimeoutError):
+            await self._thread.run(self._archive.close)
+
+    async def _written(self, write: Callable[[_T], None], what: _T) -> bool:
+        """Whether there is nothing to try again."""
+        try:
+            await self._thread.run(write, what)
+        except sqlite3.OperationalError as exc:
+            self._warn(f"writing is delayed: {exc}")
+            return False
+        except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
+            self._warn(f"something was not written: {exc}")
+        return True
+
+    def _put_back(self, records: deque[CallRecord]) -> None:
+        records.extend(self._records)
+        while len(records) > MAX_BUFFERED:
+            records.popleft()
+            self.dropped += 1
+        self._records = records
+        self._pending.set()
+
+    def _warn(self, text: str) -> None:
+        if text not in self._archive.warnings:
+            self._archive.warnings.append(text)

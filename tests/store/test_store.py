@@ -1,0 +1,246 @@
+import sqlite3
+import threading
+from contextlib import closing
+
+import anyio
+import platformdirs
+import pytest
+
+from multitap.events import Outcome
+from multitap.store import CallRecord, StoredCatalog, open_store
+from multitap.store.catalogs import MAX_CATALOGS
+from multitap.store.database import FILE_NAME
+from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
+
+TOOLS = [{"name": "log", "inputSchema": {"type": "object"}, "x-extra": [1, None, "é"]}]
+
+
+def call(at=1.0, **fields):
+    return CallRecord(
+        **{"at": at, "server": "git", "tool": "log", "seconds": 0.1, "outcome": Outcome.OK} | fields
+    )
+
+
+def catalog(**fields):
+    return StoredCatalog(**{"era": "handshake", "tools": TOOLS, "saved_at": 5.0} | fields)
+
+
+def rows(directory, table="calls"):
+    """How many rows another process would see."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
+        return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+async def until(condition):
+    with anyio.fail_after(10):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+async def test_everything_logged_is_written_when_the_store_is_closed(tmp_path):
+    async with open_store(tmp_path) as store:
+        for number in range(1000):
+            store.log_call(call(number))
+
+    async with open_store(tmp_path) as store:
+        assert len((await store.calls(limit=1000)).records) == 1000
+        assert (store.warnings, store.dropped) == ((), 0)
+
+
+async def test_a_few_calls_are_written_without_being_asked_for(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.log_call(call())
+
+        await until(lambda: rows(tmp_path) == 1)
+
+
+async def test_many_calls_are_written_at_once(tmp_path):
+    async with open_store(tmp_path) as store:
+        for _ in range(FLUSH_COUNT):
+            store.log_call(call())
+
+        await until(lambda: rows(tmp_path) == FLUSH_COUNT)
+
+
+async def test_what_was_logged_before_an_error_is_written_and_the_error_leaves_as_itself(tmp_path):
+    async def fail():
+        async with open_store(tmp_path) as store:
+            store.log_call(call())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+    assert rows(tmp_path) == 1
+
+
+async def test_what_was_logged_before_a_cancellation_is_written(tmp_path):
+    with anyio.CancelScope() as scope:
+        async with open_store(tmp_path) as store:
+            store.log_call(call())
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    assert rows(tmp_path) == 1
+
+
+async def test_a_store_whose_opening_is_cancelled_leaves_nothing_open(tmp_path):
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with open_store(tmp_path):
+            await anyio.sleep_forever()
+
+    assert not [thread for thread in threading.enumerate() if "multitap" in thread.name]
+
+
+async def test_the_oldest_calls_are_dropped_and_counted_when_too_many_wait(tmp_path):
+    async with open_store(tmp_path) as store:
+        for number in range(MAX_BUFFERED + 5):
+            store.log_call(call(number))
+
+        assert store.dropped == 5
+        page = await store.calls(until=6.0)
+    assert [record.at for record in page.records] == [5.0]
+
+
+async def test_a_call_that_cannot_be_stored_does_not_stop_the_others(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.log_call(call(bytes_in=10**30))
+        await store.flush()
+        store.log_call(call(2.0))
+
+        assert [record.at for record in (await store.calls()).records] == [2.0]
+        assert "not written" in store.warnings[0]
+
+
+async def test_calls_wait_while_another_process_holds_the_file(tmp_path):
+    async with open_store(tmp_path) as store:
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            store.log_call(call())
+            store.save_catalog("git", "f", catalog())
+            await store.flush()
+            assert "delayed" in store.warnings[0]
+
+        await until(lambda: rows(tmp_path) == rows(tmp_path, "catalogs") == 1)
+
+
+async def test_a_catalog_is_there_at_the_next_start(tmp_path):
+    stored = catalog(
+        protocol_version="2025-11-25",
+        resources=[{"uri": "a:"}],
+        templates=[{"uriTemplate": "a:{b}"}],
+        prompts=[{"name": "p"}],
+        instructions="use it well",
+        title="Git 2.0",
+    )
+    async with open_store(tmp_path) as store:
+        store.save_catalog("git", "fingerprint", stored)
+
+    async with open_store(tmp_path) as store:
+        assert store.load_catalogs() == {("git", "fingerprint"): stored}
+
+
+async def test_a_newer_catalog_replaces_the_older_of_the_same_server(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.save_catalog("git", "a", catalog())
+        await store.flush()
+        store.save_catalog("git", "a", catalog(tools=[]))
+        store.save_catalog("git", "b", catalog())
+
+    async with open_store(tmp_path) as store:
+        found = store.load_catalogs()
+    assert {key: stored.tools for key, stored in found.items()} == {
+        ("git", "a"): [],
+        ("git", "b"): TOOLS,
+    }
+
+
+async def test_the_same_catalog_is_not_written_twice(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.save_catalog("git", "a", catalog(saved_at=1.0))
+        await store.flush()
+        store.save_catalog("git", "a", catalog(saved_at=2.0))
+
+    async with open_store(tmp_path) as store:
+        assert store.load_catalogs()["git", "a"].saved_at == 1.0
+
+
+async def test_a_catalog_that_cannot_be_read_is_skipped_with_a_warning(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.save_catalog("git", "a", catalog())
+        store.save_catalog("web", "a", catalog())
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
+        connection.execute("UPDATE catalogs SET body = '{\"tools\": 5}' WHERE server = 'git'")
+        connection.commit()
+
+    async with open_store(tmp_path) as store:
+        assert list(store.load_catalogs()) == [("web", "a")]
+        assert "'git'" in store.warnings[0]
+
+
+async def test_a_catalog_that_cannot_be_written_is_reported(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.save_catalog("git", "a", catalog(instructions="\ud800"))
+        await store.flush()
+
+        assert "not written" in store.warnings[0]
+
+
+async def test_catalogs_not_seen_for_long_make_room(tmp_path):
+    async with open_store(tmp_path) as store:
+        for number in range(MAX_CATALOGS + 5):
+            store.save_catalog(f"server {number}", "a", catalog(tools=[], saved_at=float(number)))
+
+    async with open_store(tmp_path) as store:
+        found = store.load_catalogs()
+    assert len(found) == MAX_CATALOGS
+    assert ("server 4", "a") not in found
+
+
+async def test_a_file_damaged_while_in_use_is_replaced(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.log_call(call(1.0))
+        await store.flush()
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            path = tmp_path / name
+            path.write_bytes(b"\xff" * path.stat().st_size)
+
+        for number in range(FLUSH_COUNT):
+            store.log_call(call(2.0 + number))
+        await store.flush()
+        store.log_call(call(1000.0))
+
+        assert (await store.calls(limit=1)).records[0].at == 1000.0
+        assert list(tmp_path.glob("*unusable*"))
+        assert "moved to" in store.warnings[0]
+
+
+async def test_without_a_usable_directory_everything_works_until_the_end(tmp_path):
+    (tmp_path / "file").touch()
+
+    async with open_store(tmp_path / "file") as store:
+        store.log_call(call())
+        store.save_catalog("git", "a", catalog())
+        await store.flush()
+
+        assert len((await store.calls()).records) == 1
+        assert store.path is None
+        assert "nothing will be remembered" in store.warnings[0]
+
+
+async def test_the_users_state_directory_is_used_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async with open_store() as store:
+        assert store.path.parent == tmp_path / "multitap"
+        assert str(store.path.parent) == platformdirs.user_state_dir("multitap")
+
+
+async def test_two_stores_may_share_a_directory(tmp_path):
+    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
+        one.log_call(call(1.0))
+        other.log_call(call(2.0))
+        await other.flush()
+
+        assert [record.at for record in (await one.calls()).records] == [2.0, 1.0]

@@ -1,0 +1,71 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENVIRONMENT = Path(sys.executable).parent
+
+
+def run(*command, state, timeout=50):
+    """What a program prints, with a state directory of its own."""
+    path = f"{ENVIRONMENT}{os.pathsep}{os.environ['PATH']}"  # where the development uvx is
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "PATH": path, "XDG_STATE_HOME": str(state)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readme_shows_the_quickstart():
+    program = (ROOT / "examples" / "quickstart.py").read_text().partition('"""\n\n')[2]
+
+    assert program in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["quickstart", "sync_quickstart"])
+def test_the_quickstarts_list_tools_and_call_one(name, tmp_path):
+    printed = run(f"examples/{name}.py", state=tmp_path)
+
+    assert "calculator_divide - One number divided by another." in printed
+    assert printed.endswith("42.0\n")
+
+
+def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):
+    printed = run("-m", "multitap.demo", state=tmp_path)
+
+    assert "calculator   connected     3 tools" in printed
+    assert "notebook_write " in printed
+    assert "calculator_add(a=2, b=40) -> 42" in printed
+    assert "1 can not be divided by zero" in printed
+    assert "its last words: crasher: no API key given" in printed
+    assert "calculator_mean(numbers=[1, 2, 6]) -> 3" in printed
+    assert printed.endswith("no process of it is left.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(200)
+@pytest.mark.skipif(shutil.which("npx") is None, reason="npx is not installed")
+@pytest.mark.skipif(
+    shutil.which("uvx", path=f"{ENVIRONMENT}{os.pathsep}{os.environ['PATH']}") is None,
+    reason="uvx is not installed",
+)
+def test_five_real_servers_are_up_beside_two_bad_ones_and_survive_kill_and_stop(tmp_path):
+    printed = run("examples/five_servers.py", state=tmp_path, timeout=180)
+
+    assert "broken is error (the program 'no-such-program' is not on the PATH)" in printed
+    for server in ("everything", "filesystem", "memory", "time", "git"):
+        assert f"\n{server}_" in printed
+        assert f"{server} is disconnected (it was ended by SIGKILL)" in printed
+        assert f"{server} is disconnected (its process is stopped" in printed
+    assert "hanging is connected" not in printed

@@ -1,0 +1,21 @@
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def normal(requirement):
+    return re.sub(r"[-_.]+", "-", NAME.match(requirement)[0]).lower()
+
+
+def test_every_dependency_is_locked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    locked = {normal(line) for line in lines if "==" in line}
+
+    missing = {normal(requirement) for requirement in wanted} - locked
+
+    assert not missing, "run `make lock`"

@@ -1,0 +1,103 @@
+"""The hub from code that does not await, in any thread, inside or outside a running loop."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mcp.server import MCPServer
+
+from multitap import LocalServer, Settings, StdioServer, SyncHub
+from multitap.errors import HubClosed, MultitapError, UnknownName
+from multitap.events import LinkState
+from tests.zoo.modes import command
+
+
+def calculator():
+    server = MCPServer("calculator")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.resource("calc://pi")
+    def pi() -> str:
+        return "3.14159"
+
+    @server.prompt()
+    def explain(topic: str) -> str:
+        return f"Explain {topic}."
+
+    return server
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(servers={"calc": LocalServer(server=calculator())}, state_dir=tmp_path)
+
+
+def test_every_verb_works_without_await(settings):
+    with SyncHub(settings) as hub:
+        hub.settled()
+
+        assert hub.call("calc_add", {"a": 1, "b": 2}).text == "3"
+        assert [tool.name for tool in hub.tools()] == ["calc_add"]
+        assert hub.read("calc://pi").contents[0].text == "3.14159"
+        assert hub.prompt("calc_explain", {"topic": "x"}).messages[0].content.text == "Explain x."
+        assert hub.snapshot().server("calc").state is LinkState.CONNECTED
+        assert str(hub.apply(settings)) == "keep calc"
+        with pytest.raises(UnknownName):
+            hub.call("calc_nothing")
+
+
+def test_fifty_threads_share_one_background_thread(settings):
+    with SyncHub(settings) as hub:
+        hub.settled()
+        before = threading.active_count()
+        with ThreadPoolExecutor(50) as pool:
+            answers = list(
+                pool.map(lambda n: hub.call("calc_add", {"a": n, "b": 1}).text, range(200))
+            )
+        assert threading.active_count() == before
+
+    assert answers == [str(n + 1) for n in range(200)]
+
+
+async def test_it_works_inside_a_running_loop(settings):
+    with SyncHub(settings) as hub:
+        hub.settled()
+
+        assert hub.call("calc_add", {"a": 1, "b": 2}).text == "3"
+
+
+def test_outside_its_block_it_refuses(settings):
+    hub = SyncHub(settings)
+    with pytest.raises(HubClosed):
+        hub.tools()
+    with hub:
+        hub.settled()
+    with pytest.raises(HubClosed):
+        hub.call("calc_add", {"a": 1, "b": 2})
+    with pytest.raises(MultitapError, match="opened before"), hub:
+        pass
+
+
+def test_a_call_under_way_ends_when_the_hub_is_closed(tmp_path):
+    program, *args = command("good")
+    server = StdioServer(command=program, args=tuple(args))
+    failures = []
+    with SyncHub(Settings(servers={"zoo": server}, state_dir=tmp_path)) as hub:
+        hub.settled()
+
+        def call():
+            try:
+                hub.call("zoo_sleep", {"seconds": 60})
+            except MultitapError as exc:
+                failures.append(exc)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        while not hub.snapshot().server("zoo").in_flight:
+            pass
+    thread.join(10)
+
+    assert len(failures) == 1

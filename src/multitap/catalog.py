@@ -161,9 +161,7 @@ def stock(
     )
 
 
-def build(
-    stocked: Iterable[tuple[Link, Shelf]], revision: int
-) -> Catalog:
+def build(stocked: Iterable[tuple[Link, Shelf]], revision: int) -> Catalog:
     """Everything on the shelves, in the order of the servers' names."""
     tools: dict[str, Tool] = {}
     absent: dict[str, Tool] = {}

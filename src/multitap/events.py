@@ -189,8 +189,35 @@ class CallDone:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """The configuration was read anew, and the servers follow it."""
+
+    plan: str
+    """What that takes, in words."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with it all the same."""
+    kept: tuple[str, ...] = ()
+    """Servers that go on as they were, because what is written about them now cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadFailed:
+    """The configuration cannot be read; everything goes on as it was."""
+
+    problems: tuple[str, ...]
+
+
 Event = (
-    LinkChanged | LinkRemoved | CatalogChanged | ResourceUpdated | ServerLog | Warned | CallDone
+    LinkChanged
+    | LinkRemoved
+    | CatalogChanged
+    | ResourceUpdated
+    | ServerLog
+    | Warned
+    | CallDone
+    | Reloaded
+    | ReloadFailed
 )
 
 

@@ -1,6 +1,7 @@
 """Many MCP servers, held as one."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from multitap import catalog, middleware, router
 from multitap.catalog import Catalog, Shelf, Tool
-from multitap.config import ServerConfig, Settings
+from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
 from multitap.errors import BadAnswer, HubClosed, UnknownName, ungrouped
 from multitap.events import (
@@ -35,7 +36,7 @@ from multitap.store import CallRecord, Store, StoredCatalog, fingerprint, open_s
 from multitap.supervisor import Plan, Supervisor
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
-from multitap.upstream.link import Dial, Known, Link
+from multitap.upstream.link import Dial, Expand, Known, Link
 from multitap.upstream.listing import Offers
 from multitap.upstream.session import Era
 from multitap.upstream.signals import Bell
@@ -52,7 +53,14 @@ class Hub:
     """
 
     def __init__(
-        self, tasks: TaskGroup, settings: Settings, *, dial: Dial, handlers: Handlers, store: Store
+        self,
+        tasks: TaskGroup,
+        settings: Settings,
+        *,
+        dial: Dial,
+        expand: Expand | None = None,
+        handlers: Handlers,
+        store: Store,
     ) -> None:
         self.settings = settings
         self.catalog = Catalog()
@@ -61,6 +69,7 @@ class Hub:
         self.metrics = Metrics()
         self._tasks = tasks
         self._dial = dial
+        self._expand = expand or _expanded
         self._handlers = handlers
         self._store = store
         self._kept = KeptResults()
@@ -291,6 +300,7 @@ class Hub:
             name,
             config,
             dial=self._dial,
+            expand=self._expand,
             handlers=self._handlers,
             known=_known(self._known.get((name, fingerprint(config))), config),
             starting=self._starting,
@@ -362,11 +372,13 @@ class Hub:
             bytes_out=call.size,
             error=event.error,
         )
-        self._store.log_call(
-            CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id)
-        )
+        self._store.log_call(CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id))
         if self.events.watched:
             self.events.publish(event)
+
+
+def _expanded(_: str, config: ServerConfig) -> ServerConfig:
+    return expand_server(config, Scope(os.environ, Path.cwd(), Path.home()))
 
 
 def _known(stored: StoredCatalog | None, config: ServerConfig) -> Known:
@@ -386,7 +398,11 @@ def _shared(links: Mapping[str, Link]) -> frozenset[str]:
     seen: set[str] = set()
     shared: set[str] = set()
     for link in links.values():
-        names = {name for tool in (link.offers or Offers()).tools if isinstance(name := tool.get("name"), str)}
+        names = {
+            name
+            for tool in (link.offers or Offers()).tools
+            if isinstance(name := tool.get("name"), str)
+        }
         shared |= seen & names
         seen |= names
     return frozenset(shared)
@@ -416,6 +432,7 @@ async def open_hub(
     *,
     handlers: Handlers = Handlers(),
     dial: Dial | None = None,
+    expand: Expand | None = None,
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -425,6 +442,7 @@ async def open_hub(
         settings: Which servers, and by which rules.
         handlers: Who answers what servers ask of the host.
         dial: How servers are reached, in place of pipes and sockets.
+        expand: Puts in the variables of a server's configuration, in place of this process's.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
@@ -434,7 +452,7 @@ async def open_hub(
                 spawner = await stack.enter_async_context(open_spawner())
                 dial = Dialer(spawner, state / "logs")
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            hub = Hub(tasks, settings, dial=dial, handlers=handlers, store=store)
+            hub = Hub(tasks, settings, dial=dial, expand=expand, handlers=handlers, store=store)
             try:
                 yield hub
             finally:

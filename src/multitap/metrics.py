@@ -106,7 +106,7 @@ class Metrics:
         self._tools: dict[str, dict[str, _Row]] = {}
         self._totals: dict[str, _Row] = {}
 
-    def record(  # noqa: PLR0913 - one call's facts
+    def record(
         self,
         server: str,
         tool: str,

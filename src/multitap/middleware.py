@@ -46,9 +46,7 @@ def deadline(following: Handler) -> Handler:
 
     async def handle(call: Call) -> ToolResult:
         config, context = call.tool.link.config, call.context
-        call.timeout = (
-            context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
-        )
+        call.timeout = context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
         call.hard_timeout = max(context.hard_timeout or config.hard_timeout, call.timeout)
         return await following(call)
 

@@ -69,9 +69,7 @@ def find(catalog: Catalog, name: str) -> Tool:
         )
     near = get_close_matches(name, catalog.tools, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UnknownName(
-        f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is"
-    )
+    raise UnknownName(f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is")
 
 
 async def forward(call: Call) -> ToolResult:

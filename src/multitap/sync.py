@@ -132,6 +132,15 @@ class SyncHub:
         """See `Hub.snapshot`."""
         return self._do(lambda hub: hub.snapshot())
 
+    def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
+        """Have the hub do something and do not wait; `asyncio.wrap_future` awaits it elsewhere."""
+        hub, loop = self._running(), self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            raise MultitapError(
+                "a handler must not wait for its own hub", hint="await the async Hub there"
+            )
+        return asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
+
     def _running(self) -> Hub:
         if self._hub is None:
             raise HubClosed("the hub is not open", hint="use it inside its `with` block")
@@ -144,12 +153,7 @@ class SyncHub:
         return self._wait(done)
 
     def _wait(self, verb: Callable[[Hub], Awaitable[_T]]) -> _T:
-        hub, loop = self._running(), self._loop
-        if loop is None or threading.current_thread() is self._thread:
-            raise MultitapError(
-                "a handler must not wait for its own hub", hint="await the async Hub there"
-            )
-        future = asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
+        future = self.submit(verb)
         try:
             return future.result()
         except concurrent.futures.CancelledError:

@@ -1,3 +1,4 @@
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -213,14 +214,26 @@ def test_lines_of_an_environment_file_are_understood_as_shells_do():
     }
 
 
-def test_files_are_read_from_disk_by_default_but_not_without_end(tmp_path):
+def test_files_are_read_from_disk_by_default(tmp_path):
+    (tmp_path / "token").write_text("t\n")
+
+    assert expand("${file:token}", Scope(env={}, folder=tmp_path, home=tmp_path)) == "t"
+
+
+def test_only_files_that_can_hold_a_value_are_read(tmp_path):
     (tmp_path / "big").write_text("x" * (LARGEST_FILE + 1))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    os.mkfifo(tmp_path / "pipe")
     scope = Scope(env={}, folder=tmp_path, home=tmp_path)
 
-    assert len(expand("${file:big}", scope)) == LARGEST_FILE
-    with pytest.raises(Unresolved, match="it is not text"):
-        expand("${file:binary}", scope)
+    for name, reason in {
+        "big": "it is too large",
+        "binary": "it is not text",
+        "pipe": "it is no file",
+        "none": "No such file or directory",
+    }.items():
+        with pytest.raises(Unresolved, match=f"cannot read `{name}`: {reason}"):
+            expand(f"${{file:{name}}}", scope)
 
 
 def test_a_scope_does_not_show_its_environment():

@@ -1,3 +1,5 @@
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,7 +104,9 @@ def test_without_a_search_it_is_ours(tmp_path, monkeypatch):
     monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
     (tmp_path / "multitap.toml").write_text("[servers.a]\ncommand = 'x'\n")
 
-    assert load(folder=tmp_path).settings.servers.keys() == {"a"}
+    monkeypatch.chdir(tmp_path)
+
+    assert load().settings.servers.keys() == {"a"}
 
 
 def test_nothing_secret_is_in_repr(where, tmp_path):
@@ -117,3 +121,42 @@ def test_a_source_that_is_a_folder_is_an_error(tmp_path):
     loaded = load(Search((Source(tmp_path),)))
 
     assert [problem.message for problem in loaded.problems] == ["is not a file"]
+
+
+def test_a_host_s_entries_for_the_folder_that_is_worked_in_are_found(where, tmp_path):
+    projects = {str(tmp_path): {"mcpServers": {"here": {"command": "x", "cwd": "sub"}}}}
+    (tmp_path / ".claude.json").write_text(json.dumps({"mcpServers": {}, "projects": projects}))
+
+    loaded = load(native(where, [Path(".claude.json")]))
+
+    assert loaded.settings.servers["here"].cwd == tmp_path / "sub"
+
+
+def test_a_file_that_was_told_wrong_says_what_it_looks_like(where, tmp_path):
+    (tmp_path / "mcp.json").write_text('{"servers": {"a": {"type": "stdio", "command": "x"}}}')
+
+    [problem] = load(native(where, [Path("mcp.json")], dialect="cursor")).problems
+
+    assert problem.message == "no servers as Cursor writes them; it looks like VS Code"
+
+
+def test_servers_that_a_project_has_its_say_in_are_not_trusted(where, tmp_path):
+    (tmp_path / "config").mkdir()
+    own = "[servers.{0}]\ncommand = '{0}'\n"
+    (tmp_path / "config" / "multitap.toml").write_text("".join(map(own.format, "abc")))
+    amended = "[servers.b]\nenv = { NODE_OPTIONS = '--require ./x.js' }\n"
+    (tmp_path / "multitap.toml").write_text(amended + "".join(map(own.format, "cd")))
+
+    assert load(native(where)).untrusted == {"b", "c", "d"}
+
+
+def test_a_file_that_may_not_be_read_is_told(where, tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read anything")
+
+    [problem] = load(native(where, [Path("mcp.json")])).problems
+
+    assert problem.message == "cannot be read: Permission denied"

@@ -216,3 +216,11 @@ def test_surroundings_are_those_of_the_process(tmp_path, monkeypatch):
     assert (here.folder, here.home) == (tmp_path, tmp_path)
     assert here.config.name == "multitap"
     assert Surroundings.here(tmp_path / "x").folder == tmp_path / "x"
+
+
+def test_the_user_s_own_folder_is_not_taken_for_a_project(where):
+    write(where.config / "multitap.toml", "state_dir = '/x'\n")
+
+    loaded = load(native(Surroundings(where.config, where.home, where.config, {})))
+
+    assert (loaded.settings.state_dir, loaded.problems) == (Path("/x"), ())

@@ -198,22 +198,26 @@ async def test_catalogs_not_seen_for_long_make_room(tmp_path):
     assert ("server 4", "a") not in found
 
 
-async def test_a_file_damaged_while_in_use_is_replaced(tmp_path):
+async def test_a_file_found_to_be_damaged_while_in_use_is_replaced(tmp_path):
+    path = tmp_path / FILE_NAME
     async with open_store(tmp_path) as store:
-        store.log_call(call(1.0))
-        await store.flush()
-        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
-            path = tmp_path / name
-            path.write_bytes(b"\xff" * path.stat().st_size)
+        for number in range(1000):
+            store.log_call(call(number))
+    with closing(sqlite3.connect(path)) as connection:
+        find = "SELECT rootpage FROM sqlite_master WHERE name = 'calls_by_time'"
+        (page,) = connection.execute(find).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
 
-        for number in range(FLUSH_COUNT):
-            store.log_call(call(2.0 + number))
-        await store.flush()
-        store.log_call(call(1000.0))
+    async with open_store(tmp_path) as store:
+        assert store.warnings == ()
+        store.log_call(call(5.0))
 
-        assert (await store.calls(limit=1)).records[0].at == 1000.0
-        assert list(tmp_path.glob("*unusable*"))
+        assert [record.at for record in (await store.calls()).records] == [5.0]
         assert "moved to" in store.warnings[0]
+    assert list(tmp_path.glob("*unusable*"))
 
 
 async def test_without_a_usable_directory_everything_works_until_the_end(tmp_path):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from multitap.config.expand import variables as variables
     from multitap.config.files import read_file as read_file
     from multitap.config.files import read_text as read_text
+    from multitap.config.hosts import host_files as host_files
     from multitap.config.layers import Explained as Explained
     from multitap.config.layers import Explanation as Explanation
     from multitap.config.layers import Layer as Layer
@@ -92,6 +93,7 @@ _HOME = {
     "dialect": "dialects",
     "excelmanus": "search",
     "expand_server": "expand",
+    "host_files": "hosts",
     "json_schema": "schema",
     "json_schema_text": "schema",
     "kode": "search",

@@ -11,7 +11,7 @@ from multitap.config.dialects.dialect import Transcript
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.dialects.local_remote import FOLDER_SPELLING
 from multitap.config.documents import Document, Node
-from multitap.config.files import read_file
+from multitap.config.files import is_there, read_file
 from multitap.config.problems import Place, Problem, Severity
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
@@ -63,7 +63,7 @@ def scripts(folder: Path) -> tuple[Path, ...]:
 
 
 def _script(folder: Path) -> Path | None:
-    return next((path for name in SCRIPTS if (path := folder / name).is_file()), None)
+    return next((path for name in SCRIPTS if is_there(path := folder / name)), None)
 
 
 def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
@@ -106,7 +106,7 @@ def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
     """The current Python, or uv where the script says what it needs."""
     plain = (tools.python, str(script))
     inline = _has_inline_metadata(script)
-    if not inline and not (script.parent / PROJECT).is_file():
+    if not inline and not is_there(script.parent / PROJECT):
         return plain, None
     if not tools.which("uv"):
         return plain, "uv"

@@ -18,6 +18,15 @@ LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": MIB // 4
 """Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path exists and may be looked at; `Path.exists` raises where it may not."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
 def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
     """The document in a file; None where there is none, with the reason unless it is missing."""
     try:

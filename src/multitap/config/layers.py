@@ -1,7 +1,7 @@
 """Many files, one configuration: the later layer wins, and it is known what it won against."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from multitap.config import validate
@@ -68,6 +68,11 @@ class Stack:
         """
         complete = [index for index, entry in enumerate(self.entries) if entry.complete]
         return complete[-1] if complete else 0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether all that is in force was chosen by the user."""
+        return all(entry.trusted for entry in self.entries[self.base :])
 
     @property
     def fields(self) -> Mapping[FieldPath, Node]:
@@ -173,10 +178,11 @@ def _stacks(layers: Iterable[Layer], switch: Node | None) -> dict[str, Stack]:
     entries: dict[str, list[Entry]] = {}
     for layer in layers:
         for entry in layer.reading.entries:
-            entries.setdefault(entry.name, []).append(entry)
+            said = replace(entry, trusted=layer.trusted)
+            entries.setdefault(entry.name, []).append(said)
     if switch is not None and switch.value is False:
-        for name, said in entries.items():
-            said.append(Entry(name, switch, {("enabled",): switch}))
+        for name, all_said in entries.items():
+            all_said.append(Entry(name, switch, {("enabled",): switch}))
     return {name: Stack(tuple(said)) for name, said in entries.items()}
 
 

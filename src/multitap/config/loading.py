@@ -10,7 +10,7 @@ from multitap.config import discover, search
 from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
 from multitap.config.documents import Document, Node, is_table
-from multitap.config.files import read_file
+from multitap.config.files import is_there, read_file
 from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
 from multitap.config.models import Settings
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
@@ -56,6 +56,12 @@ class Loaded:
         return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
     @property
+    def untrusted(self) -> frozenset[str]:
+        """Servers of which a project's file has its say."""
+        servers = self.merged.servers
+        return frozenset(name for name, stack in servers.items() if not stack.trusted)
+
+    @property
     def broken(self) -> Mapping[str, tuple[Problem, ...]]:
         """Servers that are written down but cannot be used, and why."""
         lost = self.merged.servers.keys() - self.settings.servers.keys()
@@ -94,24 +100,18 @@ def _with_defaults(said: Explanation, model: BaseModel | None) -> Explanation:
     return Explanation((*said.values, *defaults), said.dropped)
 
 
-def load(
-    where: Search | None = None,
-    *,
-    folder: Path | None = None,
-    toolbox: discover.Toolbox | None = None,
-) -> Loaded:
-    """Read all sources of a search; ours, from `folder`, where none is given.
+def load(where: Search | None = None, *, toolbox: discover.Toolbox | None = None) -> Loaded:
+    """Read all sources of a search; ours, from the current folder, where none is given.
 
     Never raises for what a file says: that is in `problems`.
     """
-    surroundings = Surroundings.here(folder)
-    wanted = where or search.native(surroundings)
+    wanted = where or search.native(Surroundings.here())
     before = stamps(wanted.sources)
     seen: list[Seen] = []
     layers = [_defaults(wanted)]
     for source in wanted.sources:
-        found = source.path.exists()
-        readings = _read(source, surroundings.folder, toolbox)
+        found = is_there(source.path)
+        readings = _read(source, wanted.folder, toolbox)
         layers += (Layer(reading, trusted=source.trusted) for reading in readings)
         seen.append(_seen(source, readings[0], found=found))
         if found and wanted.first_only:
@@ -150,7 +150,9 @@ def read_document(document: Document, folder: Path, *, told: str | None = None) 
     if not is_table(document.data):
         problem = Problem(Severity.ERROR, "expected a table at the top", root.place)
         return Reading("", problems=(problem,))
-    if found := dialect(told) if told else detect(document):
+    if told:
+        return _as_told(document, folder, told)
+    if found := detect(document):
         return found.read(document, folder)
     if not document.data:
         return Reading("")
@@ -158,3 +160,13 @@ def read_document(document: Document, folder: Path, *, told: str | None = None) 
     hint = next(filter(None, near), "name the dialect if it is one of ours")
     problem = Problem(Severity.ERROR, "no MCP servers in this file", root.place, hint=hint)
     return Reading("", problems=(problem,))
+
+
+def _as_told(document: Document, folder: Path, told: str) -> Reading:
+    reading = dialect(told).read(document, folder)
+    other = None if reading.entries or reading.settings else detect(document)
+    if other is None or not other.read(document, folder).entries:
+        return reading
+    message = f"no servers as {dialect(told).title} writes them; it looks like {other.title}"
+    problem = Problem(Severity.WARNING, message, document.root.place)
+    return replace(reading, problems=(*reading.problems, problem))

@@ -8,6 +8,7 @@ secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from errno import EFBIG, EINVAL
 from pathlib import Path
 
 from multitap.config.problems import Place, did_you_mean
@@ -26,8 +27,11 @@ def _no_secrets(_: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        return file.read(LARGEST_FILE)
+    if path.exists() and not path.is_file():
+        raise OSError(EINVAL, "it is no file")  # a pipe might never end
+    if path.stat().st_size > LARGEST_FILE:
+        raise OSError(EFBIG, "it is too large")
+    return path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import platformdirs
 
+from multitap.config.files import is_there
 from multitap.names import Naming
 
 FILE = "multitap.toml"
@@ -37,6 +38,8 @@ class Search:
 
     sources: tuple[Source, ...]
     """The weakest first, or, with `first_only`, the strongest."""
+    folder: Path = field(default_factory=Path.cwd)
+    """The folder that is worked in."""
     first_only: bool = False
     """The first source that exists is the only one that counts."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,19 +69,24 @@ def native(
     """Named files stand alone; else the user's configuration, then the project's."""
     named = files or [Path(part) for part in where.env.get(VARIABLE, "").split(os.pathsep) if part]
     if named:
-        return Search(
-            tuple(
-                Source(where.folder / path.expanduser(), dialect, required=True) for path in named
-            )
-        )
+        paths = [where.folder / path.expanduser() for path in named]
+        sources = [Source(path, dialect, required=True) for path in paths]
+        return Search(tuple(sources), where.folder)
     project = project_folder(where.folder)
     return Search(
         (
-            Source(where.config / FOLDER, folder=True),
-            Source(where.config / FILE, "multitap"),
-            Source(project / FOLDER, folder=True, trusted=False),
-            Source(project / FILE, "multitap", trusted=False),
-        )
+            *_both(where.config, trusted=True),
+            *(_both(project, trusted=False) if project != where.config else ()),
+        ),
+        where.folder,
+    )
+
+
+def _both(folder: Path, *, trusted: bool) -> tuple[Source, Source]:
+    """Our file has the last word on the servers found beside it."""
+    return (
+        Source(folder / FOLDER, folder=True, trusted=trusted),
+        Source(folder / FILE, "multitap", trusted=trusted),
     )
 
 
@@ -88,8 +96,8 @@ def project_folder(folder: Path) -> Path:
     Not further up: anyone may have put a file into `/tmp`.
     """
     upwards = (folder, *folder.parents)
-    root = next((index for index, path in enumerate(upwards) if (path / ".git").exists()), 0)
-    return next((path for path in upwards[: root + 1] if (path / FILE).is_file()), folder)
+    root = next((index for index, path in enumerate(upwards) if is_there(path / ".git")), 0)
+    return next((path for path in upwards[: root + 1] if is_there(path / FILE)), folder)
 
 
 def kode(where: Surroundings) -> Search:
@@ -99,6 +107,7 @@ def kode(where: Surroundings) -> Search:
             Source(where.home / ".kode.json", "kode"),
             Source(where.folder / ".kode.json", "kode", trusted=False),
         ),
+        where.folder,
         defaults={"naming": Naming.KODE.value},
     )
 
@@ -109,7 +118,8 @@ def otter(where: Surroundings) -> Search:
         (
             Source(where.config.parent / "otter" / "config.toml", "otter"),
             Source(where.folder / "otter.toml", "otter", trusted=False),
-        )
+        ),
+        where.folder,
     )
 
 
@@ -124,6 +134,7 @@ def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
             Source(where.folder / "mcp.json", "excelmanus", trusted=False),
             Source(where.home / ".excelmanus" / "mcp.json", "excelmanus"),
         ),
+        where.folder,
         first_only=True,
         defaults={"naming": Naming.EXCELMANUS.value},
     )
@@ -138,5 +149,6 @@ def agent_core(where: Surroundings, environment: str, *, root: Path | None = Non
             Source(home / FOLDER, folder=True),
             Source(base / "tong_work.jsonc", "agent-core"),
             Source(home / "config.jsonc", "agent-core"),
-        )
+        ),
+        where.folder,
     )

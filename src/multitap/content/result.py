@@ -51,7 +51,7 @@ class ToolResult:
         self._cap: tuple[int, KeptResults] | None = None
 
     @classmethod
-    def from_error( 
+    def from_error(
         cls,
         message: str,
         *,

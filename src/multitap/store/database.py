@@ -13,7 +13,8 @@ FILE_NAME = "multitap.sqlite3"
 VERSION = 1
 _APPLICATION = 0x6D746170  # "mtap"
 _BUSY = 2.0
-_ATTEMPTS = 3
+_ATTEMPTS = 50
+_PAUSE = 0.02
 _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 
@@ -43,6 +44,7 @@ def open_database(directory: Path) -> Database:
     path = directory / FILE_NAME
     warnings: list[str] = []
     problem: BaseException | None = None
+    deadline = time.monotonic() + _BUSY
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_ATTEMPTS):
@@ -51,10 +53,13 @@ def open_database(directory: Path) -> Database:
             try:
                 return Database(_connect(path), path, tuple(warnings))
             except (_Foreign, sqlite3.Error) as exc:
-                if not is_unreadable(exc):
-                    raise
                 problem = exc
-                warnings += _set_aside(path, inode, exc)
+                if is_unreadable(exc):
+                    warnings += _set_aside(path, inode, exc)
+                elif _code(exc) == sqlite3.SQLITE_BUSY and time.monotonic() < deadline:
+                    time.sleep(_PAUSE)  # SQLite does not wait by itself to turn on its log
+                else:
+                    raise
     except (OSError, sqlite3.Error, _Newer) as exc:
         problem = exc
     warnings.append(f"{path}: {problem}; nothing will be remembered after this run")
@@ -74,8 +79,12 @@ def renewed(database: Database, problem: BaseException) -> Database:
 
 def is_unreadable(exc: BaseException) -> bool:
     """Whether the file is damaged or not ours, as opposed to busy, full or read-only."""
+    return isinstance(exc, _Foreign) or _code(exc) in _UNREADABLE
+
+
+def _code(exc: BaseException) -> int:
     code: int = getattr(exc, "sqlite_errorcode", 0)
-    return isinstance(exc, _Foreign) or code & 0xFF in _UNREADABLE
+    return code & 0xFF
 
 
 def _make_private(path: Path) -> None:

@@ -23,7 +23,7 @@ from multitap.store.catalogs import CatalogKey, StoredCatalog
 FLUSH_INTERVAL = 0.5
 FLUSH_COUNT = 256
 MAX_BUFFERED = 10_000
-PATIENCE = 5.0
+PATIENCE = 10.0
 """Seconds; SQLite itself waits two for another process to finish writing."""
 
 _T = TypeVar("_T")

@@ -67,6 +67,8 @@ logger = logging.getLogger(__name__)
 
 Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
 """Opens a wire; the one seam between a link and the world."""
+Expand = Callable[[str, ServerConfig], ServerConfig]
+"""Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
 
 PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
@@ -97,6 +99,7 @@ class Link:
         dial: Opens its wire.
         handlers: Who answers what it asks.
         known: What an earlier run learned.
+        expand: Puts in its variables, each time it is reached.
         starting: Held while it starts, so that not too many do at once.
         health_interval: Seconds between health checks.
         on_change: Told of every change of state or offers.
@@ -111,6 +114,7 @@ class Link:
         dial: Dial,
         handlers: Handlers = Handlers(),
         known: Known = Known(),
+        expand: Expand = lambda _, config: config,
         starting: asyncio.Semaphore,
         health_interval: float,
         on_change: Callable[["Link"], None],
@@ -126,6 +130,7 @@ class Link:
         self.era = known.era
         self._secrets = _secrets(config)
         self._dial = dial
+        self._expand = expand
         self._handlers = handlers
         self._starting = starting
         self._health_interval = config.health_interval or health_interval
@@ -296,7 +301,7 @@ class Link:
         if self._warning:
             warnings += (self._warning,)
         if evidence.noise:
-            sample = evidence.noise_sample
+            sample = redact(evidence.noise_sample, self._secrets)
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
         return ServerSnapshot(
             name=self.name,
@@ -453,7 +458,9 @@ class Link:
         )
 
     async def _live(self, trial: Trial) -> None:
-        approach = first_approach(self.config, self.era)
+        config = self._expand(self.name, self.config)
+        self._secrets = _secrets(config)
+        approach = first_approach(config, self.era)
         while True:
             try:
                 await self._live_by(approach, trial)

@@ -64,7 +64,9 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
                 return pages
             if not isinstance(cursor, str):  # an empty string is a cursor like any other
                 if cursor is not None:
-                    pages.warnings.append(f"the list of {key} goes on in a way that can not be read")
+                    pages.warnings.append(
+                        f"the list of {key} goes on in a way that can not be read"
+                    )
                 return pages
             if cursor in seen:
                 pages.warnings.append(f"the list of {key} runs in a circle and was cut")

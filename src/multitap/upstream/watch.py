@@ -59,7 +59,9 @@ async def watch_health(
         except AnswerTimeout:
             misses = 0 if busy() else misses + 1
             if misses >= MISSES:
-                raise Unresponsive(f"it answered no health check for {misses * limit:g} s") from None
+                raise Unresponsive(
+                    f"it answered no health check for {misses * limit:g} s"
+                ) from None
             continue
         misses = 0
         answered(now() - asked)

@@ -116,6 +116,13 @@ def recover_ids(damaged: bytes, pending: Container[RequestId]) -> set[RequestId]
     return found
 
 
+def looks_like_an_answer(damaged: bytes) -> bool:
+    """Whether a damaged message may be an answer to anybody, judged by its first and last bytes."""
+    ends = damaged[:_EDGE] + damaged[-_EDGE:]
+    named = b'"result"' in ends or b'"error"' in ends
+    return named and b'"method"' not in ends and b'"id"' not in ends
+
+
 def excerpt(data: bytes | Raw | memoryview, limit: int = 120) -> str:
     """The beginning of `data` as one printable line."""
     text = bytes(memoryview(data)[: limit * 4]).decode("utf-8", "replace")

@@ -51,7 +51,7 @@ class Exchange:
     def damaged(self, data: bytes, fault: AnswerInvalid) -> None:
         """Fail the request whose answer this was, where that can be seen."""
         hit = envelope.recover_ids(data, self.flights)
-        if not hit and b'"jsonrpc"' in data and (only := self.flights.only()) is not None:
+        if not hit and envelope.looks_like_an_answer(data) and (only := self.flights.only()):
             hit = {only.id}
         for request_id in hit:
             if (flight := self.flights.get(request_id)) is not None:

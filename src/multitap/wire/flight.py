@@ -88,7 +88,7 @@ class Flight:
         if self._timer is not None:
             self._timer.cancel()
         if exc is not None and self._answer is not None and self._answer.done():
-            self._answer.cancelled() or self._answer.exception()  # nobody else will look at it
+            _look_at(self._answer)
         if self._expired:
             ours = self._task.uncancel() <= self._cancelling
             if ours and isinstance(exc, asyncio.CancelledError):
@@ -184,7 +184,7 @@ class Flights:
         return [
             one
             for one in self._by_id.values()
-            if one.call is not None and call in {None, one.call}
+            if one.call is not None and (call is None or one.call is call)
         ]
 
     def unused_id(self) -> int:
@@ -204,6 +204,12 @@ class Flights:
         for flight in tuple(self._by_id.values()):
             if flight is not spare:
                 flight.cut(closing(fault, sent=flight.sent))
+
+
+def _look_at(answer: "asyncio.Future[Message]") -> None:
+    """Nobody else will: an error that is never looked at ends up in the log."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:

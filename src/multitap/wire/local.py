@@ -29,7 +29,6 @@ from multitap.wire.wire import (
 )
 
 
-
 class LocalWire:
     """See `Wire`; always the stateless era."""
 

@@ -11,7 +11,13 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 from mcp import MCPError
-from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import (
+    CallOptions,
+    DispatchContext,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+)
 from mcp.shared.message import MessageMetadata
 from mcp.shared.transport_context import TransportContext
 from msgspec import Raw

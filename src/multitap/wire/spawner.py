@@ -239,9 +239,7 @@ async def _send_header(control: socket.socket, header: bytes, fds: Sequence[int]
             return
 
 
-def _cannot_start(
-    exc: OSError | TimeoutError, program: str, cwd: Path | None
-) -> CannotStart:
+def _cannot_start(exc: OSError | TimeoutError, program: str, cwd: Path | None) -> CannotStart:
     if isinstance(exc, TimeoutError) or exc.errno == errno.ECHILD:
         return CannotStart(
             f"starting {program!r} took too long", hint="the machine may be overloaded; try again"

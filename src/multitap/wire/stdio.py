@@ -59,9 +59,7 @@ class StdioWire:
 
     kind = "stdio"
 
-    def __init__(
-        self, exchange: Exchange, outbox: Outbox, child: Child, stderr: StderrLog
-    ) -> None:
+    def __init__(self, exchange: Exchange, outbox: Outbox, child: Child, stderr: StderrLog) -> None:
         self._exchange = exchange
         self._outbox = outbox
         self._child = child
@@ -195,9 +193,7 @@ def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
     found = shutil.which(command, path=env.get("PATH", os.defpath))
     if found is None:
         install = _INSTALL.get(command, "install it, or give its full path as `command`")
-        raise CannotStart(
-            f"the program {command!r} is not on the PATH", hint=install, missing=True
-        )
+        raise CannotStart(f"the program {command!r} is not on the PATH", hint=install, missing=True)
     return found
 
 

@@ -100,7 +100,9 @@ class Transcript:
         draft = self.draft(node, server=name)
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
             message = f"a server's name has 1 to {LONGEST_NAME} printable characters"
-            draft.problems.append(Problem(Severity.ERROR, message, node.key_place, node.dotted))
+            draft.problems.append(
+                Problem(Severity.ERROR, message, node.key_place, node.dotted, name)
+            )
         apply(draft, node, self.spelling.keys)
         if not draft.broken:
             self.spelling.check(draft)

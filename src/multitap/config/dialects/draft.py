@@ -29,6 +29,8 @@ class Entry:
     """It holds an error and must not be used."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     """How the dialect spells our fields, where it does not spell them our way."""
+    trusted: bool = True
+    """Chosen by the user, not brought along by a project."""
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,1 @@
+"""What an agent holds: its tools in one registry, wherever they run."""

@@ -3,6 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multitap.agent import ToolDef as ToolDef
+    from multitap.agent import ToolInfo as ToolInfo
+    from multitap.agent import ToolRegistry as ToolRegistry
     from multitap.config import HttpServer as HttpServer
     from multitap.config import LocalServer as LocalServer
     from multitap.config import Settings as Settings
@@ -10,6 +13,14 @@ if TYPE_CHECKING:
     from multitap.config import ToolFilter as ToolFilter
     from multitap.content import ToolResult as ToolResult
     from multitap.errors import MultitapError as MultitapError
+    from multitap.faces.agent_core import McpManager as McpManager
+    from multitap.faces.excelmanus import AgentEngine as AgentEngine
+    from multitap.faces.excelmanus import MCPClientWrapper as MCPClientWrapper
+    from multitap.faces.excelmanus import MCPManager as MCPManager
+    from multitap.faces.excelmanus import ToolExecutionError as ToolExecutionError
+    from multitap.faces.mcp_json import MCPConfigLoader as MCPConfigLoader
+    from multitap.faces.mcp_json import MCPServerConfig as MCPServerConfig
+    from multitap.faces.spec07 import McpServerRegistry as McpServerRegistry
     from multitap.hub import Hub as Hub
     from multitap.hub import open_hub as open_hub
     from multitap.router import CallContext as CallContext
@@ -17,16 +28,27 @@ if TYPE_CHECKING:
     from multitap.upstream.handlers import Handlers as Handlers
 
 _HOME = {
+    "AgentEngine": "faces.excelmanus",
     "CallContext": "router",
     "Handlers": "upstream.handlers",
     "HttpServer": "config",
     "Hub": "hub",
     "LocalServer": "config",
+    "MCPClientWrapper": "faces.excelmanus",
+    "MCPConfigLoader": "faces.mcp_json",
+    "MCPManager": "faces.excelmanus",
+    "MCPServerConfig": "faces.mcp_json",
+    "McpManager": "faces.agent_core",
+    "McpServerRegistry": "faces.spec07",
     "MultitapError": "errors",
     "Settings": "config",
     "StdioServer": "config",
     "SyncHub": "sync",
+    "ToolDef": "agent",
+    "ToolExecutionError": "faces.excelmanus",
     "ToolFilter": "config",
+    "ToolInfo": "agent",
+    "ToolRegistry": "agent",
     "ToolResult": "content",
     "open_hub": "hub",
 }

@@ -172,6 +172,26 @@ def test_a_folder_that_is_not_there_holds_no_server(tmp_path):
     assert not scanned(tmp_path / "none").servers
 
 
+def test_what_is_no_file_starts_nothing(tmp_path):
+    (tmp_path / "a" / "server.py").mkdir(parents=True)
+    put(tmp_path / "b")
+    os.mkfifo(tmp_path / "b" / "server.py")
+
+    assert scripts(tmp_path) == ()
+
+
+def test_a_folder_s_name_is_not_taken_for_a_variable(tmp_path):
+    put(tmp_path / "${HOME}", server__py="", config__jsonc="{}")
+
+    server = expand_server(
+        scanned(tmp_path).settings.servers["${HOME}"],
+        Scope(env={"HOME": "/"}, folder=tmp_path, home=tmp_path),
+    )
+
+    assert server.args == (str(tmp_path / "${HOME}" / "server.py"),)
+    assert server.cwd == tmp_path / "${HOME}"
+
+
 @pytest.mark.parametrize(
     ("name", "tool"),
     [

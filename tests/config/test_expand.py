@@ -59,6 +59,7 @@ SCOPE = Scope(
         ("${auth:my key}", "k"),
         ("Bearer ${auth:none:-x}", "Bearer x"),
         ("${file:token}", "t0k"),
+        ("${file:none:-d}", "d"),
         ("${file:~/.netrc}", "home"),
         ("${workspaceFolder}/x", "/p/x"),
         ("${workspaceFolderBasename}${/}${pathSeparator}", "p//"),

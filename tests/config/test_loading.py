@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -150,13 +149,15 @@ def test_servers_that_a_project_has_its_say_in_are_not_trusted(where, tmp_path):
     assert load(native(where)).untrusted == {"b", "c", "d"}
 
 
-def test_a_file_that_may_not_be_read_is_told(where, tmp_path):
-    path = tmp_path / "mcp.json"
-    path.write_text("{}")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read anything")
+def test_a_file_that_cannot_be_read_is_told(where, tmp_path):
+    (tmp_path / "mcp.json").symlink_to("mcp.json")
 
     [problem] = load(native(where, [Path("mcp.json")])).problems
 
-    assert problem.message == "cannot be read: Permission denied"
+    assert problem.message == "cannot be read: Too many levels of symbolic links"
+
+
+def test_a_folder_that_is_a_file_holds_nothing(where, tmp_path):
+    (tmp_path / "config").write_text("")
+
+    assert load(native(where)).problems == ()

@@ -192,3 +192,11 @@ def test_the_nearest_folder_that_exists_is_watched(tmp_path, depth):
     path = tmp_path.joinpath(*"abc"[:depth], "multitap.toml")
 
     assert folders([Source(path)]) == {tmp_path: tmp_path.stat().st_ino}
+
+
+def test_links_that_go_round_in_a_circle_do_no_harm(tmp_path):
+    path = tmp_path / "multitap.toml"
+    path.symlink_to(path)
+
+    assert stamps([Source(path)]) == {path: None}
+    assert tmp_path in folders([Source(path)])

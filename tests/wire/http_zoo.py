@@ -256,11 +256,10 @@ async def gzip_bomb(request: Request, caller: Caller) -> None:
     await caller.head(
         200, content_type="application/json", content_encoding="gzip", transfer_encoding="chunked"
     )
-    while True:
-        await caller.chunk(
-            b"".join(packer.compress(b" " * 2**20) for _ in range(16))
-            + packer.flush(zlib.Z_SYNC_FLUSH)
-        )
+    await caller.chunk(packer.compress(b" " * 2**20) + packer.flush(zlib.Z_FULL_FLUSH))
+    block = packer.compress(b" " * 2**24) + packer.flush(zlib.Z_FULL_FLUSH)
+    while True:  # after a full flush the same block fits any number of times
+        await caller.chunk(block)
 
 
 async def endless_body(request: Request, caller: Caller) -> None:

@@ -1,71 +1,101 @@
-"""The tools an agent can use: its own functions and those of MCP servers, in one set."""
+"""The tools of one agent: its own functions and those of MCP servers, in one set."""
 
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
-import anyio.to_thread
-import msgspec
-from pydantic import TypeAdapter
-
-from multitap import schemas
-from multitap.catalog import Catalog, Tool
-from multitap.content import ToolResult, cap
+from multitap.agent.tool import NOBODY, Arguments, ToolContext, ToolDef, ToolInfo, failed
+from multitap.content import ToolResult
 from multitap.errors import MultitapError, UnknownName
-from multitap.router import CallContext
 
 logger = logging.getLogger(__name__)
 
-Arguments = Mapping[str, Any]
-ToolContext = CallContext
-"""On whose behalf a tool is run."""
-RESULT_CAP = 5000
-_NOBODY = CallContext()
 
+class ToolRegistry:
+    """Tools by name.
 
-class ToolInfo(Protocol):
-    """A tool, as an agent sees it."""
+    A tool that was registered wins over one of the same name that comes with an attached set,
+    and an earlier set over a later one; a warning is logged for what is skipped.
+    """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The JSON Schema of its arguments."""
-        ...
+    def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
+        self._own: dict[str, ToolInfo] = {}
+        self._attached: list[Mapping[str, ToolInfo]] = []
+        self._skipped: set[str] = set()
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: ToolInfo) -> None:
+        """Add a tool.
+
+        Raises:
+            MultitapError: One of that name was registered before.
+        """
+        if tool.name in self._own:
+            raise MultitapError(
+                f"a tool named {tool.name!r} is registered already", hint="unregister it first"
+            )
+        self._own[tool.name] = tool
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool that was registered; one that is not there is fine."""
+        self._own.pop(name, None)
+
+    def attach(self, tools: Mapping[str, ToolInfo]) -> None:
+        """Have a whole set of tools too, such as `HubTools`, as it is whenever one looks."""
+        self._attached.append(tools)
+        self.list()  # says what is skipped now, not at the first use
+
+    def detach(self, tools: Mapping[str, ToolInfo]) -> None:
+        """No longer have a set that was attached."""
+        self._attached = [one for one in self._attached if one is not tools]
+
+    def get(self, name: str) -> ToolInfo | None:
+        for tools in (self._own, *self._attached):
+            if (tool := tools.get(name)) is not None:
+                return tool
+        return None
+
+    def list(self) -> tuple[ToolInfo, ...]:
+        """Every tool there is right now."""
+        found = dict(self._own)
+        for tools in self._attached:
+            for name, tool in tools.items():
+                if found.setdefault(name, tool) is not tool:
+                    self._skip(name)
+        return tuple(found.values())
 
     async def execute(
-        self, arguments: Arguments, context: ToolContext = _NOBODY
+        self, name: str, arguments: Arguments, context: ToolContext = NOBODY
     ) -> ToolResult:
-        """Run it; whatever goes wrong is said by the result."""
-        ...
+        """Use a tool; whatever goes wrong is said in the result, even that there is none."""
+        try:
+            tool = self._find(name)
+        except UnknownName as exc:
+            return failed(exc)
+        return await tool.execute(arguments, context)
 
+    def call_tool(self, name: str, arguments: Arguments) -> str:
+        """Use a tool and wait for its text.
 
-class ToolSource(Protocol):
-    """Tools that come and go by themselves."""
+        Raises:
+            UnknownName: There is no such tool.
+            MultitapError: It can only be awaited; anything else is what the tool raises.
+        """
+        tool = self._find(name)
+        if not isinstance(tool, ToolDef):
+            raise MultitapError(f"the tool {name!r} has to be awaited", hint="use `execute`")
+        return tool.call(arguments)
 
-    @property
-    def tools(self) -> Mapping[str, ToolInfo]:
-        """Those there are right now, by name."""
-        ...
+    def _find(self, name: str) -> ToolInfo:
+        if (tool := self.get(name)) is not None:
+            return tool
+        near = get_close_matches(name, [tool.name for tool in self.list()], n=1)
+        raise UnknownName(
+            f"no tool named {name!r}", hint=f"did you mean {near[0]!r}?" if near else None
+        )
 
-
-class Callable_(Protocol):
-    """What tools are called through: a hub, or what stands in for one."""
-
-
-@dataclass(frozen=True)
-class ToolDef:
-    """A Python function as a tool."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-    func: Callable[..., Any] = field(repr=False)
-    """Takes the arguments by name; may be `async`."""
-    max_result_chars: int = RESULT_CAP
-    """The rest of a longer result is cut off; 0: none is."""
+    def _skip(self, name: str) -> None:
+        if name not in self._skipped:
+            self._skipped.add(name)
+            logger.warning("the tool %r is skipped: another one has that name", name)

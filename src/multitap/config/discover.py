@@ -10,8 +10,9 @@ from pathlib import Path
 from multitap.config.dialects.dialect import Transcript
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.dialects.local_remote import FOLDER_SPELLING
+from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Document, Node
-from multitap.config.files import is_there, read_file
+from multitap.config.files import is_file, read_file
 from multitap.config.problems import Place, Problem, Severity
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
@@ -52,40 +53,37 @@ def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Read
 def scripts(folder: Path) -> tuple[Path, ...]:
     """The entry scripts in a folder's folders, in the order of their names."""
     try:
-        folders = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
+        folders = sorted(path for path in folder.iterdir() if _may_be_server(path.name))
     except OSError:
         return ()
-    return tuple(
-        script
-        for script in (_script(path) for path in folders if path.name != "node_modules")
-        if script is not None
-    )
+    found = (_script(path) for path in folders)
+    return tuple(script for script in found if script is not None)
+
+
+def _may_be_server(name: str) -> bool:
+    return name.isprintable() and not name.startswith((".", "_")) and name != "node_modules"
 
 
 def _script(folder: Path) -> Path | None:
-    return next((path for name in SCRIPTS if is_there(path := folder / name)), None)
+    return next((path for name in SCRIPTS if is_file(path := folder / name)), None)
 
 
 def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
     name = script.parent.name
     argv, lack = runner(script, tools)
-    problems = [
-        Problem(
-            Severity.WARNING if argv else Severity.ERROR,
-            f"{lack} is not installed",
-            Place(script),
-            server=name,
-            hint=f"install {lack}",
-        )
-        for _ in ([lack] if lack else [])
-    ]
+    command, *args = (literal(word) for word in argv or ("",))
     node = Document(script, {}).root
     fields: dict[FieldPath, Node] = {
-        ("command",): node.of(argv[0] if argv else ""),
-        ("args",): node.of([*argv[1:]]),
-        ("cwd",): node.of(script.parent),
+        ("command",): node.of(command),
+        ("args",): node.of(args),
+        ("cwd",): node.of(Path(literal(str(script.parent)))),
     }
-    return Entry(name, node, fields, broken=not argv), problems
+    entry = Entry(name, node, fields, broken=not argv)
+    if lack is None:
+        return entry, []
+    severity = Severity.WARNING if argv else Severity.ERROR
+    message, hint = f"{lack} is not installed", f"install {lack}"
+    return entry, [Problem(severity, message, Place(script), server=name, hint=hint)]
 
 
 def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
@@ -106,7 +104,7 @@ def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
     """The current Python, or uv where the script says what it needs."""
     plain = (tools.python, str(script))
     inline = _has_inline_metadata(script)
-    if not inline and not is_there(script.parent / PROJECT):
+    if not inline and not is_file(script.parent / PROJECT):
         return plain, None
     if not tools.which("uv"):
         return plain, "uv"

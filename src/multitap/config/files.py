@@ -20,11 +20,19 @@ LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": MIB // 4
 
 def is_there(path: Path) -> bool:
     """Whether a path exists and may be looked at; `Path.exists` raises where it may not."""
+    return _mode(path) is not None
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a file that can be read to its end: no pipe, no device."""
+    return stat.S_ISREG(_mode(path) or 0)
+
+
+def _mode(path: Path) -> int | None:
     try:
-        path.stat()
+        return path.stat().st_mode
     except OSError:
-        return False
-    return True
+        return None
 
 
 def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
@@ -36,7 +44,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
         if status.st_size > max(LIMITS.values()):
             return None, (_problem(Place(path), "is too large for a configuration"),)
         raw = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None, ()
     except OSError as exc:
         return None, (_problem(Place(path), f"cannot be read: {exc.strerror}"),)

@@ -156,8 +156,10 @@ def _hub(layers: Iterable[Layer]) -> tuple[Stack, list[Problem]]:
         fields, refused = _allowed(layer)
         _, complaints = validate.validated(Settings, fields)
         problems += (*refused, *complaints)
-        wrong = {complaint.key for complaint in complaints}
-        good = {path: node for path, node in fields.items() if node.dotted not in wrong}
+        wrong = tuple(f"{complaint.key}." for complaint in complaints)
+        good = {
+            path: node for path, node in fields.items() if not f"{node.dotted}.".startswith(wrong)
+        }
         if good:
             entries.append(Entry("", next(iter(good.values())).document.root, good))
     return Stack(tuple(entries)), problems

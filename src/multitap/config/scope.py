@@ -27,9 +27,10 @@ def _no_secrets(_: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    if path.exists() and not path.is_file():
+    size = path.stat().st_size
+    if not path.is_file():
         raise OSError(EINVAL, "it is no file")  # a pipe might never end
-    if path.stat().st_size > LARGEST_FILE:
+    if size > LARGEST_FILE:
         raise OSError(EFBIG, "it is too large")
     return path.read_text(encoding="utf-8")
 
@@ -136,7 +137,7 @@ def _looked_up(reference: Reference, scope: Scope) -> str:
         case "folder":
             return _folders(scope)[reference.name]
         case "file":
-            return content(reference.name, scope)
+            return _file(reference, scope)
         case "auth":
             found = scope.auth(reference.name)
             hint = f"`multitap secret set {reference.name}`"
@@ -157,7 +158,21 @@ def _folders(scope: Scope) -> Mapping[str, str]:
     return dict(zip(FOLDERS, (folder, scope.folder.name, home, "/", "/"), strict=True))
 
 
+def _file(reference: Reference, scope: Scope) -> str:
+    try:
+        return content(reference.name, scope)
+    except Unresolved:
+        if reference.default is None:
+            raise
+        return reference.default
+
+
 def content(name: str, scope: Scope) -> str:
+    """What a file holds, without the line break at its end.
+
+    Raises:
+        Unresolved: it cannot be read.
+    """
     try:
         return scope.read(located(name, scope)).rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as exc:

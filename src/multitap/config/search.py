@@ -8,7 +8,7 @@ from typing import Any
 
 import platformdirs
 
-from multitap.config.files import is_there
+from multitap.config.files import is_file, is_there
 from multitap.names import Naming
 
 FILE = "multitap.toml"
@@ -97,7 +97,7 @@ def project_folder(folder: Path) -> Path:
     """
     upwards = (folder, *folder.parents)
     root = next((index for index, path in enumerate(upwards) if is_there(path / ".git")), 0)
-    return next((path for path in upwards[: root + 1] if is_there(path / FILE)), folder)
+    return next((path for path in upwards[: root + 1] if is_file(path / FILE)), folder)
 
 
 def kode(where: Surroundings) -> Search:

@@ -1,5 +1,7 @@
 """What the sources look like from outside, to see whether they changed."""
 
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -31,8 +33,8 @@ def folders(sources: Iterable[Source]) -> Mapping[Path, int]:
     wanted: set[Path] = set()
     for source in sources:
         wanted |= {source.path, *_members(source)} if source.folder else {source.path.parent}
-        wanted |= {source.path.resolve().parent}  # a link's target may change instead of the link
-    return {found: found.stat().st_ino for path in wanted if (found := _nearest(path))}
+        wanted |= {_target(source.path).parent}  # a link's target may change instead of the link
+    return dict(found for path in wanted if (found := _nearest(path)))
 
 
 def _files(source: Source) -> Iterable[Path]:
@@ -57,5 +59,18 @@ def _stamp(path: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _nearest(path: Path) -> Path | None:
-    return next((folder for folder in (path, *path.parents) if folder.is_dir()), None)
+def _nearest(path: Path) -> tuple[Path, int] | None:
+    upwards = ((folder, _folder_inode(folder)) for folder in (path, *path.parents))
+    return next(((folder, inode) for folder, inode in upwards if inode is not None), None)
+
+
+def _folder_inode(path: Path) -> int | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino if stat.S_ISDIR(status.st_mode) else None
+
+
+def _target(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `Path.resolve` raises where links go round in a circle

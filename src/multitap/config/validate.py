@@ -55,7 +55,7 @@ def nested(fields: Fields) -> dict[str, Any]:
         for step in path[:-1]:
             table = table.setdefault(step, {})
         value = fields[path].value
-        table[path[-1]] = {} if value == {} else value  # filled below, so not the file's own
+        table[path[-1]] = {} if value == {} else value  # its members go into a new one
     return tree
 
 

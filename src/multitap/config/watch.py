@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may take trio's events, which we have not
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - names trio's types
 
 from multitap.config.search import Source
 from multitap.config.stamps import Stamps, changed, folders, stamps
@@ -43,12 +43,14 @@ async def changes(
             stop_event=stop,
         )
         async with aclosing(stirs):
-            while folders(wanted) == watched:
+            while True:
                 now = stamps(wanted)
                 if difference := changed(known, now):
                     known = now
                     yield difference
                 await _stir(stirs, stop)
+                if folders(wanted) != watched:
+                    break
 
 
 async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None:

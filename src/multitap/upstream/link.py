@@ -399,6 +399,7 @@ class Link:
     async def _attempt(self) -> float:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
         trial = self._trial = Trial()
+        self._poked = Latch()  # whoever wanted a new start gets this one
         self._starts += 1
         self._restarts.started(now())
         try:

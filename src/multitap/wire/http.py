@@ -131,15 +131,15 @@ class HttpWire(Posting):
     async def _answer_in(
         self, response: aiohttp.ClientResponse, stream: EventStream, flight: Flight
     ) -> Message | None:
-        while chunk := await self._site.chunk(response):
-            try:
+        try:
+            while chunk := await self._site.chunk(response):
                 answer = self._hear(chunk, stream, flight)
-            except AnswerInvalid:
-                response.close()
-                raise
-            if answer is not None:
-                return answer
-            await asyncio.sleep(0)  # a flood must not hold up the others
+                if answer is not None:
+                    return answer
+                await asyncio.sleep(0)  # a flood must not hold up the others
+        except BaseException:
+            response.close()
+            raise
         return None
 
     async def _resumed(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
 from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import braces
+from multitap.config.dialects.rewrites import braces, literal
 from multitap.config.dialects.rules import (
     Rules,
     argv,
@@ -51,7 +51,7 @@ def _typed(draft: Draft) -> None:
 def _beside_file(draft: Draft) -> None:
     """Commands such as `./mcpservers/x/server.mjs` are meant from the file's folder."""
     if ("command",) in draft.fields:
-        draft.fields.setdefault(("cwd",), draft.node.of(draft.base))
+        draft.fields.setdefault(("cwd",), draft.node.of(Path(literal(str(draft.base)))))
 
 
 def _typed_beside_file(draft: Draft) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from multitap.config.dialects.draft import Draft
+from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Node, is_list, is_table
 from multitap.config.durations import EXAMPLES, Unit, expectation, seconds
 from multitap.config.problems import Severity, did_you_mean
@@ -148,7 +149,7 @@ def path(*field: str) -> Rule:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
             rooted = text.startswith(("~", "${"))
-            draft.set(field, node, Path(text) if rooted else draft.base / text)
+            draft.set(field, node, Path(text) if rooted else Path(literal(str(draft.base)), text))
 
     return rule
 

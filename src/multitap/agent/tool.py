@@ -1,0 +1,206 @@
+"""A tool as an agent sees it, wherever it runs."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import msgspec
+from anyio import to_thread
+from pydantic import TypeAdapter, validate_call
+
+from multitap import schemas
+from multitap.catalog import Catalog, Tool, allowed
+from multitap.config import Settings
+from multitap.content import ToolResult, cap
+from multitap.errors import MultitapError
+from multitap.router import CallContext
+
+RESULT_CAP = 5000
+NOBODY = CallContext()
+
+Arguments = Mapping[str, Any]
+ToolContext = CallContext
+"""On whose behalf a tool is used: session id, agent id."""
+
+
+class ToolInfo(Protocol):
+    """What there is to know about a tool, and the way to use it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The JSON Schema of its arguments."""
+        ...
+
+    async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
+        """Use it; whatever goes wrong is said in the result."""
+        ...
+
+
+@dataclass(frozen=True)
+class ToolDef:
+    """A function as a tool."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    func: Callable[..., Any] = field(repr=False)
+    """Takes the arguments by name, and may be `async`."""
+    max_result_chars: int = RESULT_CAP
+    """Where a longer text is cut; 0: nowhere."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
+        """A tool that says what the function's signature and docstring say."""
+        shape: Any = function  # pydantic takes functions; its annotations do not say so
+        return cls(
+            name or function.__name__,
+            inspect.getdoc(function) or "",
+            TypeAdapter(shape).json_schema(),
+            validate_call(function),
+        )
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return self.input_schema
+
+    def call(self, arguments: Arguments) -> str:
+        """Use it and wait.
+
+        Raises:
+            BadArguments: The arguments do not fit; anything else is what the function raises.
+        """
+        if inspect.iscoroutinefunction(self.func):
+            raise MultitapError(f"the tool {self.name!r} has to be awaited", hint="use `execute`")
+        self._checker.check(arguments)
+        return self._text(self.func(**arguments))
+
+    async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:  # noqa: ARG002 - a function is not told for whom it works
+        """See `ToolInfo.execute`; a function that is not `async` runs in a thread."""
+        return await outcome(self._awaited(arguments))
+
+    @cached_property
+    def _checker(self) -> schemas.Checker | schemas.Unchecked:
+        return schemas.compile_schema(self.input_schema)
+
+    async def _awaited(self, arguments: Arguments) -> ToolResult:
+        self._checker.check(arguments)
+        work = partial(self.func, **arguments)
+        if inspect.iscoroutinefunction(self.func):
+            output = await work()
+        else:
+            output = await to_thread.run_sync(work, abandon_on_cancel=True)
+        return said(self._text(output), tool=self.name)
+
+    def _text(self, output: Any) -> str:
+        text = output if isinstance(output, str) else _json(output)
+        return cap(text, self.max_result_chars).text if self.max_result_chars else text
+
+
+class Caller(Protocol):
+    """What tools of MCP servers are called through: a hub, or what stands in for one."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def catalog(self) -> Catalog: ...
+
+    async def call(
+        self, name: str, arguments: Arguments | None = None, *, context: CallContext = NOBODY
+    ) -> ToolResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HubTool:
+    """One tool of an MCP server."""
+
+    tool: Tool
+    hub: Caller = field(repr=False)
+    agent: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+    @property
+    def description(self) -> str:
+        return self.tool.description or f"MCP tool: {self.tool.raw_name}"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return self.tool.input_schema
+
+    async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
+        """See `ToolInfo.execute`."""
+        if self.agent is not None:
+            context = replace(context, agent_id=self.agent)
+        return await outcome(self.hub.call(self.name, arguments, context=context))
+
+
+class HubTools(Mapping[str, ToolInfo]):
+    """All tools of a hub by name, as they are whenever one looks.
+
+    Those of a server that is down are not listed, but still found: used, they say why it is down.
+
+    Args:
+        hub: Whose tools.
+        agent: Whose filter hides some of them.
+    """
+
+    def __init__(self, hub: Caller, *, agent: str | None = None) -> None:
+        self._hub = hub
+        self._agent = agent
+
+    def __getitem__(self, name: str) -> ToolInfo:
+        catalog = self._hub.catalog
+        tool = catalog.tools.get(name) or catalog.absent[name]
+        if not self._shown(name):
+            raise KeyError(name)
+        return self._shaped(tool)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._hub.catalog.tools if self._shown(name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _shaped(self, tool: Tool) -> ToolInfo:
+        return HubTool(tool, self._hub, self._agent)
+
+    def _shown(self, name: str) -> bool:
+        filter_ = self._hub.settings.agents.get(self._agent) if self._agent else None
+        return filter_ is None or allowed(name, filter_)
+
+
+async def outcome(call: Awaitable[ToolResult]) -> ToolResult:
+    """The result of a call; where it fails, one that says why in words a model can act on."""
+    try:
+        result = await call
+        _ = result.text  # an answer that cannot be read fails here, not with the reader
+    except MultitapError as exc:
+        return failed(exc)
+    except Exception as exc:  # noqa: BLE001 - boundary: a tool's failure is its result
+        return said(f"{type(exc).__name__}: {exc}", is_error=True)
+    else:
+        return result
+
+
+def failed(exc: MultitapError) -> ToolResult:
+    """The result that tells a model of an error of ours, and what to do about it."""
+    return said(f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
+
+
+def said(text: str, *, is_error: bool = False, tool: str = "") -> ToolResult:
+    """A result of plain text."""
+    valid = text.encode("utf-8", "replace").decode()
+    answer = {"content": [{"type": "text", "text": valid}], "isError": is_error}
+    return ToolResult(msgspec.json.encode(answer), tool=tool)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()

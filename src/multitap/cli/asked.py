@@ -1,0 +1,88 @@
+"""What every command can be told: which configuration, and how long to wait."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from multitap.config.durations import seconds
+
+Work = Callable[..., int]
+"""Does what a command says; how the program ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the person said about it."""
+
+    files: tuple[Path, ...] = ()
+    """In place of those that would be searched for; the later ones win."""
+    dialect: str | None = None
+    """How the files are written; found out where not given."""
+    timeout: float | None = None
+    """Seconds for a server to start, and for an answer."""
+
+
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        wait = seconds(_number(value), bare="s")
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from None
+    if wait <= 0:
+        raise click.BadParameter("expected more than 0 seconds", ctx, param)
+    return wait
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Read this file, of any dialect, and no other; may be repeated  [env: MULTITAP_CONFIG]",
+)
+dialect_option = click.option(
+    "--dialect", metavar="NAME", help="How that file is written; found out where not given"
+)
+timeout_option = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    callback=_duration,
+    help="Wait at most so long for a server to start and for an answer: 5, 90s, 1m30s",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON")
+
+
+def with_config(command: Work) -> Work:
+    """Give a command the options that say which configuration."""
+    return config_option(dialect_option(_asking(command)))
+
+
+def with_servers(command: Work) -> Work:
+    """Give a command the options of one that talks to servers."""
+    return config_option(dialect_option(timeout_option(_asking(command))))
+
+
+def _asking(command: Work) -> Work:
+    @wraps(command)
+    def asking(
+        files: tuple[Path, ...], dialect: str | None, timeout: float | None = None, **given: Any
+    ) -> int:
+        whole: dict[str, Any] = click.get_current_context().find_root().params
+        asked = Asked(files or whole.get("files", ()), dialect, timeout)
+        return command(asked, **given)
+
+    return asking

@@ -1,0 +1,230 @@
+"""Every command with its options; what it does is imported when it is run."""
+
+from pathlib import Path
+
+import click
+
+from multitap.cli.asked import Asked, config_option, json_option, with_config, with_servers
+from multitap.cli.completion import complete_server, complete_tool
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Ordered(click.Group):
+    """A group that lists its commands in the order in which a person comes to need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*self.commands]
+
+
+@click.group(cls=Ordered, context_settings=_HELP, invoke_without_command=True)
+@config_option
+@click.version_option(None, "-V", "--version", package_name="multitap", message="%(prog)s %(version)s")
+@click.pass_context
+def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `asked`
+    """Every MCP server you use, in one place"""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@multitap.command()
+@with_servers
+@json_option
+def status(asked: Asked, *, as_json: bool) -> int:
+    """Say how each server is doing"""
+    from multitap.cli.status import status
+
+    return status(asked, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("pattern", required=False)
+@click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
+@click.option("--schema", is_flag=True, help="Show what each tool takes")
+@with_servers
+@json_option
+def tools(
+    asked: Asked, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
+) -> int:
+    """List the tools, those with PATTERN in name or description
+
+    PATTERN may be a shell-style glob, which the whole name has to fit.
+    """
+    from multitap.cli.tools import tools
+
+    return tools(asked, pattern, server=server, schema=schema, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("name", shell_complete=complete_tool)
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@click.option("--full", is_flag=True, help="Print a long result to its end")
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files there")
+@with_servers
+@json_option
+def call(
+    asked: Asked,
+    name: str,
+    arguments: tuple[str, ...],
+    *,
+    full: bool,
+    save: Path | None,
+    as_json: bool,
+) -> int:
+    """Call a tool
+
+    KEY=VALUE is understood as the tool's schema says; KEY=@FILE takes the value from a file,
+    KEY:=JSON is JSON whatever the schema says. A key given several times makes a list. A JSON
+    object, or - for one on standard input, gives all arguments at once.
+    """
+    from multitap.cli.call import call
+
+    return call(asked, name, arguments, full=full, save=save, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("pattern", required=False)
+@click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
+@with_servers
+@json_option
+def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
+    """List the resources and resource templates"""
+    from multitap.cli.resources import resources
+
+    return resources(asked, pattern, server=server, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("uri")
+@click.option("-s", "--server", shell_complete=complete_server, help="Where several have the same")
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it there")
+@with_servers
+@json_option
+def read(
+    asked: Asked, uri: str, *, server: str | None, save: Path | None, as_json: bool
+) -> int:
+    """Print a resource"""
+    from multitap.cli.resources import read
+
+    return read(asked, uri, server=server, save=save, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("pattern", required=False)
+@click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
+@with_servers
+@json_option
+def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
+    """List the prompts and what they take"""
+    from multitap.cli.prompts import prompts
+
+    return prompts(asked, pattern, server=server, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@with_servers
+@json_option
+def prompt(asked: Asked, name: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
+    """Fill in a prompt
+
+    KEY=@FILE takes the value from a file.
+    """
+    from multitap.cli.prompts import prompt
+
+    return prompt(asked, name, arguments, as_json=as_json)
+
+
+@multitap.group(cls=Ordered)
+def config() -> None:
+    """Look at the configuration"""
+
+
+@config.command()
+@with_config
+@json_option
+def check(asked: Asked, *, as_json: bool) -> int:
+    """Say what is wrong with the configuration, and where
+
+    Ends with 3 if there are errors or warnings.
+    """
+    from multitap.cli.configuration import check
+
+    return check(asked, as_json=as_json)
+
+
+@config.command()
+@click.argument("server", required=False, shell_complete=complete_server)
+@with_config
+@json_option
+def show(asked: Asked, server: str | None, *, as_json: bool) -> int:
+    """Show what is in force, of all files together and with secrets masked"""
+    from multitap.cli.configuration import show
+
+    return show(asked, server, as_json=as_json)
+
+
+@config.command()
+@click.argument("server", required=False, shell_complete=complete_server)
+@with_config
+@json_option
+def explain(asked: Asked, server: str | None, *, as_json: bool) -> int:
+    """Show where each value of a server is written, and what it overrode
+
+    Without a server: those of the hub itself.
+    """
+    from multitap.cli.configuration import explain
+
+    return explain(asked, server, as_json=as_json)
+
+
+@config.command()
+def schema() -> int:
+    """Print the JSON Schema of multitap.toml, for editors"""
+    from multitap.cli.configuration import schema
+
+    return schema()
+
+
+@multitap.command()
+@click.argument("server", shell_complete=complete_server)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what it writes from now on")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines")
+@with_config
+def logs(asked: Asked, server: str, *, follow: bool, lines: int | None) -> int:
+    """Print what a server wrote to its standard error"""
+    from multitap.cli.logs import logs
+
+    return logs(asked, server, follow=follow, lines=lines)
+
+
+@multitap.command()
+@click.argument("server", required=False, shell_complete=complete_server)
+@with_servers
+@json_option
+def doctor(asked: Asked, server: str | None, *, as_json: bool) -> int:
+    """Find out what is wrong with the servers, and what to do about it
+
+    Lazy servers are started too.
+    """
+    from multitap.cli.doctor import doctor
+
+    return doctor(asked, server, as_json=as_json)
+
+
+@multitap.command()
+@with_config
+def reload(asked: Asked) -> int:
+    """Tell the serving hub to read its configuration anew"""
+    from multitap.cli.reload import reload
+
+    return reload(asked)
+
+
+@multitap.command()
+def demo() -> int:
+    """Show a hub at work on bundled servers"""
+    from multitap.cli.demo import demo
+
+    return demo()

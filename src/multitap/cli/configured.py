@@ -1,0 +1,66 @@
+"""The configuration that a person asked for."""
+
+from pathlib import Path
+
+import platformdirs
+
+from multitap.cli.asked import Asked
+from multitap.cli.output import advise, note
+from multitap.config import Loaded, Severity, Surroundings, dialect, load, native
+from multitap.config.hosts import host_files
+from multitap.config.problems import did_you_mean
+from multitap.errors import ConfigError, UnknownName
+
+
+def configured(asked: Asked) -> Loaded:
+    """What the files say.
+
+    Raises:
+        ConfigError: There is no dialect of the name that was given.
+    """
+    if asked.dialect is not None:
+        dialect(asked.dialect)
+    return load(native(Surroundings.here(), asked.files, dialect=asked.dialect))
+
+
+def require(loaded: Loaded, name: str) -> None:
+    """Make sure that a server of that name can be used.
+
+    Raises:
+        UnknownName: No file says anything about it.
+        ConfigError: What they say cannot be used.
+    """
+    if name in loaded.settings.servers:
+        return
+    if problems := loaded.broken.get(name):
+        raise ConfigError(str(problems[0]), hint=problems[0].hint)
+    near = did_you_mean(name, loaded.merged.servers)
+    raise UnknownName(
+        f"no server named {name!r}",
+        hint=" ".join(filter(None, (near, "`multitap status` lists what there is"))),
+    )
+
+
+def state_directory(loaded: Loaded) -> Path:
+    """Where logs, call history and catalogs are kept."""
+    return loaded.settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
+
+
+def show_problems(loaded: Loaded, *, notes: bool = False) -> None:
+    """Say what is wrong with the files."""
+    for problem in loaded.problems:
+        if notes or problem.severity is not Severity.NOTE:
+            note(str(problem))
+            if problem.hint:
+                advise(problem.hint)
+
+
+def explain_emptiness(loaded: Loaded) -> None:
+    """Say what to do when no file names a server."""
+    if loaded.merged.servers:
+        return
+    looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
+    note(f"no servers are configured; looked for them in {looked}")
+    others = host_files(Surroundings.here())
+    path = str(others[0].path) if others else "FILE"
+    advise(f"`multitap --config {path} status` reads the file of any MCP host")

@@ -1,0 +1,69 @@
+"""What the servers have, for the commands that list it."""
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from multitap.cli.asked import Asked
+from multitap.cli.configured import configured, explain_emptiness, require, show_problems
+from multitap.cli.opening import asleep, settled
+from multitap.cli.output import advise, note
+from multitap.cli.running import run_async
+from multitap.cli.stories import Story, stories
+from multitap.config import Loaded
+from multitap.errors import Unavailable
+from multitap.hub import Hub
+
+_Listed = TypeVar("_Listed")
+
+
+def listed(
+    asked: Asked, collect: Callable[[Hub], Iterable[_Listed]], *, server: str | None
+) -> tuple[_Listed, ...]:
+    """What `collect` finds, after a word on each server that cannot be asked.
+
+    Raises:
+        UnknownName: There is no such server.
+        Unavailable: It is the one that cannot be asked.
+    """
+    loaded = configured(asked)
+    if server is not None:
+        require(loaded, server)
+    found, told = run_async(lambda: _looked(loaded, asked, collect, server))
+    show_problems(loaded)
+    explain_emptiness(loaded)
+    for story in told:
+        if server in {None, story.name}:
+            _mention(story, alone=server is not None)
+    return found
+
+
+def fits(pattern: str | None, name: str, *texts: str) -> bool:
+    """Whether a name fits a glob, or holds a plain text, as its description may do too."""
+    if pattern is None:
+        return True
+    if any(char in pattern for char in "*?["):
+        return fnmatchcase(name, pattern)
+    return any(pattern.casefold() in text.casefold() for text in (name, *texts))
+
+
+async def _looked(
+    loaded: Loaded, asked: Asked, collect: Callable[[Hub], Iterable[_Listed]], server: str | None
+) -> tuple[tuple[_Listed, ...], tuple[Story, ...]]:
+    async with settled(loaded, asked, only=server) as hub:
+        return tuple(collect(hub)), stories(loaded, hub.snapshot(), asleep(loaded))
+
+
+def _mention(story: Story, *, alone: bool) -> None:
+    """Say why nothing of a server is listed, if so."""
+    if story.fine:
+        if story.state == "asleep" and story.server and not story.server.stale:
+            note(f"{story.name} was never started, so it is not known what it has")
+            advise(f"`multitap doctor {story.name}` starts it once")
+        return
+    if not alone:
+        note(f"{story.name} is not here: {story.note}")
+        return
+    failure = story.server.failure if story.server else None
+    hint = failure.hint if failure else None
+    raise Unavailable(story.name, story.note or story.state, hint=hint, failure=failure)

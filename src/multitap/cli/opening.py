@@ -1,0 +1,80 @@
+"""A hub with the servers that one command takes."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from multitap.cli.asked import Asked
+from multitap.cli.progress import progress
+from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
+from multitap.hub import Hub, open_hub
+
+Change = Callable[[str, ServerConfig], Mapping[str, Any]]
+"""Which fields of a server a command sees in another way."""
+
+
+def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
+    """To call: only the server that is called, where it is known which one that is."""
+    return {"start": "lazy"}
+
+
+def all_awake(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
+    """To examine: lazy servers too."""
+    return {"start": "eager"}
+
+
+def asleep(loaded: Loaded) -> frozenset[str]:
+    """The servers that are not started to be looked at."""
+    servers = loaded.settings.servers.items()
+    return frozenset(name for name, config in servers if config.enabled and config.start == "lazy")
+
+
+def adapted(loaded: Loaded, asked: Asked, change: Change, *, only: str | None = None) -> Settings:
+    """The settings as one command needs them.
+
+    Servers that it does not need stay in, but off: the names of tools depend on them.
+    """
+    servers: dict[str, ServerConfig] = {}
+    for name, config in loaded.settings.servers.items():
+        update = dict(change(name, config))
+        if asked.timeout is not None:
+            update["connect_timeout"] = min(asked.timeout, config.connect_timeout)
+        if only not in {None, name}:
+            update["enabled"] = False
+        servers[name] = config.model_copy(update=update)
+    return loaded.settings.model_copy(update={"servers": servers})
+
+
+@asynccontextmanager
+async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
+    """A hub whose errors tell where in the files a variable is missing."""
+    logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
+    scope = Scope(os.environ, loaded.search.folder, Path.home())
+
+    def expand(name: str, config: ServerConfig) -> ServerConfig:
+        return expand_server(config, scope, places=loaded.places(name))
+
+    async with open_hub(settings, expand=expand) as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def settled(
+    loaded: Loaded, asked: Asked, *, only: str | None = None
+) -> AsyncGenerator[Hub]:
+    """A hub to look at: whoever is not lazy has answered or failed, nobody else was started."""
+    lazy = asleep(loaded)
+
+    def off(names: frozenset[str]) -> Change:
+        return lambda name, _: {"enabled": False} if name in names else {}
+
+    async with opened(loaded, adapted(loaded, asked, off(lazy), only=only)) as hub:
+        # one that was never seen would be started to see what it has
+        seen = {server.name for server in hub.snapshot().servers if server.stale}
+        hub.apply(adapted(loaded, asked, off(lazy - seen), only=only))
+        async with progress(hub):
+            await hub.settled()
+        yield hub

@@ -1,0 +1,121 @@
+"""How each configured server is doing, in one line a person understands."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from multitap.config import Loaded, Problem
+from multitap.events import Failure, FailureCode, LinkState, ServerSnapshot, Snapshot
+
+_LOUD = frozenset({FailureCode.CRASH, FailureCode.CRASH_LOOP})
+"""Failures whose reason is more likely in the server's words than in ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One server: its state, whether that is as it should be, and why."""
+
+    name: str
+    state: str
+    fine: bool
+    note: str = ""
+    server: ServerSnapshot | None = None
+    """None where its configuration cannot be used."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with its configuration."""
+
+
+def stories(loaded: Loaded, snapshot: Snapshot, asleep: Collection[str]) -> tuple[Story, ...]:
+    """All servers in the order of the files.
+
+    Args:
+        loaded: What is configured.
+        snapshot: What became of it.
+        asleep: Lazy servers that were not started.
+    """
+    servers = {server.name: server for server in snapshot.servers}
+    told = [
+        _running(server, asleep=name in asleep)
+        if (server := servers.get(name))
+        else _broken(name, loaded.broken.get(name, ()))
+        for name in loaded.merged.servers
+    ]
+    return tuple(story for story in told if story.server or story.problems)
+
+
+def reason(failure: Failure) -> str:
+    """What happened, with the server's last words where it gave up by itself."""
+    last = failure.stderr.strip().rpartition("\n")[2]
+    return f"{failure}: {last}" if last and failure.code in _LOUD else str(failure)
+
+
+def latency(server: ServerSnapshot) -> float | None:
+    """Seconds the last health check took; before the first one, what its lists took."""
+    if server.state is not LinkState.CONNECTED:
+        return None
+    return server.timings.get("list") if server.latency is None else server.latency
+
+
+def described(story: Story) -> dict[str, Any]:
+    """The same for programs."""
+    server = story.server
+    if server is None:
+        return {"name": story.name, "state": story.state, "fine": story.fine, "note": story.note}
+    failure = server.failure
+    return {
+        "name": story.name,
+        "state": story.state,
+        "fine": story.fine,
+        "note": story.note,
+        "transport": server.transport,
+        "title": server.title,
+        "era": server.era,
+        "protocol_version": server.protocol_version,
+        "tools": server.tools,
+        "resources": server.resources,
+        "templates": server.templates,
+        "prompts": server.prompts,
+        "latency": latency(server),
+        "timings": dict(server.timings),
+        "warnings": list(server.warnings),
+        "failure": failure
+        and {
+            "code": failure.code,
+            "phase": failure.phase,
+            "message": failure.message,
+            "hint": failure.hint,
+            "exit_code": failure.exit_code,
+            "stderr": failure.stderr,
+        },
+    }
+
+
+def _broken(name: str, problems: tuple[Problem, ...]) -> Story:
+    note = f"{problems[0].message} ({problems[0].place})" if problems else ""
+    return Story(name, "error", fine=False, note=note, problems=problems)
+
+
+def _running(server: ServerSnapshot, *, asleep: bool) -> Story:
+    if asleep:
+        unknown = "" if server.stale else "; what it has is not known before"
+        note = f"lazy: it starts with the first call{unknown}"
+        return Story(server.name, "asleep", fine=True, note=note, server=server)
+    match server.state:
+        case LinkState.CONNECTED:
+            note = _warned(server)
+            return Story(server.name, "connected", fine=True, note=note, server=server)
+        case LinkState.DISABLED:
+            return Story(server.name, "disabled", fine=True, server=server)
+        case LinkState.NEEDS_AUTH:
+            hint = server.failure.hint if server.failure else None
+            return Story(server.name, "needs auth", fine=False, note=hint or "", server=server)
+        case _ if server.failure is not None:
+            note = reason(server.failure)
+            return Story(server.name, "error", fine=False, note=note, server=server)
+        case _:
+            return Story(server.name, server.state.value, fine=False, server=server)
+
+
+def _warned(server: ServerSnapshot) -> str:
+    first, *others = server.warnings or ("",)
+    return f"{first} (and {len(others)} more)" if others else first

@@ -1,0 +1,154 @@
+"""Keeps a running hub equal to the files it was configured from."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from multitap.config import (
+    Loaded,
+    Place,
+    Problem,
+    Scope,
+    ServerConfig,
+    Settings,
+    Severity,
+    changes,
+    expand_server,
+    load,
+)
+from multitap.errors import UnknownName, ungrouped
+from multitap.events import Reloaded, ReloadFailed
+from multitap.hub import Hub, open_hub
+from multitap.upstream.handlers import Handlers
+
+logger = logging.getLogger(__name__)
+
+Loader = Callable[[], Loaded]
+"""Reads the files as they are now."""
+PAUSE = 1.0
+"""Seconds before a watch that broke is set up again."""
+
+
+class Reloader:
+    """The files behind a hub, and what of them the hub runs by.
+
+    Files that cannot be read change nothing: the hub goes on as it was until they can. An entry
+    that cannot be used changes nothing for the server it is about.
+
+    Args:
+        loader: Reads the files; ours, from the current folder, where not given.
+    """
+
+    def __init__(self, loader: Loader = load) -> None:
+        self._loader = loader
+        self._latest = loader()
+        self.loaded = self._latest
+        """What was last taken over."""
+        self._turn = anyio.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the files as they were last read, taken over or not."""
+        return self._latest.problems
+
+    def expand(self, name: str, config: ServerConfig) -> ServerConfig:
+        """Put in a server's variables; for `open_hub`, so that errors name file and line.
+
+        Raises:
+            ConfigError: A variable has no value.
+        """
+        scope = Scope(os.environ, self.loaded.search.folder, Path.home())
+        return expand_server(config, scope, places=self._places(name))
+
+    async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
+        """Read the files now and have the hub follow them; what came of it is published too."""
+        async with self._turn:
+            report = await self._take_over(hub)
+        hub.events.publish(report)
+        for problem in report.problems:
+            logger.warning("%s", problem)
+        return report
+
+    async def follow(self, hub: Hub) -> None:
+        """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
+        while True:
+            try:
+                await self._follow_sources(hub)
+            except OSError as exc:  # folders may vanish while they are looked at
+                logger.warning("the configuration cannot be watched: %s", exc)
+                await anyio.sleep(PAUSE)
+
+    async def _follow_sources(self, hub: Hub) -> None:
+        """Return when there are other files to watch than before."""
+        sources = self._latest.search.sources
+        async with aclosing(changes(sources, since=self._latest.stamps)) as news:
+            async for _ in news:
+                if hub.settings.auto_reload:
+                    await self.reload(hub)
+                if self._latest.search.sources != sources:
+                    return
+
+    async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
+        try:
+            latest = await to_thread.run_sync(self._loader, abandon_on_cancel=True)
+        except Exception as exc:  # noqa: BLE001 - boundary: whatever reading meets, the hub goes on
+            return ReloadFailed((f"the configuration cannot be read: {exc}",))
+        self._latest = latest
+        if not latest.intact:
+            return ReloadFailed(tuple(map(str, latest.errors)))
+        running = hub.settings.servers
+        kept = {name: running[name] for name in latest.broken if name in running}
+        self.loaded = latest
+        servers = {**latest.settings.servers, **kept}
+        plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
+        return Reloaded(str(plan), _worth_saying(latest.problems), tuple(sorted(kept)))
+
+    def _places(self, name: str) -> Mapping[str, Place]:
+        try:
+            return self.loaded.places(name)
+        except UnknownName:  # it was added by a program
+            return {}
+
+
+def _worth_saying(problems: tuple[Problem, ...]) -> tuple[str, ...]:
+    return tuple(str(problem) for problem in problems if problem.severity is not Severity.NOTE)
+
+
+@asynccontextmanager
+async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
+    """Within the block, the hub follows the files."""
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reloader.follow, hub)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_configured(
+    reloader: Reloader | None = None, *, handlers: Handlers | None = None
+) -> AsyncGenerator[Hub]:
+    """A running hub that follows its files; leaving the block closes every server.
+
+    Args:
+        reloader: Which files; ours, from the current folder, where not given.
+        handlers: Who answers what servers ask of the host.
+    """
+    files = reloader or Reloader()
+    asked = handlers or Handlers()
+    async with (
+        open_hub(files.settings, handlers=asked, expand=files.expand) as hub,
+        auto_reload(hub, files),
+    ):
+        yield hub

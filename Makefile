@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
+WORKERS ?= 2
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -30,10 +31,10 @@ types: setup  ## mypy and pyright
 	$(BIN)/pyright
 
 fast: setup  ## The tests that take seconds
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --numprocesses $(WORKERS) --dist loadscope
 
 demo: setup  ## Watch a hub at work on the bundled servers; needs no network
 	$(BIN)/python -m multitap.demo

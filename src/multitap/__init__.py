@@ -53,7 +53,31 @@ _HOME = {
     "open_hub": "hub",
 }
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll] - each is in the table
+__all__ = [
+    "AgentEngine",
+    "CallContext",
+    "Handlers",
+    "HttpServer",
+    "Hub",
+    "LocalServer",
+    "MCPClientWrapper",
+    "MCPConfigLoader",
+    "MCPManager",
+    "MCPServerConfig",
+    "McpManager",
+    "McpServerRegistry",
+    "MultitapError",
+    "Settings",
+    "StdioServer",
+    "SyncHub",
+    "ToolDef",
+    "ToolExecutionError",
+    "ToolFilter",
+    "ToolInfo",
+    "ToolRegistry",
+    "ToolResult",
+    "open_hub",
+]
 
 
 def __getattr__(name: str) -> object:

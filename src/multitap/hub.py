@@ -22,7 +22,6 @@ from multitap.errors import BadAnswer, HubClosed, UnknownName, ungrouped
 from multitap.events import (
     CallDone,
     CatalogChanged,
-    Event,
     EventBus,
     LinkChanged,
     LinkRemoved,

@@ -50,6 +50,7 @@ class Reloader:
         self.loaded = self._latest
         """What was last taken over."""
         self._turn = anyio.Lock()
+        self._watch: anyio.CancelScope | None = None
 
     @property
     def settings(self) -> Settings:
@@ -72,7 +73,10 @@ class Reloader:
     async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
         """Read the files now and have the hub follow them; what came of it is published too."""
         async with self._turn:
+            watched = self._latest.search.sources
             report = await self._take_over(hub)
+            if self._watch is not None and self._latest.search.sources != watched:
+                self._watch.cancel()  # `follow` sets up another one
         hub.events.publish(report)
         for problem in report.problems:
             logger.warning("%s", problem)
@@ -81,21 +85,19 @@ class Reloader:
     async def follow(self, hub: Hub) -> None:
         """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
         while True:
-            try:
-                await self._follow_sources(hub)
-            except OSError as exc:  # folders may vanish while they are looked at
-                logger.warning("the configuration cannot be watched: %s", exc)
-                await anyio.sleep(PAUSE)
+            with anyio.CancelScope() as self._watch:
+                try:
+                    await self._follow_sources(hub)
+                except OSError as exc:  # folders may vanish while they are looked at
+                    logger.warning("the configuration cannot be watched: %s", exc)
+                    await anyio.sleep(PAUSE)
 
     async def _follow_sources(self, hub: Hub) -> None:
-        """Return when there are other files to watch than before."""
-        sources = self._latest.search.sources
-        async with aclosing(changes(sources, since=self._latest.stamps)) as news:
+        seen = self._latest
+        async with aclosing(changes(seen.search.sources, since=seen.stamps)) as news:
             async for _ in news:
                 if hub.settings.auto_reload:
                     await self.reload(hub)
-                if self._latest.search.sources != sources:
-                    return
 
     async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
         try:

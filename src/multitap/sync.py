@@ -5,7 +5,7 @@ import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 import mcp_types as types
@@ -48,7 +48,7 @@ class SyncHub:
         self._leave: asyncio.Event | None = None
         self._hub: Hub | None = None
 
-    def __enter__(self) -> "SyncHub":
+    def __enter__(self) -> Self:
         if self._thread is not None:
             raise MultitapError("this hub was opened before", hint="make a new SyncHub")
         self._thread = threading.Thread(target=self._run, name="multitap", daemon=True)

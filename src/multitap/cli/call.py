@@ -14,7 +14,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.opening import adapted, on_demand, opened
 from multitap.cli.output import complain, note, say_json, say_text
 from multitap.cli.progress import ticker
-from multitap.cli.reaching import missing, reach
+from multitap.cli.reaching import check_owner, reach
 from multitap.cli.running import run_async
 from multitap.cli.saving import attachments, save_all
 from multitap.cli.words import whole, words
@@ -22,7 +22,7 @@ from multitap.config import Loaded
 from multitap.content import ToolResult
 from multitap.errors import BadArguments
 from multitap.hub import Hub
-from multitap.router import CallContext
+from multitap.router import CallContext, find
 
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a tool's schema to the arguments that were typed."""
@@ -54,9 +54,10 @@ def _fill(given: tuple[str, ...]) -> Fill:
 
 async def _called(loaded: Loaded, asked: Asked, name: str, fill: Fill, show: Show) -> Exit:
     async with opened(loaded, adapted(loaded, asked, on_demand)) as hub:
-        tool = await reach(hub, lambda it: it.catalog.tools.get(name))
+        tool = await reach(hub, lambda: hub.catalog.tools.get(name))
         if tool is None:
-            raise missing(loaded, hub, name)
+            check_owner(loaded, hub, name)
+            tool = find(hub.catalog, name)
         try:
             with ticker() as on_progress:
                 context = CallContext(timeout=asked.timeout, on_progress=on_progress)

@@ -6,7 +6,7 @@ import platformdirs
 
 from multitap.cli.asked import Asked
 from multitap.cli.output import advise, note
-from multitap.config import Loaded, Severity, Surroundings, dialect, load, native
+from multitap.config import Loaded, Surroundings, dialect, load, native
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
 from multitap.errors import ConfigError, UnknownName
@@ -44,15 +44,6 @@ def require(loaded: Loaded, name: str) -> None:
 def state_directory(loaded: Loaded) -> Path:
     """Where logs, call history and catalogs are kept."""
     return loaded.settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
-
-
-def show_problems(loaded: Loaded, *, notes: bool = False) -> None:
-    """Say what is wrong with the files."""
-    for problem in loaded.problems:
-        if notes or problem.severity is not Severity.NOTE:
-            note(str(problem))
-            if problem.hint:
-                advise(problem.hint)
 
 
 def explain_emptiness(loaded: Loaded) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from multitap.cli import problems
 from multitap.cli.asked import Asked
-from multitap.cli.configured import configured, explain_emptiness, require, show_problems
+from multitap.cli.configured import configured, explain_emptiness, require
 from multitap.cli.opening import asleep, settled
 from multitap.cli.output import advise, note
 from multitap.cli.running import run_async
@@ -30,7 +31,7 @@ def listed(
     if server is not None:
         require(loaded, server)
     found, told = run_async(lambda: _looked(loaded, asked, collect, server))
-    show_problems(loaded)
+    problems.show(problems.serious(loaded.problems))
     explain_emptiness(loaded)
     for story in told:
         if server in {None, story.name}:

@@ -6,51 +6,46 @@ from typing import Protocol, TypeVar
 import anyio
 
 from multitap.cli.progress import progress
-from multitap.errors import Unavailable, ungrouped
-from multitap.events import LinkState, ServerSnapshot
+from multitap.config import Loaded
+from multitap.errors import ConfigError, Unavailable, ungrouped
+from multitap.events import Failure, LinkState, ServerSnapshot
 from multitap.hub import Hub
+from multitap.names import slug
 
 
 class Offered(Protocol):
+    """Something of a server's."""
+
     @property
     def server(self) -> str: ...
 
 
 _Offered = TypeVar("_Offered", bound=Offered)
-Find = Callable[[Hub], _Offered | None]
-"""Looks for something in the hub's catalog."""
 
 
-async def reach(hub: Hub, find: Find[_Offered]) -> _Offered | None:
-    """What is looked for, at a server that is up; None: no server that answered has it.
+async def reach(hub: Hub, find: Callable[[], _Offered | None]) -> _Offered | None:
+    """What is looked for, as a server that is up describes it; None: no server has it.
 
     What the servers had the last time tells which one to start. Where that is not enough, all are.
 
+    Args:
+        hub: Where all servers are lazy.
+        find: Looks for it in the hub's catalog.
+
     Raises:
-        Unavailable: The server that has it does not come up.
+        Unavailable: The server that had it does not come up.
     """
     async with progress(hub):
-        if find(hub) is None:
-            await until(hub, lambda: find(hub))
-        if find(hub) is None:
+        await until(hub, find)
+        if find() is None:
             for server in hub.snapshot().servers:
                 if server.stale:
                     hub.restart(server.name)
-            await until(hub, lambda: find(hub))
-        if (found := find(hub)) is None:
-            return None
-        return await _fresh(hub, find, found)
-
-
-def missing(loaded: Loaded, hub: Hub, name: str) -> MultitapError:
-    """Why there is no tool, prompt or resource of that name."""
-    for server in hub.snapshot().servers:
-        if server.failure is not None and slug(server.name) in name:
-            return _unavailable(server, server.failure)
-    for server_name, problems in loaded.broken.items():
-        if slug(server_name) in name:
-            return ConfigError(str(problems[0]), hint=problems[0].hint)
-    ...
+            await until(hub, find)
+        found = find()
+        if found is not None and hub.snapshot().server(found.server).stale:
+            await _wake(hub, found.server)
+        return find()
 
 
 async def until(hub: Hub, holds: Callable[[], object]) -> None:
@@ -59,10 +54,8 @@ async def until(hub: Hub, holds: Callable[[], object]) -> None:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                if not holds():
-                    async for _ in events:
-                        if holds():
-                            break
+                while not holds():
+                    await anext(events)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
@@ -70,20 +63,30 @@ async def until(hub: Hub, holds: Callable[[], object]) -> None:
             tasks.cancel_scope.cancel()
 
 
-async def _fresh(hub: Hub, find: Find[_Offered], found: _Offered) -> _Offered | None:
-    """The same thing as the server describes it today."""
-    name = found.server
-    if not hub.snapshot().server(name).stale:
-        return found
+def check_owner(loaded: Loaded, hub: Hub, name: str) -> None:
+    """Make sure that a name is not missing only because its server is.
+
+    Raises:
+        Unavailable: The server it may belong to is down.
+        ConfigError: The server it may belong to cannot be used as it is written.
+    """
+    for server in hub.snapshot().servers:
+        if server.failure is not None and slug(server.name) in name:
+            raise _unavailable(server.name, server.failure)
+    for broken, problems in loaded.broken.items():
+        if slug(broken) in name:
+            raise ConfigError(str(problems[0]), hint=problems[0].hint)
+
+
+async def _wake(hub: Hub, name: str) -> None:
+    def now() -> ServerSnapshot:
+        return hub.snapshot().server(name)
+
     hub.restart(name)
-    await until(hub, lambda: _decided(hub.snapshot().server(name)))
-    server = hub.snapshot().server(name)
-    if server.failure is not None and server.state is not LinkState.CONNECTED:
-        raise Unavailable(
-            name, str(server.failure), hint=server.failure.hint, failure=server.failure
-        )
-    return find(hub)
+    await until(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
+    if now().state is not LinkState.CONNECTED and (failure := now().failure):
+        raise _unavailable(name, failure)
 
 
-def _decided(server: ServerSnapshot) -> bool:
-    return server.state is LinkState.CONNECTED or server.failure is not None
+def _unavailable(name: str, failure: Failure) -> Unavailable:
+    return Unavailable(name, str(failure), hint=failure.hint, failure=failure)

@@ -1,16 +1,16 @@
 """`multitap status`: how each server is doing."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from multitap.cli import problems
 from multitap.cli.asked import Asked
-from multitap.cli.configured import configured, explain_emptiness, show_problems
+from multitap.cli.configured import configured, explain_emptiness
 from multitap.cli.exits import Exit
 from multitap.cli.opening import asleep, settled
 from multitap.cli.output import Colour, advise, say_json, table
 from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories
-from multitap.config import Loaded, Problem
+from multitap.config import Loaded
 
 _COLOURS: dict[str, Colour] = {
     "connected": "green",
@@ -29,13 +29,13 @@ def status(asked: Asked, *, as_json: bool) -> int:
         say_json(
             {
                 "servers": [described(story) for story in told],
-                "problems": [problem_for_programs(problem) for problem in loaded.problems],
+                "problems": [problems.for_programs(problem) for problem in loaded.problems],
             }
         )
     elif told:
         _show(told)
     if not as_json:
-        show_problems(loaded)
+        problems.show(problems.serious(loaded.problems))
         explain_emptiness(loaded)
         _suggest(told)
     return verdict(loaded, told)
@@ -46,21 +46,6 @@ def verdict(loaded: Loaded, told: Sequence[Story]) -> Exit:
     if loaded.errors:
         return Exit.CONFIG
     return Exit.DONE if all(story.fine for story in told) else Exit.UNAVAILABLE
-
-
-def problem_for_programs(problem: Problem) -> dict[str, Any]:
-    place = problem.place
-    return {
-        "severity": problem.severity,
-        "message": problem.message,
-        "file": str(place.file),
-        "line": place.line or None,
-        "column": place.column or None,
-        "key": problem.key or None,
-        "server": problem.server,
-        "expected": problem.expected,
-        "hint": problem.hint,
-    }
 
 
 async def _told(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:

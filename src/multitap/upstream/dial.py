@@ -9,6 +9,7 @@ from multitap.wire.http import open_http
 from multitap.wire.local import open_local
 from multitap.wire.spawner import Spawner
 from multitap.wire.sse import open_sse
+from multitap.wire.stderr import log_path
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import Wire
 
@@ -33,9 +34,3 @@ class Dialer:
                 return open_local(config.server)
             case _:
                 assert_never(config)
-
-
-def log_path(log_dir: Path, name: str) -> Path:
-    """The file that gets a server's standard error; its name is safe whatever the server's is."""
-    safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
-    return log_dir / f"{safe.lstrip('.') or '_'}.log"

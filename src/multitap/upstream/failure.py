@@ -35,7 +35,7 @@ class Unresponsive(Exception):
     """The server answers no health check."""
 
 
-def diagnose(  # noqa: PLR0913 - everything that is known goes in
+def diagnose(
     name: str,
     exc: BaseException,
     *,
@@ -59,7 +59,7 @@ def diagnose(  # noqa: PLR0913 - everything that is known goes in
     )
 
 
-def _explain(  # noqa: PLR0911 - one line per kind of failure
+def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
     name: str, exc: BaseException, phase: Phase, evidence: Evidence
 ) -> tuple[FailureCode, str, str]:
     log = _LOG.format(name=name)

@@ -204,12 +204,12 @@ class Link:
                 with anyio.move_on_after(pause):
                     await self._poked.wait()
 
-    async def request(  # noqa: PLR0913 - a call has this many aspects
+    async def request(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - one deadline over waiting, queue and answer
+        timeout: float | None = None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         call: object | None = None,
@@ -236,10 +236,9 @@ class Link:
         if not self._slots.take():
             await self._queue(timeout)
         try:
-            for again in (True, False):
-                session = self._session
-                if session is None:
-                    session = await self._connected(deadline)
+            repeated = False
+            while True:
+                session = self._session or await self._connected(deadline)
                 try:
                     result = await session.request(
                         method,
@@ -249,16 +248,14 @@ class Link:
                         on_progress=on_progress,
                         call=call,
                     )
+                except (WireFault, RpcError) as fault:
+                    self._doubt(session, fault)
+                    if repeated or not _may_repeat(fault, harmless=repeatable):
+                        raise await self._public(fault, method) from None
+                    repeated = True
+                else:
                     self._unanswered = False
                     return result
-                except WireFault as fault:
-                    lost = isinstance(fault, WireClosed | RequestFailed)
-                    self._doubt(session, fault)
-                    if not (again and lost and (repeatable or not fault.sent)):
-                        raise await self._public(fault, method) from None
-                except RpcError as exc:
-                    raise await self._public(exc, method) from None
-            raise AssertionError("the second round returns or raises")
         finally:
             self._slots.give()
             self._last_used = now()
@@ -287,7 +284,7 @@ class Link:
         self._settling = True
         self._poked.set()
 
-    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - waiting is all it does
+    async def drain(self, timeout: float) -> None:
         """Take no new calls and wait for those under way."""
         self._closing = True
         with anyio.move_on_after(timeout):
@@ -327,7 +324,7 @@ class Link:
             stale=self.stale,
         )
 
-    async def _queue(self, timeout: float) -> None:  # noqa: ASYNC109 - part of the deadline
+    async def _queue(self, timeout: float) -> None:
         try:
             with anyio.fail_after(timeout):
                 await self._slots.wait()
@@ -365,12 +362,13 @@ class Link:
             self.name, words, hint=failure.hint if failure else None, failure=failure
         )
 
-    def _doubt(self, session: Session, fault: WireFault) -> None:
+    def _doubt(self, session: Session, fault: WireFault | RpcError) -> None:
         """Let a failed request be a reason to look after the server."""
-        if isinstance(fault, WireClosed) and self._session is session:
-            self._session = None
-            self._settling = True
-        elif not isinstance(fault, AnswerInvalid):
+        if isinstance(fault, WireClosed):
+            if self._session is session:
+                self._session = None
+                self._settling = True
+        elif not isinstance(fault, AnswerInvalid | RpcError):
             self._unanswered = isinstance(fault, AnswerTimeout)
             self._doubted.set()
 
@@ -589,6 +587,11 @@ class Link:
         if self.settled:
             self.first_settled.set()
         self._on_change(self)
+
+
+def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:
+    """Whether a lost request may be sent again: it never arrived, or a second run does no harm."""
+    return isinstance(fault, WireClosed | RequestFailed) and (harmless or not fault.sent)
 
 
 def _secrets(config: ServerConfig) -> tuple[str, ...]:

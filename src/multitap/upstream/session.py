@@ -87,7 +87,7 @@ class Session:
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         call: object | None = None,
@@ -132,7 +132,7 @@ class Session:
                 pause = min(2 * pause, _LONGEST_PAUSE)
         raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
 
-    async def alive(self, timeout: float) -> None:  # noqa: ASYNC109 - see Wire.request
+    async def alive(self, timeout: float) -> None:
         """Return when the server shows life; an error is a sign of life as well.
 
         Raises:
@@ -144,7 +144,7 @@ class Session:
         except RpcError:
             return
 
-    async def offers(self, limit: int, timeout: float) -> Offers:  # noqa: ASYNC109 - per page
+    async def offers(self, limit: int, timeout: float) -> Offers:
         """Everything the server says it has, all lists fetched side by side.
 
         Raises:
@@ -175,13 +175,13 @@ class Session:
             warnings=tuple(warning for pages in lists.values() for warning in pages.warnings),
         )
 
-    async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:  # noqa: ASYNC109
+    async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:
         async def ask(params: dict[str, Any]) -> Raw:
             return await self.request(method, params, timeout=timeout)
 
         return await fetch(ask, key, limit)
 
-    async def _list_or_warn(self, method: str, key: str, limit: int, timeout: float) -> Pages:  # noqa: ASYNC109
+    async def _list_or_warn(self, method: str, key: str, limit: int, timeout: float) -> Pages:
         """A list without which the server is still of use; many announce what they do not have."""
         try:
             return await self._list(method, key, limit, timeout)
@@ -219,7 +219,7 @@ class Session:
         if key is not None and isinstance(name := params.get(key), str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             if method == "tools/call" and (header_map := self._header_maps.get(name)):
-                arguments = params.get("arguments") or {}
+                arguments: Any = params.get("arguments") or {}
                 if isinstance(arguments, Raw):
                     arguments = envelope.decode(arguments)
                 headers.update(mcp_param_headers(header_map, arguments))
@@ -315,18 +315,25 @@ async def open_session(
 
 def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:
     """The SDK's callbacks; each that is given is announced to the server as a capability."""
-    callbacks: dict[str, Any] = {}
-    if (elicit := handlers.elicit) is not None:
-        callbacks["elicitation_callback"] = lambda context, params: elicit(
-            Asked(name, asking.get()), params
-        )
-    if (sample := handlers.sample) is not None:
-        callbacks["sampling_callback"] = lambda context, params: sample(
-            Asked(name, asking.get()), params
-        )
-    if (roots := handlers.roots) is not None:
-        callbacks["list_roots_callback"] = lambda context: roots(Asked(name, asking.get()))
-    return callbacks
+
+    def asked() -> Asked:
+        return Asked(name, asking.get())
+
+    async def elicit(_: object, params: types.ElicitRequestParams) -> Any:
+        return await handlers.elicit(asked(), params) if handlers.elicit else None
+
+    async def sample(_: object, params: types.CreateMessageRequestParams) -> Any:
+        return await handlers.sample(asked(), params) if handlers.sample else None
+
+    async def roots(_: object) -> Any:
+        return await handlers.roots(asked()) if handlers.roots else None
+
+    given = {
+        "elicitation_callback": (handlers.elicit, elicit),
+        "sampling_callback": (handlers.sample, sample),
+        "list_roots_callback": (handlers.roots, roots),
+    }
+    return {key: callback for key, (handler, callback) in given.items() if handler is not None}
 
 
 async def _negotiate(client: ClientSession, era: Era | None, probe: float) -> None:

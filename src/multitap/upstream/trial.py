@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Self
 
 from multitap.events import Phase
 from multitap.wire.wire import Evidence, Wire
@@ -49,7 +50,7 @@ class Turn:
         self._starting = starting
         self._held = False
 
-    async def __aenter__(self) -> "Turn":
+    async def __aenter__(self) -> Self:
         await self._starting.acquire()
         self._held = True
         asyncio.get_running_loop().call_later(START_RUSH, self.over)

@@ -20,7 +20,7 @@ decode = msgspec.json.decode
 class Message(msgspec.Struct):
     """Any message; which kind it is shows in the fields that are there."""
 
-    id: RequestId | None | UnsetType = UNSET
+    id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NOTHING
     result: Raw = NOTHING

@@ -156,9 +156,9 @@ class Flight:
 
     def _late(self) -> AnswerTimeout:
         if self.timeout is None or self._deadline >= self._latest:
-            words = f"no end of {self.method!r} within its hard limit of {self._hard:g} s"
+            words = f"no end of {self.method!r} within its hard limit of {self._hard:.3g} s"
         else:
-            words = f"no answer to {self.method!r} within {self.timeout:g} s"
+            words = f"no answer to {self.method!r} within {self.timeout:.3g} s"
         return AnswerTimeout(words, sent=self.sent)
 
 

@@ -48,7 +48,7 @@ class LocalWire:
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,  # noqa: ASYNC109 - see Wire.request
+        timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on

@@ -13,7 +13,6 @@ from anyio.abc import TaskStatus
 from mcp import MCPError
 from mcp.shared.dispatcher import (
     CallOptions,
-    DispatchContext,
     OnNotify,
     OnNotifyIntercept,
     OnRequest,
@@ -48,8 +47,8 @@ class Seam:
         self._timeout = timeout
         self._on_request: OnRequest | None = None
         self.introduction: Mapping[str, Any] = {}
-        """What the SDK says about us in the `_meta` of its probe; a stateless server wants it always."""
-        self.notification = on_notification
+        """What the SDK says about us in the `_meta` of its probe; needed in every request."""
+        self._on_notification = on_notification
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -91,6 +90,9 @@ class Seam:
         task_status.started()
         await self._wire.closed.wait()
 
+    def notification(self, method: str, params: Raw) -> None:
+        self._on_notification(method, params)
+
     async def request(self, method: str, params: Raw, call: object | None) -> Any:
         if self._on_request is None:
             raise _NOT_READY
@@ -128,7 +130,3 @@ class _Context:
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         """A server gets no progress for what it asks of us."""
-
-
-def _conforms(context: _Context) -> DispatchContext[TransportContext]:
-    return context

@@ -117,10 +117,14 @@ class Site:
         if response.content.at_eof() and len(first) <= self.limit:
             return first
         chunks, size = [first], len(first)
-        while size <= self.limit and (chunk := await self.chunk(response)):
-            chunks.append(chunk)
-            size += len(chunk)
-            await asyncio.sleep(0)  # decompressed data is there without waiting for it
+        try:
+            while size <= self.limit and (chunk := await self.chunk(response)):
+                chunks.append(chunk)
+                size += len(chunk)
+                await asyncio.sleep(0)  # decompressed data is there without waiting for it
+        except BaseException:
+            response.close()
+            raise
         if size > self.limit:
             response.close()
             raise self.oversized()

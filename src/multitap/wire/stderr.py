@@ -64,7 +64,7 @@ class StderrLog:
         try:
             if self._written > FILE_SIZE and self._path is not None:
                 self.close()
-                self._path.replace(self._path.with_suffix(".log.1"))
+                self._path.replace(rotated(self._path))
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
@@ -72,6 +72,17 @@ class StderrLog:
                 self._written += os.write(self._fd, text.encode())
         except OSError:
             self.close()  # a full disk must not hurt the server
+
+
+def log_path(log_dir: Path, name: str) -> Path:
+    """The file that gets a server's standard error; its name is safe whatever the server's is."""
+    safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
+    return log_dir / f"{safe.lstrip('.') or '_'}.log"
+
+
+def rotated(path: Path) -> Path:
+    """Where the older part of a log file goes when it has grown too large."""
+    return path.with_suffix(".log.1")
 
 
 def _open(path: Path | None) -> int | None:

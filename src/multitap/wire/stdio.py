@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import anyio
 from msgspec import Raw
@@ -219,7 +220,7 @@ class _Pipes:
         self._writer: asyncio.WriteTransport | None = None
         self._readers: list[asyncio.ReadTransport] = []
 
-    def __enter__(self) -> "_Pipes":
+    def __enter__(self) -> Self:
         stdin, self._stdin = os.pipe()
         self._stdout, stdout = os.pipe()
         self._stderr, stderr = os.pipe()

@@ -54,7 +54,7 @@ class Warden:
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _ignore)  # only the wake-up counts
         if self.prctl:
             self.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         poll = select.poll()
@@ -214,6 +214,10 @@ class Warden:
             self.control.sendall(LENGTH.pack(len(message)) + message)
         except OSError:
             return  # the hub is gone; the next read says so too
+
+
+def _ignore(number: int, frame: object) -> None:
+    """A handler must be there for a signal to wake anybody."""
 
 
 def _prctl() -> Callable[..., Any] | None:

@@ -134,7 +134,7 @@ class Wire(Protocol):
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,  # noqa: ASYNC109 - the wire owns the deadline: it must tell the server
+        timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,

@@ -1,0 +1,289 @@
+"""A hub that follows its files: real files, real processes, real edits."""
+
+import json
+import os
+
+import anyio
+import pytest
+
+from multitap import Settings, open_hub
+from multitap.config import Search, Source, Surroundings, load, native
+from multitap.errors import UnknownName
+from multitap.events import LinkState, Reloaded, ReloadFailed
+from multitap.reload import Reloader, auto_reload, open_configured
+from tests.zoo.modes import command
+
+PATIENCE = 10
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "multitap.toml"
+
+
+@pytest.fixture
+def reloader(file, tmp_path):
+    def make():
+        return Reloader(lambda: load(Search((Source(file, "multitap"),), tmp_path)))
+
+    return make
+
+
+def entry(name, mode="good", **more):
+    program, *args = command(mode)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in more.items()]
+    parts = (f"[servers.{name}]", f"command = {json.dumps(program)}", f"args = {json.dumps(args)}")
+    return "\n".join((*parts, *lines))
+
+
+def write(path, *parts):
+    """As editors do: a new file takes the old one's place."""
+    fresh = path.with_name(path.name + "~")
+    fresh.write_text("\n".join((f'state_dir = "{path.parent}/state"', *parts, "")))
+    os.replace(fresh, path)
+
+
+async def report(events):
+    """What the next reload came to."""
+    with anyio.fail_after(PATIENCE):
+        while not isinstance(event := await anext(events), Reloaded | ReloadFailed):
+            continue
+    return event
+
+
+async def pid(hub, name):
+    return (await hub.call(f"{name}_pid")).text
+
+
+async def test_a_saved_file_starts_stops_and_replaces_just_what_it_changes(file, reloader):
+    write(file, entry("kept"), entry("changed"), entry("gone"))
+    async with open_configured(reloader()) as hub:
+        await hub.settled()
+        before = await pid(hub, "kept"), await pid(hub, "changed")
+        with hub.events.subscribe() as events:
+            write(file, entry("kept"), entry("changed", timeout="20s"), entry("new"))
+            told = await report(events)
+        await hub.settled()
+        after = await pid(hub, "kept"), await pid(hub, "changed")
+
+        assert told == Reloaded("start new; stop gone; replace changed; keep kept")
+        assert before[0] == after[0]
+        assert before[1] != after[1]
+        assert hub.links.keys() == {"kept", "changed", "new"}
+
+
+async def test_a_broken_edit_keeps_the_running_servers_and_says_so_until_it_is_fixed(
+    file, reloader
+):
+    files = reloader
+    write(file, entry("a"))
+    files = reloader()
+    async with open_configured(files) as hub:
+        await hub.settled()
+        before = await pid(hub, "a")
+        with hub.events.subscribe() as events:
+            write(file, entry("a"), "[servers.b")
+            broken = await report(events)
+            during = await pid(hub, "a")
+            problems = files.problems
+            write(file, entry("a"), entry("b"))
+            fixed = await report(events)
+        await hub.settled()
+
+        assert isinstance(broken, ReloadFailed)
+        assert f"{file}:" in broken.problems[0]
+        assert "not valid TOML" in broken.problems[0]
+        assert [str(problem) for problem in problems] == [*broken.problems]
+        assert fixed == Reloaded("start b; keep a")
+        assert not files.problems
+        assert before == during == await pid(hub, "a")
+
+
+async def test_a_broken_entry_leaves_its_server_as_it_was(file, reloader):
+    write(file, entry("a"), entry("b"))
+    async with open_configured(reloader()) as hub:
+        await hub.settled()
+        before = await pid(hub, "a")
+        with hub.events.subscribe() as events:
+            write(file, entry("a", timeout="soon"), entry("c"))
+            told = await report(events)
+        await hub.settled()
+
+        assert told.plan == "start c; stop b; keep a"
+        assert told.kept == ("a",)
+        assert "`servers.a.timeout`" in told.problems[0]
+        assert await pid(hub, "a") == before
+        assert hub.links.keys() == {"a", "c"}
+
+
+async def test_a_file_that_goes_away_takes_its_servers_along(file, reloader):
+    write(file, entry("a"))
+    async with open_configured(reloader()) as hub:
+        await hub.settled()
+        with hub.events.subscribe() as events:
+            file.unlink()
+            told = await report(events)
+
+        assert told == Reloaded("stop a")
+        assert not hub.links
+
+
+async def test_a_change_before_the_watch_began_is_not_missed(file, reloader):
+    write(file, entry("a"))
+    files = reloader()
+    async with open_hub(files.settings, expand=files.expand) as hub:
+        await hub.settled()
+        write(file, entry("b"))
+        with hub.events.subscribe() as events:
+            async with auto_reload(hub, files):
+                told = await report(events)
+
+        assert told.plan == "start b; stop a"
+
+
+async def test_reload_now_needs_no_watch(file, reloader):
+    write(file, entry("a"))
+    files = reloader()
+    async with open_hub(files.settings) as hub:
+        write(file, entry("a"), entry("b"))
+        told = await files.reload(hub)
+        again = await files.reload(hub)
+
+        assert told == Reloaded("start b; keep a")
+        assert again == Reloaded("keep a, b")
+
+
+async def test_reloads_at_the_same_time_wait_for_each_other(file, reloader):
+    write(file, entry("a"))
+    files = reloader()
+    async with open_hub(files.settings) as hub:
+        write(file, entry("b"))
+        told = []
+
+        async def reload():
+            told.append((await files.reload(hub)).plan)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(reload)
+
+        assert told == ["start b; stop a", *["keep b"] * 4]
+
+
+async def test_with_auto_reload_off_only_the_command_reloads(file, reloader):
+    write(file, "auto_reload = false", entry("a"))
+    files = reloader()
+    async with open_configured(files) as hub:
+        with hub.events.subscribe() as events:
+            write(file, "auto_reload = true", entry("a"), entry("b"))
+            with anyio.move_on_after(1):
+                await report(events)
+                pytest.fail("reloaded unasked")
+            assert (await files.reload(hub)).plan == "start b; keep a"
+            await report(events)
+            write(file, entry("a"))
+
+            assert (await report(events)).plan == "stop b; keep a"
+
+
+async def test_a_reader_that_fails_changes_nothing(file, reloader, tmp_path):
+    write(file, entry("a"))
+    files = reloader()
+    async with open_hub(files.settings) as hub:
+        files._loader = lambda: 1 / 0
+        told = await files.reload(hub)
+
+        assert told == ReloadFailed(("the configuration cannot be read: division by zero",))
+        assert hub.links.keys() == {"a"}
+
+
+async def test_other_files_are_watched_when_the_search_finds_others(tmp_path):
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    where = Surroundings(folder, tmp_path / "home", tmp_path / "config", {})
+    write(tmp_path / "multitap.toml", entry("above"))
+    async with open_hub(Settings(state_dir=tmp_path / "state")) as hub:
+        files = Reloader(lambda: load(native(where)))
+        async with auto_reload(hub, files):
+            with hub.events.subscribe() as events:
+                assert (await files.reload(hub)).plan == "start above"
+                await report(events)
+                write(folder / "multitap.toml", entry("below"))
+                await files.reload(hub)
+                assert (await report(events)).plan == "start below; stop above"
+                write(folder / "multitap.toml", entry("other"))
+
+                assert (await report(events)).plan == "start other; stop below"
+
+
+async def test_a_missing_variable_names_its_place_and_heals_by_a_restart(
+    file, reloader, monkeypatch
+):
+    write(file, entry("a", env={}).replace("env = {}", 'env = { NAME = "${ZOO_NAME}" }'))
+    monkeypatch.delenv("ZOO_NAME", raising=False)
+    async with open_configured(reloader()) as hub:
+        await hub.settled()
+        down = hub.snapshot().server("a")
+        monkeypatch.setenv("ZOO_NAME", "ada-lovelace")
+        hub.restart("a")
+        await hub.settled()
+        name = await hub.call("a_env", {"name": "NAME"})
+
+        assert down.state is LinkState.ERROR
+        assert f"{file}:5:" in str(down.failure)
+        assert "`ZOO_NAME` is not set" in str(down.failure)
+        assert "ada-lovelace" in name.text
+
+
+class Traffic:
+    """A hundred calls a second to one server, whatever else happens."""
+
+    def __init__(self, hub, server):
+        self._hub = hub
+        self._server = server
+        self.done = 0
+        self.failures = []
+        self.pids = set()
+
+    async def run(self):
+        async with anyio.create_task_group() as tasks:
+            while True:
+                tasks.start_soon(self._call)
+                await anyio.sleep(0.01)
+
+    async def _call(self):
+        try:
+            self.pids.add(await pid(self._hub, self._server))
+        except Exception as exc:
+            self.failures.append(exc)
+        self.done += 1
+
+
+async def test_p24_at_a_hundred_calls_a_second_no_call_to_an_unchanged_server_fails(
+    file, reloader
+):
+    write(file, entry("steady"), entry("other"))
+    async with open_configured(reloader()) as hub, anyio.create_task_group() as tasks:
+        await hub.settled()
+        steady = Traffic(hub, "steady")
+        other = Traffic(hub, "other")
+        with hub.events.subscribe(10_000) as events:
+            tasks.start_soon(steady.run)
+            tasks.start_soon(other.run)
+            for number in range(5):
+                write(file, entry("steady"), entry("other", timeout=20 + number), entry("new"))
+                assert (await report(events)).plan.endswith("keep steady" if not number else "new, steady")
+                await hub.settled()
+            write(file, "[nonsense")
+            assert isinstance(await report(events), ReloadFailed)
+            write(file, entry("steady"))
+            assert "stop new, other" in (await report(events)).plan
+        calls = steady.done
+        tasks.cancel_scope.cancel()
+
+    assert calls >= 100
+    assert not steady.failures
+    assert len(steady.pids) == 1
+    assert len(other.pids) == 6
+    assert {type(exc) for exc in other.failures} <= {UnknownName}  # only once it was taken away

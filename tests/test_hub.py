@@ -21,6 +21,7 @@ from multitap.errors import (
     HubClosed,
     NotAllowed,
     ServerError,
+    Unavailable,
     UnknownName,
 )
 from multitap.events import CallDone, CatalogChanged, LinkChanged, LinkState, Outcome
@@ -341,6 +342,8 @@ async def test_calling_a_disabled_server_says_so(settings):
         await hub.settled()
 
         assert hub.snapshot().server("calc").state is LinkState.DISABLED
+        with pytest.raises(Unavailable, match="disabled"):
+            hub.restart("calc")
         with pytest.raises(UnknownName):
             await hub.call("calc_add", {"a": 1, "b": 1})
 

@@ -260,9 +260,7 @@ class Traffic:
         self.done += 1
 
 
-async def test_p24_at_a_hundred_calls_a_second_no_call_to_an_unchanged_server_fails(
-    file, reloader
-):
+async def test_p24_at_a_hundred_calls_a_second_no_call_to_an_unchanged_server_fails(file, reloader):
     write(file, entry("steady"), entry("other"))
     async with open_configured(reloader()) as hub, anyio.create_task_group() as tasks:
         await hub.settled()
@@ -273,7 +271,9 @@ async def test_p24_at_a_hundred_calls_a_second_no_call_to_an_unchanged_server_fa
             tasks.start_soon(other.run)
             for number in range(5):
                 write(file, entry("steady"), entry("other", timeout=20 + number), entry("new"))
-                assert (await report(events)).plan.endswith("keep steady" if not number else "new, steady")
+                assert (await report(events)).plan.endswith(
+                    "keep steady" if not number else "new, steady"
+                )
                 await hub.settled()
             write(file, "[nonsense")
             assert isinstance(await report(events), ReloadFailed)

@@ -18,7 +18,7 @@ from multitap import catalog, middleware, router
 from multitap.catalog import Catalog, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
-from multitap.errors import BadAnswer, HubClosed, UnknownName, ungrouped
+from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, ungrouped
 from multitap.events import (
     CallDone,
     CatalogChanged,
@@ -246,8 +246,12 @@ class Hub:
 
         Raises:
             UnknownName: No such server is configured.
+            Unavailable: It is disabled.
         """
-        self._link(server).restart()
+        link = self._link(server)
+        if not link.config.enabled:
+            raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
+        link.restart()
 
     def snapshot(self) -> Snapshot:
         """Everything a screen would show, as it is now."""

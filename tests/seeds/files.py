@@ -2,6 +2,7 @@
 
 import json
 
+from multitap import StdioServer
 from tests.zoo.modes import command
 
 
@@ -14,6 +15,12 @@ def zoo(mode="good", *options, **more):
 def local(mode="good", *options, **more):
     """The same as SPEC-07 and agent-core spell it."""
     return {"type": "local", "command": command(mode, *options), **more}
+
+
+def program(mode="good", *options, **more):
+    """The same as our model."""
+    name, *args = command(mode, *options)
+    return StdioServer(command=name, args=tuple(args), **more)
 
 
 def write(path, data):

@@ -6,11 +6,12 @@ All rows are here. The pauses between attempts (B12) in full are in `tests/upstr
 import os
 import signal
 from contextlib import asynccontextmanager
+from random import Random
 
 import anyio
 import pytest
 
-from multitap import CallContext, Settings, ToolDef, ToolRegistry, open_hub
+from multitap import CallContext, ToolDef, ToolRegistry, open_hub
 from multitap.agent import HubTools
 from multitap.config import HttpServer, StdioServer, ToolFilter, kode, load
 from multitap.errors import NotAllowed
@@ -42,11 +43,21 @@ def kode_hub(where, project):
     return make
 
 
-async def state(hub, server, *wanted):
-    """Wait until a server comes to one of these states."""
+async def change(hub, state, provoke):
+    """The next change to a state, after something was done to provoke it."""
     with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
-        while hub.snapshot().server(server).state not in wanted:
-            await anext(events)
+        await provoke()
+        while True:
+            event = await anext(events)
+            if isinstance(event, LinkChanged) and event.state is state:
+                return event
+
+
+def killing(hub, number):
+    async def kill():
+        os.kill(hub.snapshot().server("zoo").pid, number)
+
+    return kill
 
 
 async def test_b1_stdio_starts_the_command_and_speaks_json_rpc_over_its_pipes(kode_hub, tmp_path):
@@ -157,43 +168,34 @@ async def test_b10_configured_servers_connect_at_start(kode_hub):
 
 async def test_b11_a_server_that_does_not_answer_a_health_check_is_disconnected(kode_hub):
     async with kode_hub({"health_interval": 0.3}, zoo=zoo("deaf_idle", "--once")) as hub:
-        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
-            await hub.call("zoo:fault")
-            while not (
-                isinstance(event := await anext(events), LinkChanged)
-                and event.state is LinkState.DISCONNECTED
-            ):
-                continue
+        lost = await change(hub, LinkState.DISCONNECTED, lambda: hub.call("zoo:fault"))
 
-        assert event.failure.code is FailureCode.HANG
+        assert lost.failure.code is FailureCode.HANG
 
 
 async def test_b11_a_stopped_process_is_noticed(kode_hub):
-    async with kode_hub({"health_interval": 0.3}, zoo=zoo()) as hub:
-        os.kill(hub.snapshot().server("zoo").pid, signal.SIGSTOP)
-        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
-            while not (
-                isinstance(event := await anext(events), LinkChanged)
-                and event.state is LinkState.DISCONNECTED
-            ):
-                continue
+    async with kode_hub(zoo=zoo()) as hub:
+        lost = await change(hub, LinkState.DISCONNECTED, killing(hub, signal.SIGSTOP))
 
-        assert event.failure.code is FailureCode.STOPPED
+        assert lost.failure.code is FailureCode.STOPPED
 
 
 async def test_b12_a_lost_server_comes_back_by_itself(kode_hub):
     async with kode_hub(zoo=zoo()) as hub:
         before = hub.snapshot().server("zoo").pid
-        os.kill(before, signal.SIGKILL)
-        await state(hub, "zoo", LinkState.DISCONNECTED, LinkState.CONNECTING)
-        await state(hub, "zoo", LinkState.CONNECTED)
+        await change(hub, LinkState.CONNECTED, killing(hub, signal.SIGKILL))
 
         assert hub.snapshot().server("zoo").pid != before
         assert (await hub.call("zoo:echo", {"text": "back"})).text == "back"
 
 
+class Unlucky(Random):
+    def uniform(self, _low, high):
+        return high
+
+
 def test_b12_the_pause_grows_exponentially():
-    restarts = Restarts(random=lambda _low, high: high)
+    restarts = Restarts(Unlucky())
     pauses = []
     for number in range(8):
         restarts.started(number * 1000)

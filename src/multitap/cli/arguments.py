@@ -98,8 +98,8 @@ class _Taken:
         return frozenset(kinds) & _READERS.keys()
 
     def _items(self, schema: Schema) -> Schema:
-        parts = self._parts(schema)
-        return next((_object(part["items"]) for part in parts if "items" in part), {})
+        items = [part["items"] for part in self._parts(schema) if "items" in part]
+        return _object(items[0]) if items else {}
 
     def _parts(self, schema: Schema, depth: int = 0) -> list[Schema]:
         """The alternatives of a schema, its references followed."""

@@ -19,7 +19,9 @@ class Ordered(click.Group):
 
 @click.group(cls=Ordered, context_settings=_HELP, invoke_without_command=True)
 @config_option
-@click.version_option(None, "-V", "--version", package_name="multitap", message="%(prog)s %(version)s")
+@click.version_option(
+    None, "-V", "--version", package_name="multitap", message="%(prog)s %(version)s"
+)
 @click.pass_context
 def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `asked`
     """Every MCP server you use, in one place"""
@@ -59,7 +61,9 @@ def tools(
 @click.argument("name", shell_complete=complete_tool)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
 @click.option("--full", is_flag=True, help="Print a long result to its end")
-@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files there")
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files there"
+)
 @with_servers
 @json_option
 def call(
@@ -77,9 +81,9 @@ def call(
     KEY:=JSON is JSON whatever the schema says. A key given several times makes a list. A JSON
     object, or - for one on standard input, gives all arguments at once.
     """
-    from multitap.cli.call import call
+    from multitap.cli.call import Show, call
 
-    return call(asked, name, arguments, full=full, save=save, as_json=as_json)
+    return call(asked, name, arguments, Show(full=full, save=save, as_json=as_json))
 
 
 @multitap.command()
@@ -100,9 +104,7 @@ def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json:
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it there")
 @with_servers
 @json_option
-def read(
-    asked: Asked, uri: str, *, server: str | None, save: Path | None, as_json: bool
-) -> int:
+def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_json: bool) -> int:
     """Print a resource"""
     from multitap.cli.resources import read
 
@@ -204,7 +206,7 @@ def logs(asked: Asked, server: str, *, follow: bool, lines: int | None) -> int:
 @with_servers
 @json_option
 def doctor(asked: Asked, server: str | None, *, as_json: bool) -> int:
-    """Find out what is wrong with the servers, and what to do about it
+    """Find out what is wrong, and what to do about it
 
     Lazy servers are started too.
     """

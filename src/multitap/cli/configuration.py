@@ -53,7 +53,7 @@ def show(asked: Asked, server: str | None, *, as_json: bool) -> int:
     if not as_json:
         explain_emptiness(loaded)
         if loaded.errors:
-            note(f"{len(loaded.errors)} errors: `multitap config check` tells them")
+            note("not all of it can be used: `multitap config check` says why")
     return Exit.CONFIG if loaded.errors else Exit.DONE
 
 
@@ -69,7 +69,8 @@ def explain(asked: Asked, server: str | None, *, as_json: bool) -> int:
             }
         )
         return Exit.DONE
-    _show_values(explanation.values)
+    if explanation.values:
+        _show_values(explanation.values)
     if explanation.dropped:
         say("\nnot in force, because a later file describes the server anew:")
         _show_values(explanation.dropped)

@@ -6,7 +6,7 @@ import platformdirs
 
 from multitap.cli.asked import Asked
 from multitap.cli.output import advise, note
-from multitap.config import Loaded, Surroundings, dialect, load, native
+from multitap.config import Loaded, Surroundings, load, native
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
 from multitap.errors import ConfigError, UnknownName
@@ -18,8 +18,6 @@ def configured(asked: Asked) -> Loaded:
     Raises:
         ConfigError: There is no dialect of the name that was given.
     """
-    if asked.dialect is not None:
-        dialect(asked.dialect)
     return load(native(Surroundings.here(), asked.files, dialect=asked.dialect))
 
 

@@ -31,7 +31,7 @@ def listed(
     if server is not None:
         require(loaded, server)
     found, told = run_async(lambda: _looked(loaded, asked, collect, server))
-    problems.show(problems.serious(loaded.problems))
+    problems.show(problem for problem in loaded.errors if problem.server is None)
     explain_emptiness(loaded)
     for story in told:
         if server in {None, story.name}:

@@ -62,9 +62,7 @@ async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
 
 
 @asynccontextmanager
-async def settled(
-    loaded: Loaded, asked: Asked, *, only: str | None = None
-) -> AsyncGenerator[Hub]:
+async def settled(loaded: Loaded, asked: Asked, *, only: str | None = None) -> AsyncGenerator[Hub]:
     """A hub to look at: whoever is not lazy has answered or failed, nobody else was started."""
     lazy = asleep(loaded)
 

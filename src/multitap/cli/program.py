@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from types import FrameType
 
 import click
@@ -18,7 +19,7 @@ from multitap.errors import MultitapError
 def main() -> None:
     """What `multitap` does when it is typed."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # rather odd than a traceback
     sys.exit(run(sys.argv[1:]))
 

@@ -41,8 +41,7 @@ def lines(servers: Sequence[ServerSnapshot], *, now: float, rows: int, columns: 
     shown.sort(key=lambda server: server.state is not LinkState.CONNECTING)
     width = max((len(one_line(server.name)) for server in shown), default=0)
     all_lines = [
-        cut(f"{one_line(server.name):<{width}}  {_words(server, now)}", columns)
-        for server in shown
+        cut(f"{one_line(server.name):<{width}}  {_words(server, now)}", columns) for server in shown
     ]
     if len(all_lines) <= rows:
         return all_lines
@@ -85,9 +84,7 @@ async def _draw(hub: Hub) -> None:
         await anyio.sleep(PATIENCE)
         while True:
             columns, rows = shutil.get_terminal_size()
-            new = lines(
-                hub.snapshot().servers, now=time.time(), rows=rows - 1, columns=columns - 1
-            )
+            new = lines(hub.snapshot().servers, now=time.time(), rows=rows - 1, columns=columns - 1)
             _write(_erased(drawn) + "".join(f"{line}\n" for line in new))
             drawn = len(new)
             await anyio.sleep(INTERVAL)

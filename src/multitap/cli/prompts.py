@@ -31,9 +31,7 @@ def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: b
         if server in {None, prompt.server} and fits(pattern, prompt.name, _description(prompt))
     ]
     if as_json:
-        say_json(
-            [{**one.definition, "name": one.name, "server": one.server} for one in found]
-        )
+        say_json([{**one.definition, "name": one.name, "server": one.server} for one in found])
     elif found:
         rows = [(one.name, _signature(one), _description(one)) for one in found]
         table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
@@ -70,7 +68,7 @@ async def _filled(
 
 
 def _arguments(prompt: Prompt, given: tuple[Word, ...]) -> dict[str, str]:
-    known = {name: argument for name, argument in _taken(prompt)}
+    known = dict(_taken(prompt))
     arguments = texts(given, [*known])
     for name, argument in known.items():
         if argument.get("required") is True and name not in arguments:

@@ -13,6 +13,7 @@ MOST_TOOLS = 128
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_LENGTH}}}")
 _COMBINATORS = ("anyOf", "oneOf", "allOf", "not", "if")
 _NESTED = ("properties", "$defs", "definitions")
+_VALUES = ("const", "default", "enum", "examples")
 _DEEPEST = 50
 
 
@@ -46,6 +47,8 @@ def _pieces(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _inner(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for word, value in schema.items():
+        if word in _VALUES:
+            continue
         if word in _NESTED and is_object(value):
             yield from (member for member in value.values() if is_object(member))
         elif is_object(value):

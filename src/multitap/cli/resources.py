@@ -62,9 +62,7 @@ def _all(hub: Hub) -> Iterator[Resource]:
     yield from hub.catalog.templates
 
 
-async def _read(
-    loaded: Loaded, asked: Asked, uri: str, server: str | None
-) -> ReadResourceResult:
+async def _read(loaded: Loaded, asked: Asked, uri: str, server: str | None) -> ReadResourceResult:
     async with opened(loaded, adapted(loaded, asked, on_demand, only=server)) as hub:
         if await reach(hub, lambda: hub.catalog.find_resource(uri, server)) is None:
             check_owner(loaded, hub, server or uri)

@@ -54,9 +54,7 @@ async def _told(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:
 
 
 def _show(told: Sequence[Story]) -> None:
-    rows = [
-        (story.name, story.state, _tools(story), _latency(story), story.note) for story in told
-    ]
+    rows = [(story.name, story.state, _tools(story), _latency(story), story.note) for story in told]
     table(
         ("SERVER", "STATE", "TOOLS", "LATENCY", "NOTE"),
         rows,

@@ -37,5 +37,8 @@ def _value(value: Any) -> str:
     if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
-        return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in json.dumps(value, ensure_ascii=False))
+        return "".join(
+            char if char.isprintable() else json.dumps(char)[1:-1]
+            for char in json.dumps(value, ensure_ascii=False)
+        )
     return json.dumps(value)

@@ -96,7 +96,9 @@ def _word(argument: str) -> Word:
     match = _WORD.fullmatch(argument)
     if match is None:
         raise BadArguments(
-            f"expected key=value, got {shortened(argument)}", path="", hint="such as `path=README.md`"
+            f"expected key=value, got {shortened(argument)}",
+            path="",
+            hint="such as `path=README.md`",
         )
     key, sign, value = match.groups()
     if value.startswith("@@"):

@@ -281,8 +281,9 @@ class Link:
         """Start anew at once, whatever kept it from it."""
         self._restarts.forget()
         self._wanted.set()
-        self._settling = True
-        self._poked.set()
+        if self.state is not LinkState.CONNECTING:  # else it is starting anew already
+            self._settling = True
+            self._poked.set()
 
     async def drain(self, timeout: float) -> None:
         """Take no new calls and wait for those under way."""

@@ -1,0 +1,174 @@
+"""What is found out about one server, phase by phase."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from multitap.catalog import Tool
+from multitap.cli.providers import objections
+from multitap.config import (
+    Loaded,
+    Reference,
+    Scope,
+    Severity,
+    expand_server,
+    variables,
+)
+from multitap.config.scope import expand
+from multitap.errors import ConfigError
+from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
+from multitap.schemas import Unchecked
+
+_NAMED = 3
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    ODD = "odd"
+    """It works, but not for everyone or not as it should."""
+    FAILED = "failed"
+    SKIPPED = "-"
+    """It was not tried, because something before it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    phase: str
+    verdict: Verdict
+    text: str
+    hint: str | None = None
+    details: tuple[str, ...] = ()
+    """The server's own last words."""
+
+
+def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
+    """What the files say about it."""
+    wrong = [problem for problem in loaded.problems if problem.server == name]
+    for problem in wrong:
+        if problem.severity is not Severity.NOTE:
+            broken = problem.severity is Severity.ERROR
+            verdict = Verdict.FAILED if broken else Verdict.ODD
+            yield Check("config", verdict, str(problem), problem.hint)
+    if name in loaded.settings.servers:
+        files = dict.fromkeys(str(place.file) for place in loaded.places(name).values())
+        yield Check("config", Verdict.OK, ", ".join(files))
+
+
+def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:
+    """Which of its variables have no value."""
+    config = loaded.settings.servers[name]
+    places = loaded.places(name)
+    used = variables(config)
+    unset = [
+        Check("variables", Verdict.FAILED, f"{place}: {exc}" if place else str(exc), exc.hint)
+        for key, reference in used
+        if (exc := _unset(reference, scope))
+        for place in [places.get(key)]
+    ]
+    if unset:
+        yield from dict.fromkeys(unset)
+        return
+    try:
+        expand_server(config, scope, places=places)
+    except ConfigError as exc:
+        yield Check("variables", Verdict.FAILED, str(exc), exc.hint)
+        return
+    if used:
+        names = dict.fromkeys(reference.name for _, reference in used)
+        yield Check("variables", Verdict.OK, ", ".join(names))
+
+
+def of_connection(server: ServerSnapshot) -> Iterator[Check]:
+    """How far it came, and what stopped it."""
+    failure = None if server.state is LinkState.CONNECTED else server.failure
+    steps = _steps(server)
+    stop = _stop(failure)
+    reached = steps[: steps.index(stop)] if stop in steps else steps
+    for step in reached:
+        yield Check(step, Verdict.OK, _achieved(step, server, failure))
+    if failure is not None:
+        words = _last_words(failure)
+        yield Check(stop or "health", Verdict.FAILED, str(failure), failure.hint, words)
+        yield from _skipped(steps[len(reached) + 1 :])
+
+
+def of_nothing(server: ServerSnapshot) -> Iterator[Check]:
+    """What could not be tried, because what it takes is not there."""
+    return _skipped(_steps(server))
+
+
+def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]:
+    """Whether its definitions can be used, and by whom."""
+    for warning in server.warnings:
+        about_tool = warning.startswith("tool ")
+        yield Check("schemas" if about_tool else "manners", Verdict.ODD, warning)
+    doubts: dict[str, list[str]] = {}
+    for tool in tools:
+        for objection in objections(tool.name, tool.input_schema):
+            doubts.setdefault(f"refused by {objection}", []).append(tool.name)
+        if isinstance(tool.checker, Unchecked):
+            words = f"arguments are not checked: {tool.checker.reason}"
+            doubts.setdefault(words, []).append(tool.name)
+    for doubt, names in doubts.items():
+        yield Check("schemas", Verdict.ODD, f"{doubt}: {_some(names)}")
+    if server.state is LinkState.CONNECTED and tools and not doubts:
+        yield Check("schemas", Verdict.OK, "usable by OpenAI, Anthropic and Gemini as they are")
+
+
+def _steps(server: ServerSnapshot) -> tuple[str, ...]:
+    """What it takes to be connected."""
+    if server.transport == "stdio":
+        return ("spawn", "handshake", "list")
+    return ("handshake", "auth", "list")
+
+
+def _skipped(steps: Iterable[str]) -> Iterator[Check]:
+    return (Check(step, Verdict.SKIPPED, "not tried") for step in steps)
+
+
+def _unset(reference: Reference, scope: Scope) -> ConfigError | None:
+    if reference.default is not None or reference.source == "folder":
+        return None
+    source = "" if reference.source == "env" else f"{reference.source}:"
+    try:
+        expand(f"${{{source}{reference.name}}}", scope)
+    except ConfigError as exc:
+        return exc
+    return None
+
+
+def _stop(failure: Failure | None) -> str | None:
+    """The step that failed; None: none of those that lead to a connection."""
+    if failure is None or failure.phase in {Phase.CALL, Phase.HEALTH}:
+        return None
+    return "auth" if failure.code is FailureCode.AUTH else failure.phase.value
+
+
+def _achieved(step: str, server: ServerSnapshot, failure: Failure | None) -> str:
+    timings: Mapping[str, float] = failure.timings if failure else server.timings
+    took = f", {timings[step]:.2f} s" if step in timings else ""
+    match step:
+        case "spawn":
+            return f"started{took}"
+        case "handshake":
+            spoken = f"protocol {server.protocol_version} ({server.era})"
+            known = server.protocol_version is not None
+            return ", ".join(filter(None, (server.title, spoken if known else "answers"))) + took
+        case "auth":
+            return "let in"
+        case _:
+            counts = (
+                f"{server.tools} tools",
+                f"{server.resources + server.templates} resources",
+                f"{server.prompts} prompts",
+            )
+            return ", ".join(counts) + took
+
+
+def _last_words(failure: Failure) -> tuple[str, ...]:
+    return tuple(failure.stderr.strip().splitlines()[-5:])
+
+
+def _some(names: Iterable[str]) -> str:
+    first, rest = [*names][:_NAMED], [*names][_NAMED:]
+    return ", ".join(first) + (f" and {len(rest)} more" if rest else "")

@@ -1,0 +1,58 @@
+"""The program behind a server: whether it is there, and which version."""
+
+import os
+import re
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+
+import anyio
+
+from multitap.cli.checks import Check, Verdict
+from multitap.cli.output import cut, one_line
+from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config.mask import masked_url
+from multitap.wire.environment import child_environment
+from multitap.wire.spawner import CannotStart
+from multitap.wire.stdio import locate
+
+TIMEOUT = 5.0
+
+_TELLS_VERSION = re.compile(r"npx|npm|node|bunx?|deno|uvx?|python[0-9.]*|docker|podman")
+"""Who tells its version and does nothing else when asked; another program might begin to work."""
+_LONGEST = 60
+
+
+async def of_program(config: ServerConfig) -> tuple[Check, ...]:
+    """Whether what the server is reached by is there; its variables are already put in."""
+    match config:
+        case StdioServer():
+            return (await _located(config),)
+        case HttpServer():
+            return (Check("address", Verdict.OK, masked_url(config.url)),)
+        case _:
+            return ()
+
+
+async def _located(config: StdioServer) -> Check:
+    env = child_environment(os.environ, config.env)
+    try:
+        path = locate(config.command, env, config.cwd)
+    except CannotStart as exc:
+        return Check("program", Verdict.FAILED, str(exc), exc.hint)
+    version = await _version(path, env)
+    return Check("program", Verdict.OK, f"{path}, {version}" if version else path)
+
+
+async def _version(path: str, env: dict[str, str]) -> str:
+    """What it says about itself; nothing where it does not say it soon."""
+    if not _TELLS_VERSION.fullmatch(Path(path).name):
+        return ""
+    with anyio.move_on_after(TIMEOUT):
+        try:
+            done = await anyio.run_process(
+                [path, "--version"], stdin=DEVNULL, stderr=STDOUT, check=False, env=env
+            )
+        except OSError:
+            return ""
+        return cut(one_line(done.stdout.decode(errors="replace").partition("\n")[0]), _LONGEST)
+    return ""

@@ -18,7 +18,9 @@ def main() -> int:
     parser.add_argument("only", nargs="*", choices=[[], *names], help="these; all if none is named")
     parser.add_argument("--quick", action="store_true", help="a minute, and nothing is written")
     wanted = parser.parse_args()
-    logging.getLogger("multitap").addHandler(logging.NullHandler())  # some servers are meant to fail
+    logging.getLogger("multitap").addHandler(
+        logging.NullHandler()
+    )  # some servers are meant to fail
     reports = []
     for name in wanted.only or names:
         print(f"{name} ...", file=sys.stderr, flush=True)

@@ -20,8 +20,8 @@ async def run(*, quick: bool) -> Report:
                 }
                 cost = await compare(
                     clients,
-                    calls=320 if quick else 1600,
-                    blocks=2 if quick else 4,
+                    calls=320 if quick else 640,
+                    blocks=2 if quick else 8,
                     parallel=parallel,
                 )
                 how = f"{era}, {parallel} at a time"

@@ -17,7 +17,7 @@ async def run(*, quick: bool) -> Report:
                 "bare": bare_pipe(pipe_command(era)),
             }
             cost = await compare(
-                clients, calls=800 if quick else 4000, blocks=2 if quick else 5, parallel=parallel
+                clients, calls=800 if quick else 2000, blocks=2 if quick else 10, parallel=parallel
             )
             how = f"{era}, {parallel} at a time"
             ratio = cost["hub"] / cost["sdk"]

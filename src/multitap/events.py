@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -177,8 +178,9 @@ class Warned:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDone:
+class CallDone(NamedTuple):
+    """A call has ended; made for every call, and so of the cheapest kind."""
+
     server: str
     tool: str
     """What the server calls it."""

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -60,7 +60,8 @@ class _Row:
         self.seconds = 0.0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.last_error: str | None = None
+        self.last_error: tuple[int, str] | None = None
+        """The how manieth of all errors it was, and its words."""
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)
@@ -80,8 +81,24 @@ class _Row:
             p50=p50,
             p95=p95,
             p99=p99,
-            last_error=self.last_error,
+            last_error=self.last_error and self.last_error[1],
         )
+
+
+def _total(rows: Iterable[_Row]) -> _Row:
+    """All rows together, added up when somebody asks: calls are more frequent."""
+    total = _Row()
+    for row in rows:
+        for outcome, calls in row.outcomes.items():
+            total.outcomes[outcome] = total.outcomes.get(outcome, 0) + calls
+        for bucket, calls in row.buckets.items():
+            total.buckets[bucket] = total.buckets.get(bucket, 0) + calls
+        total.timed += row.timed
+        total.seconds += row.seconds
+        total.bytes_in += row.bytes_in
+        total.bytes_out += row.bytes_out
+        total.last_error = max(filter(None, (total.last_error, row.last_error)), default=None)
+    return total
 
 
 def _bucket(seconds: float) -> int:
@@ -104,7 +121,7 @@ class Metrics:
     def __init__(self, *, max_tools: int = MAX_TOOLS) -> None:
         self._max_tools = max_tools
         self._tools: dict[str, dict[str, _Row]] = {}
-        self._totals: dict[str, _Row] = {}
+        self._errors = 0
 
     def record(
         self,
@@ -129,34 +146,33 @@ class Metrics:
             error: What went wrong, in words.
         """
         bucket = None if outcome in _UNTIMED else _bucket(seconds)
-        for row in self._rows(server, tool):
-            outcomes = row.outcomes
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            row.bytes_in += bytes_in
-            row.bytes_out += bytes_out
-            if bucket is not None:
-                row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
-                row.timed += 1
-                row.seconds += seconds
-            if error is not None:
-                row.last_error = error[:_LONGEST_ERROR]
+        row = self._row(server, tool)
+        row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
+        row.bytes_in += bytes_in
+        row.bytes_out += bytes_out
+        if bucket is not None:
+            row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
+            row.timed += 1
+            row.seconds += seconds
+        if error is not None:
+            self._errors += 1
+            row.last_error = (self._errors, error[:_LONGEST_ERROR])
 
-    def _rows(self, server: str, tool: str) -> tuple[_Row, _Row]:
+    def _row(self, server: str, tool: str) -> _Row:
         try:
-            return self._totals[server], self._tools[server][tool]
+            return self._tools[server][tool]
         except KeyError:
             tools = self._tools.setdefault(server, {})
             name = tool if len(tools) < self._max_tools else OTHER
-            return self._totals.setdefault(server, _Row()), tools.setdefault(name, _Row())
+            return tools.setdefault(name, _Row())
 
     def forget(self, server: str) -> None:
         """Drop the counters of a server that is no longer configured."""
         self._tools.pop(server, None)
-        self._totals.pop(server, None)
 
     def servers(self) -> dict[str, Stats]:
         """All tools of each server together."""
-        return {server: row.stats() for server, row in self._totals.items()}
+        return {server: _total(tools.values()).stats() for server, tools in self._tools.items()}
 
     def tools(self, server: str) -> dict[str, Stats]:
         """Each tool of the server that was called."""

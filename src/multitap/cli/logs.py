@@ -25,9 +25,10 @@ def logs(asked: Asked, server: str, *, follow: bool, lines: int | None) -> int:
     """Print the log, what was written before its rotation first."""
     loaded = configured(asked)
     path = log_path(state_directory(loaded) / "logs", server)
-    if not path.exists() and not rotated(path).exists():
-        require(loaded, server)
-        note(f"{server} has not written anything yet")
+    if not _content(path) and not _content(rotated(path)):
+        if not path.exists():
+            require(loaded, server)
+        note(f"{server} has not written anything")
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for data in written(path, follow=follow, lines=lines):
         _print(decoder.decode(data))

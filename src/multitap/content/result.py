@@ -1,7 +1,6 @@
 """One tool's answer, undecoded until somebody looks inside."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec import Raw
 
 from multitap.content.blocks import Block, block
 from multitap.content.kept import KeptResult, KeptResults
+from multitap.content.lazy import lazy
 from multitap.errors import BadAnswer
 
 _NOTHING = Raw(b"")
@@ -81,7 +81,7 @@ class ToolResult:
     def success(self) -> bool:
         return not self.is_error
 
-    @cached_property
+    @lazy
     def blocks(self) -> tuple[Block, ...]:
         return self._read(_blocks, self._outline.content)
 
@@ -103,14 +103,14 @@ class ToolResult:
         """Where the whole text is kept, if it was cut."""
         return None if self._kept is None else self._kept.id
 
-    @cached_property
+    @lazy
     def _kept(self) -> KeptResult | None:
         if self._cap is None:
             return None
         limit, keep = self._cap
         return keep.keep(self._whole, limit) if len(self._whole) > limit else None
 
-    @cached_property
+    @lazy
     def _whole(self) -> str:
         if not self.blocks and self.structured is not None:
             return self._read(_decoded, self._outline.structured)
@@ -128,12 +128,12 @@ class ToolResult:
             return None
         return self.text or "the tool says that it failed, and not why"
 
-    @cached_property
+    @lazy
     def structured(self) -> Any:
         """The answer as data, for tools that give it."""
         return self._read(_json, self._outline.structured)
 
-    @cached_property
+    @lazy
     def meta(self) -> dict[str, Any]:
         return self._read(_meta, self._outline.meta)
 

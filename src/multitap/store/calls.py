@@ -42,8 +42,7 @@ SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """That a call was made, and what became of it."""
 
     at: float

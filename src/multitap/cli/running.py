@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import anyio
 
+from multitap.errors import ungrouped
+
 _Done = TypeVar("_Done")
 
 
@@ -19,11 +21,12 @@ def run_async(work: Callable[[], Awaitable[_Done]]) -> _Done:
 
 
 async def _interruptible(work: Callable[[], Awaitable[_Done]]) -> _Done:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, tasks.cancel_scope)
-        done = await work()
-        tasks.cancel_scope.cancel()
-        return done
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_listen, tasks.cancel_scope)
+            done = await work()
+            tasks.cancel_scope.cancel()
+            return done
     raise KeyboardInterrupt
 
 

@@ -1,0 +1,244 @@
+"""Which phase failed, why, and what to do; also when nothing works at all."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from multitap.cli.providers import objections
+from tests.cli.conftest import zoo
+
+
+def findings(ended):
+    """Subject to phases to (verdict, text)."""
+    found = {}
+    for line in ended.lines:
+        if not line.startswith(" "):
+            phases = found[line] = {}
+        elif not line.startswith("   "):
+            verdict, phase, text = line.split(maxsplit=2)
+            phases[phase] = (verdict, text)
+    return found
+
+
+def test_a_good_server_passes_every_phase(multitap, configure):
+    configure(zoo="good")
+
+    ended = multitap("doctor")
+
+    phases = findings(ended)["zoo"]
+    assert ended.code == 0
+    assert {phase: verdict for phase, (verdict, _) in phases.items()} == dict.fromkeys(
+        ("config", "program", "spawn", "handshake", "list", "schemas"), "ok"
+    )
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    assert python in phases["program"][1]
+    assert phases["handshake"][1].startswith("zoo 1.0, protocol 2026-07-28 (stateless), ")
+    assert phases["list"][1].startswith("26 tools, 3 resources, 2 prompts, ")
+
+
+def test_unset_variables_are_named_with_their_places(multitap, configure, home, monkeypatch):
+    monkeypatch.setenv("SET_TOKEN", "x")
+    env = {"A": "${NO_SUCH_A}", "B": "${NO_SUCH_B}", "C": "${SET_TOKEN}"}
+    configure(zoo=zoo("good", env=env))
+
+    ended = multitap("doctor zoo")
+
+    assert ended.code == 4
+    assert f"{home}/multitap.toml:4:13: the variable `NO_SUCH_A` is not set" in ended.out
+    assert "the variable `NO_SUCH_B` is not set" in ended.out
+    assert "hint: set it, or write `${NO_SUCH_A:-default}`" in ended.out
+    assert findings(ended)["zoo"]["spawn"] == ("-", "not tried")
+
+
+def test_a_file_that_a_variable_needs_is_named(multitap, configure):
+    configure(zoo=zoo("good", env_file="nowhere.env"))
+
+    verdict, text = findings(multitap("doctor zoo"))["zoo"]["variables"]
+
+    assert verdict == "failed"
+    assert "nowhere.env" in text
+
+
+def test_a_missing_program_is_told_with_what_to_install(multitap, configure):
+    configure(missing={"command": "uvx-of-another-world"})
+
+    ended = multitap("doctor")
+
+    phases = findings(ended)["missing"]
+    assert phases["program"][0] == "failed"
+    assert phases["spawn"] == ("-", "not tried")
+    assert "hint: install it, or give its full path as `command`" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("mode", "phase", "words"),
+    [
+        ("exit_at_start", "handshake", "it exited with code 1"),
+        ("exit_code_3_with_traceback", "handshake", "it exited with code 3"),
+        ("init_error", "handshake", "it refuses the handshake"),
+        ("list_error", "list", "it refuses the list"),
+        ("crash_on_list", "list", "it exited with code"),
+        ("usage_on_stdout", "handshake", "it exited with code 2"),
+    ],
+)
+def test_the_phase_that_failed_is_named(multitap, configure, mode, phase, words):
+    configure(bad=mode)
+
+    ended = multitap("doctor bad")
+
+    phases = findings(ended)["bad"]
+    assert ended.code == 4
+    assert phases[phase][0] == "failed"
+    assert phases[phase][1].startswith(words)
+    assert phases["spawn"][0] == "ok"
+    assert "hint: " in ended.out
+
+
+def test_a_server_s_last_words_are_quoted(multitap, configure):
+    configure(bad="exit_at_start")
+
+    assert "| zoo: cannot open the database\n" in multitap("doctor bad").out
+
+
+def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, configure):
+    configure(gone={"url": "http://user:pw@127.0.0.1:9/mcp?key=abc"})
+
+    ended = multitap("doctor gone")
+
+    phases = findings(ended)["gone"]
+    assert ended.code == 4
+    assert phases["address"] == ("ok", "http://********@127.0.0.1:9/mcp?key=********")
+    assert phases["handshake"][0] == "failed"
+    assert "pw" not in ended.out
+
+
+def test_tools_that_cannot_be_used_are_told(multitap, configure):
+    configure(bad="tools_bad_schema", long="very_long_tool_names")
+
+    found = findings(multitap("doctor"))
+
+    assert found["bad"]["schemas"][0] in {"odd", "ok"}
+    assert "tool 'bad" in multitap("doctor bad").out or "is skipped" in multitap("doctor bad").out
+    assert found["long"]["schemas"][0] == "ok"  # our names are short
+
+
+def test_a_broken_entry_is_told_beside_the_others(multitap, configure):
+    configure(typo={"comand": "x"}, good="good", off={"command": "x", "enabled": False})
+
+    ended = multitap("doctor")
+
+    found = findings(ended)
+    assert ended.code == 3
+    assert found["typo"]["config"][0] == "failed"
+    assert found["good"]["list"][0] == "ok"
+    assert found["off"]["start"] == ("-", "disabled")
+    assert findings(multitap("doctor typo")).keys() == {"multitap", "typo"}
+
+
+@pytest.mark.parametrize("content", [b"[servers", b"\xff\xfe\x00", b'{"mcpServers": 5}', b""])
+def test_it_works_when_the_file_does_not(multitap, home, content):
+    (home / "broken.json").write_bytes(content)
+
+    ended = multitap("--config broken.json doctor")
+
+    assert ended.code == (3 if content else 0)
+    assert ended.lines[0] == "multitap"
+    if content:
+        assert "failed  config     " in ended.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
+def test_it_works_when_the_file_may_not_be_read(multitap, home):
+    (home / "secret.json").write_text("{}")
+    (home / "secret.json").chmod(0)
+
+    ended = multitap("--config secret.json doctor")
+
+    assert ended.code == 3
+    assert "cannot be read: Permission denied" in ended.out
+
+
+def test_it_works_when_nothing_can_be_remembered(multitap, configure, tmp_path):
+    (tmp_path / "state").write_text("not a folder")
+    configure(zoo="good")
+
+    ended = multitap("doctor")
+
+    assert ended.code == 0
+    assert "nothing will be remembered after this run" in ended.out
+
+
+def test_lazy_servers_are_examined_too(multitap, configure):
+    configure(lazy=zoo("good", start="lazy"))
+
+    assert findings(multitap("doctor"))["lazy"]["list"][0] == "ok"
+
+
+def test_findings_as_json(multitap, configure):
+    configure(bad="exit_at_start")
+
+    shared, bad = multitap("doctor --json").json
+
+    assert shared["subject"] == "multitap"
+    failed = next(check for check in bad["checks"] if check["verdict"] == "failed")
+    assert failed["phase"] == "handshake"
+    assert failed["details"] == ["zoo: cannot open the database"]
+
+
+def test_an_unknown_server_gets_a_suggestion(multitap, configure):
+    configure(github="good")
+
+    ended = multitap("doctor githb")
+
+    assert ended.code == 2
+    assert "did you mean `github`?" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "objection"),
+    [
+        ("files:read", {}, "OpenAI and Anthropic: the name is not 1 to 64 of"),
+        ("x" * 65, {}, "OpenAI and Anthropic: the name is not 1 to 64 of"),
+        ("a", {"anyOf": []}, "OpenAI and Anthropic: `anyOf` at the top of the schema"),
+        ("a", {"allOf": []}, "OpenAI and Anthropic: `allOf` at the top of the schema"),
+        (
+            "a",
+            {"properties": {"x": {"type": "array"}}},
+            "OpenAI: an array that does not say what its items are",
+        ),
+        ("a", {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/X"}]}}}, "Gemini: `$ref`"),
+        ("a", {"properties": {"x": {"if": {}}}}, "Gemini: `if`"),
+    ],
+)
+def test_what_providers_refuse_is_known(name, schema, objection):
+    (found,) = objections(name, schema)
+
+    assert found.startswith(objection)
+
+
+def test_what_providers_take_meets_no_objection():
+    schema = {
+        "type": "object",
+        "properties": {
+            "$ref": {"type": "string"},
+            "items": {"type": "array", "items": {"type": "string"}},
+            "x": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": {"$ref": "y"}},
+        },
+    }
+
+    assert not [*objections("files_read-1", schema)]
+
+
+def test_the_program_is_found_where_the_server_s_own_path_leads(multitap, configure, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "my-server"
+    program.symlink_to(sys.executable)
+    server = zoo("good", env={"PATH": str(folder)})
+    configure(zoo={**server, "command": "my-server"})
+
+    verdict, text = findings(multitap("doctor zoo"))["zoo"]["program"]
+
+    assert (verdict, Path(text)) == ("ok", program)

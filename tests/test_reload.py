@@ -1,14 +1,13 @@
 """A hub that follows its files: real files, real processes, real edits."""
 
 import json
-import os
 
 import anyio
 import pytest
 
 from multitap import Settings, open_hub
 from multitap.config import Search, Source, Surroundings, load, native
-from multitap.errors import UnknownName
+from multitap.errors import MultitapError, UnknownName
 from multitap.events import LinkState, Reloaded, ReloadFailed
 from multitap.reload import Reloader, auto_reload, open_configured
 from tests.zoo.modes import command
@@ -40,7 +39,7 @@ def write(path, *parts):
     """As editors do: a new file takes the old one's place."""
     fresh = path.with_name(path.name + "~")
     fresh.write_text("\n".join((f'state_dir = "{path.parent}/state"', *parts, "")))
-    os.replace(fresh, path)
+    fresh.replace(path)
 
 
 async def report(events):
@@ -75,7 +74,6 @@ async def test_a_saved_file_starts_stops_and_replaces_just_what_it_changes(file,
 async def test_a_broken_edit_keeps_the_running_servers_and_says_so_until_it_is_fixed(
     file, reloader
 ):
-    files = reloader
     write(file, entry("a"))
     files = reloader()
     async with open_configured(files) as hub:
@@ -186,7 +184,7 @@ async def test_with_auto_reload_off_only_the_command_reloads(file, reloader):
             assert (await report(events)).plan == "stop b; keep a"
 
 
-async def test_a_reader_that_fails_changes_nothing(file, reloader, tmp_path):
+async def test_a_reader_that_fails_changes_nothing(file, reloader):
     write(file, entry("a"))
     files = reloader()
     async with open_hub(files.settings) as hub:
@@ -255,7 +253,7 @@ class Traffic:
     async def _call(self):
         try:
             self.pids.add(await pid(self._hub, self._server))
-        except Exception as exc:
+        except MultitapError as exc:
             self.failures.append(exc)
         self.done += 1
 

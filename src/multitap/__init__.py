@@ -1,5 +1,6 @@
 """The MCP runtime for agents: one port, every MCP server."""
 
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ __all__ = [
     "ToolResult",
     "open_hub",
 ]
+
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is shown is the host's choice
 
 
 def __getattr__(name: str) -> object:

@@ -49,7 +49,10 @@ def multitap(home, monkeypatch, capsys):
 
     def typed(line, *more, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = run([*shlex.split(line), *more])
+        try:
+            code = run([*shlex.split(line), *more])
+        except SystemExit as exc:  # what a shell asks for completion
+            code = exc.code
         written = capsys.readouterr()
         return Ended(code, written.out, written.err)
 

@@ -143,9 +143,7 @@ def test_a_long_result_is_cut_and_says_how_to_see_all(multitap):
     assert (full.out, full.err) == ("x" * 20_000 + "\n", "")
 
 
-def test_the_call_s_server_is_the_only_one_started_once_it_is_known(
-    multitap, configure, tmp_path
-):
+def test_the_call_s_server_is_the_only_one_started_once_it_is_known(multitap, configure, tmp_path):
     one, two = Ledger(tmp_path / "one"), Ledger(tmp_path / "two")
     one.folder.mkdir()
     two.folder.mkdir()

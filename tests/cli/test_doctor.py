@@ -2,12 +2,43 @@
 
 import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from multitap.cli.checks import of_health
 from multitap.cli.providers import objections
+from multitap.events import LinkState, ServerSnapshot
 from tests.cli.conftest import zoo
+
+
+class Locked(BaseHTTPRequestHandler):
+    """Lets nobody in."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def locked():
+    """The address of a server that wants a log-in."""
+    with HTTPServer(("127.0.0.1", 0), Locked) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
+        thread.join()
 
 
 def findings(ended):
@@ -114,14 +145,56 @@ def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, config
     assert "pw" not in ended.out
 
 
+def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
+    configure(locked={"url": locked})
+
+    examined, told = multitap("doctor"), multitap("status")
+
+    phases = findings(examined)["locked"]
+    assert (examined.code, told.code) == (4, 4)
+    assert (phases["handshake"][0], phases["auth"][0]) == ("ok", "failed")
+    assert "hint: run `multitap login locked`" in examined.out
+    assert told.lines[1].split() == "locked needs auth - - run `multitap login locked`".split()
+
+
 def test_tools_that_cannot_be_used_are_told(multitap, configure):
-    configure(bad="tools_bad_schema", long="very_long_tool_names")
+    configure(bad="tools_bad_schema")
 
-    found = findings(multitap("doctor"))
+    ended = multitap("doctor bad")
 
-    assert found["bad"]["schemas"][0] in {"odd", "ok"}
-    assert "tool 'bad" in multitap("doctor bad").out or "is skipped" in multitap("doctor bad").out
-    assert found["long"]["schemas"][0] == "ok"  # our names are short
+    assert ended.code == 0
+    for words in (
+        "tool 'root_array' is skipped: its inputSchema is of type 'array', not 'object'",
+        "Gemini refuses `$ref`: bad_dangling_ref",
+        """arguments are not checked: it is not a "regex": bad_bad_pattern""",
+    ):
+        assert f"odd     schemas    {words}\n" in ended.out
+
+
+def test_tools_whose_names_a_provider_refuses_are_told(multitap, configure, home):
+    configure(zoo="good")
+    path = home / "multitap.toml"
+    path.write_text('naming = "kode"\n' + path.read_text())
+
+    verdict, text = findings(multitap("doctor zoo"))["zoo"]["schemas"]
+
+    assert verdict == "odd"
+    assert text.endswith("_ and -: zoo:echo, zoo:nonce, zoo:add and 23 more")
+
+
+def test_a_server_that_falls_over_once_it_is_up_is_told():
+    up = ServerSnapshot("shaky", "stdio", LinkState.CONNECTED, starts=3)
+
+    (check,) = of_health(up)
+
+    assert (check.phase, check.verdict) == ("health", "odd")
+    assert check.text == "it had to be started 3 times to be there"
+
+
+def test_more_tools_than_a_provider_takes_are_told(multitap, configure):
+    configure(many=zoo("tools_10k", "--count", "200"))
+
+    assert "in all; OpenAI takes 128\n" in multitap("doctor").out
 
 
 def test_a_broken_entry_is_told_beside_the_others(multitap, configure):
@@ -135,6 +208,15 @@ def test_a_broken_entry_is_told_beside_the_others(multitap, configure):
     assert found["good"]["list"][0] == "ok"
     assert found["off"]["start"] == ("-", "disabled")
     assert findings(multitap("doctor typo")).keys() == {"multitap", "typo"}
+
+
+def test_it_works_when_the_file_is_none(multitap, home):
+    (home / "folder.json").mkdir()
+
+    ended = multitap("--config folder.json doctor")
+
+    assert ended.code == 3
+    assert f"failed  config     {home}/folder.json: error: is not a file\n" in ended.out
 
 
 @pytest.mark.parametrize("content", [b"[servers", b"\xff\xfe\x00", b'{"mcpServers": 5}', b""])
@@ -199,17 +281,17 @@ def test_an_unknown_server_gets_a_suggestion(multitap, configure):
 @pytest.mark.parametrize(
     ("name", "schema", "objection"),
     [
-        ("files:read", {}, "OpenAI and Anthropic: the name is not 1 to 64 of"),
-        ("x" * 65, {}, "OpenAI and Anthropic: the name is not 1 to 64 of"),
-        ("a", {"anyOf": []}, "OpenAI and Anthropic: `anyOf` at the top of the schema"),
-        ("a", {"allOf": []}, "OpenAI and Anthropic: `allOf` at the top of the schema"),
+        ("files:read", {}, "OpenAI and Anthropic want names of at most 64 letters"),
+        ("x" * 65, {}, "OpenAI and Anthropic want names of at most 64 letters"),
+        ("a", {"anyOf": []}, "OpenAI and Anthropic refuse `anyOf` at the top of a schema"),
+        ("a", {"allOf": []}, "OpenAI and Anthropic refuse `allOf` at the top of a schema"),
         (
             "a",
             {"properties": {"x": {"type": "array"}}},
-            "OpenAI: an array that does not say what its items are",
+            "OpenAI refuses an array that does not say what its items are",
         ),
-        ("a", {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/X"}]}}}, "Gemini: `$ref`"),
-        ("a", {"properties": {"x": {"if": {}}}}, "Gemini: `if`"),
+        ("a", {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/X"}]}}}, "Gemini refuses `$ref`"),
+        ("a", {"properties": {"x": {"if": {}}}}, "Gemini refuses `if`"),
     ],
 )
 def test_what_providers_refuse_is_known(name, schema, objection):

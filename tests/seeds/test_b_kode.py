@@ -1,6 +1,6 @@
 """kode (seed B): every scenario as a row, against real processes and sockets.
 
-All rows are here. The pauses between attempts (B12) in full are in `tests/upstream/test_backoff.py`.
+All rows are here. `tests/upstream/test_backoff.py` has more on the pauses of B12.
 """
 
 import os

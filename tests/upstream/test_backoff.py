@@ -11,8 +11,12 @@ def crash(restarts, now):
     return restarts.lost(now, healthy_for=0.0)
 
 
-def test_the_first_restart_comes_at_once():
+def test_the_first_restart_of_a_server_that_was_up_comes_at_once():
     assert crash(Restarts(), 0.0) == 0.0
+
+
+def test_a_server_that_never_came_up_is_not_tried_again_at_once():
+    assert 0 < Restarts(Random(1)).lost(0.0, healthy_for=None) <= 1.0
 
 
 @given(st.integers())

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from multitap.catalog import Tool
+from multitap.cli.places import near
+from multitap.cli.problems import line
 from multitap.cli.providers import objections
 from multitap.config import (
     Loaded,
@@ -48,22 +50,21 @@ def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
         if problem.severity is not Severity.NOTE:
             broken = problem.severity is Severity.ERROR
             verdict = Verdict.FAILED if broken else Verdict.ODD
-            yield Check("config", verdict, str(problem), problem.hint)
+            yield Check("config", verdict, line(problem), problem.hint)
     if name in loaded.settings.servers:
-        files = dict.fromkeys(str(place.file) for place in loaded.places(name).values())
+        files = dict.fromkeys(str(near(place).file) for place in loaded.places(name).values())
         yield Check("config", Verdict.OK, ", ".join(files))
 
 
 def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:
     """Which of its variables have no value."""
     config = loaded.settings.servers[name]
-    places = loaded.places(name)
+    places = {key: near(place) for key, place in loaded.places(name).items()}
     used = variables(config)
     unset = [
-        Check("variables", Verdict.FAILED, f"{place}: {exc}" if place else str(exc), exc.hint)
+        Check("variables", Verdict.FAILED, f"{places[key]}: `{key}`: {exc}", exc.hint)
         for key, reference in used
         if (exc := _unset(reference, scope))
-        for place in [places.get(key)]
     ]
     if unset:
         yield from dict.fromkeys(unset)
@@ -97,22 +98,35 @@ def of_nothing(server: ServerSnapshot) -> Iterator[Check]:
     return _skipped(_steps(server))
 
 
+def of_health(server: ServerSnapshot) -> Iterator[Check]:
+    """Whether it stayed up, and kept to the protocol."""
+    if server.state is LinkState.CONNECTED and server.starts > 1:
+        words = f"it had to be started {server.starts} times to be there"
+        yield Check("health", Verdict.ODD, words, f"`multitap logs {server.name}` may say why")
+    for warning in dict.fromkeys(server.warnings):
+        if not _about_tool(warning):
+            yield Check("manners", Verdict.ODD, warning)
+
+
 def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]:
-    """Whether its definitions can be used, and by whom."""
-    for warning in server.warnings:
-        about_tool = warning.startswith("tool ")
-        yield Check("schemas" if about_tool else "manners", Verdict.ODD, warning)
+    """Whether its tools can be used, and by whom."""
+    unusable = [*filter(_about_tool, dict.fromkeys(server.warnings))]
     doubts: dict[str, list[str]] = {}
     for tool in tools:
         for objection in objections(tool.name, tool.input_schema):
-            doubts.setdefault(f"refused by {objection}", []).append(tool.name)
+            doubts.setdefault(objection, []).append(tool.name)
         if isinstance(tool.checker, Unchecked):
             words = f"arguments are not checked: {tool.checker.reason}"
             doubts.setdefault(words, []).append(tool.name)
+    yield from (Check("schemas", Verdict.ODD, warning) for warning in unusable)
     for doubt, names in doubts.items():
         yield Check("schemas", Verdict.ODD, f"{doubt}: {_some(names)}")
-    if server.state is LinkState.CONNECTED and tools and not doubts:
+    if tools and not unusable and not doubts:
         yield Check("schemas", Verdict.OK, "usable by OpenAI, Anthropic and Gemini as they are")
+
+
+def _about_tool(warning: str) -> bool:
+    return warning.startswith("tool ")
 
 
 def _steps(server: ServerSnapshot) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -13,6 +11,7 @@ from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, require
 from multitap.cli.exits import Exit
 from multitap.cli.output import note, say, say_json, table
+from multitap.cli.places import near
 from multitap.cli.toml import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked
 from multitap.wire.stderr import printable
@@ -147,8 +146,4 @@ def _harmless(key: str, value: Any) -> Any:
 
 
 def _place(place: Place | None) -> str:
-    if place is None:
-        return "default"
-    here = Path.cwd()
-    inside = place.file.is_relative_to(here)
-    return str(replace(place, file=place.file.relative_to(here)) if inside else place)
+    return "default" if place is None else str(near(place))

@@ -6,6 +6,7 @@ import platformdirs
 
 from multitap.cli.asked import Asked
 from multitap.cli.output import advise, note
+from multitap.cli.problems import line
 from multitap.config import Loaded, Surroundings, load, native
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
@@ -31,7 +32,7 @@ def require(loaded: Loaded, name: str) -> None:
     if name in loaded.settings.servers:
         return
     if problems := loaded.broken.get(name):
-        raise ConfigError(str(problems[0]), hint=problems[0].hint)
+        raise ConfigError(line(problems[0]), hint=problems[0].hint)
     near = did_you_mean(name, loaded.merged.servers)
     raise UnknownName(
         f"no server named {name!r}",

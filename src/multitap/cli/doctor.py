@@ -17,6 +17,7 @@ from multitap.cli.configured import configured, explain_emptiness, require, stat
 from multitap.cli.exits import Exit
 from multitap.cli.opening import adapted, all_awake, opened
 from multitap.cli.output import Colour, painted, say, say_json
+from multitap.cli.problems import line
 from multitap.cli.programs import of_program
 from multitap.cli.progress import progress
 from multitap.cli.providers import MOST_TOOLS
@@ -25,6 +26,9 @@ from multitap.config import Loaded, Scope, Severity, expand_server
 from multitap.errors import ConfigError
 from multitap.hub import Hub
 from multitap.wire.stderr import printable
+
+STEADY = 0.2
+"""Seconds that a server has to stay up: some fall over right after they are up."""
 
 _COLOURS: dict[Verdict, Colour] = {
     Verdict.OK: "green",
@@ -83,6 +87,8 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
                 if name in loaded.settings.servers:
                     tasks.start_soon(find, name)
             await hub.settled()
+            await anyio.sleep(STEADY)
+            await hub.settled()
         return [
             Findings("multitap", tuple(_of_everything(loaded, hub))),
             *(
@@ -98,7 +104,7 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
         if problem.server is None and problem.severity is not Severity.NOTE:
             failed = problem.severity is Severity.ERROR
             verdict = Verdict.FAILED if failed else Verdict.ODD
-            yield Check("config", verdict, str(problem), problem.hint)
+            yield Check("config", verdict, line(problem), problem.hint)
     for seen in loaded.sources:
         if seen.found and seen.intact:
             how = f" ({seen.dialect})" if seen.dialect else ""
@@ -128,6 +134,7 @@ def _of_server(
         yield from checks.of_nothing(server)
         return
     yield from checks.of_connection(server)
+    yield from checks.of_health(server)
     yield from checks.of_schemas(server, [tool for tool in hub.tools() if tool.server == name])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multitap.cli.asked import Asked
+from multitap.cli.places import near
 from multitap.cli.progress import progress
 from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
 from multitap.hub import Hub, open_hub
@@ -55,7 +56,8 @@ async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
     scope = Scope(os.environ, loaded.search.folder, Path.home())
 
     def expand(name: str, config: ServerConfig) -> ServerConfig:
-        return expand_server(config, scope, places=loaded.places(name))
+        places = {key: near(place) for key, place in loaded.places(name).items()}
+        return expand_server(config, scope, places=places)
 
     async with open_hub(settings, expand=expand) as hub:
         yield hub

@@ -1,18 +1,25 @@
 """What is wrong with a configuration, for people and for programs."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from multitap.cli.output import note
+from multitap.cli.places import near
 from multitap.config import Problem, Severity
 
 
 def show(problems: Iterable[Problem], write: Callable[[str], None] = note) -> None:
     """Say what is wrong, each with what to do about it."""
     for problem in problems:
-        write(str(problem))
+        write(line(problem))
         if problem.hint:
             write(f"  hint: {problem.hint}")
+
+
+def line(problem: Problem) -> str:
+    """What is wrong, in one line with its place."""
+    return str(replace(problem, place=near(problem.place)))
 
 
 def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -1,6 +1,5 @@
 """The program: runs a command, and turns whatever goes wrong into words and an exit code."""
 
-import os
 import signal
 import sys
 from collections.abc import Generator, Sequence
@@ -38,10 +37,6 @@ def run(arguments: Sequence[str]) -> int:
     except MultitapError as exc:
         complain(str(exc), exc.hint)
         return exit_for(exc)
-    except BrokenPipeError:
-        # whoever read us has seen enough; Python would complain once more at the very end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
 

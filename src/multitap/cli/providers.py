@@ -25,16 +25,16 @@ def objections(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         schema: The tool's input schema.
     """
     if not _NAME.fullmatch(name):
-        yield f"OpenAI and Anthropic: the name is not 1 to {MAX_LENGTH} of A-Z, a-z, 0-9, _ and -"
+        yield f"OpenAI and Anthropic want names of at most {MAX_LENGTH} letters, digits, _ and -"
     if found := [word for word in _COMBINATORS if word in schema]:
-        yield f"OpenAI and Anthropic: `{found[0]}` at the top of the schema"
+        yield f"OpenAI and Anthropic refuse `{found[0]}` at the top of a schema"
     pieces = list(_pieces(schema))
     if any(piece.get("type") == "array" and "items" not in piece for piece in pieces):
-        yield "OpenAI: an array that does not say what its items are"
+        yield "OpenAI refuses an array that does not say what its items are"
     if any("$ref" in piece for piece in pieces):
-        yield "Gemini: `$ref`"
+        yield "Gemini refuses `$ref`"
     if any("if" in piece for piece in pieces):
-        yield "Gemini: `if`"
+        yield "Gemini refuses `if`"
 
 
 def _pieces(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from multitap.cli.problems import line
 from multitap.cli.progress import progress
 from multitap.config import Loaded
 from multitap.errors import ConfigError, Unavailable, ungrouped
@@ -75,7 +76,7 @@ def check_owner(loaded: Loaded, hub: Hub, name: str) -> None:
             raise _unavailable(server.name, server.failure)
     for broken, problems in loaded.broken.items():
         if slug(broken) in name:
-            raise ConfigError(str(problems[0]), hint=problems[0].hint)
+            raise ConfigError(line(problems[0]), hint=problems[0].hint)
 
 
 async def _wake(hub: Hub, name: str) -> None:

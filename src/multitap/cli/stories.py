@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from multitap.cli.places import near
 from multitap.config import Loaded, Problem
 from multitap.events import Failure, FailureCode, LinkState, ServerSnapshot, Snapshot
 
@@ -91,7 +92,7 @@ def described(story: Story) -> dict[str, Any]:
 
 
 def _broken(name: str, problems: tuple[Problem, ...]) -> Story:
-    note = f"{problems[0].message} ({problems[0].place})" if problems else ""
+    note = f"{problems[0].message} ({near(problems[0].place)})" if problems else ""
     return Story(name, "error", fine=False, note=note, problems=problems)
 
 

@@ -1,1 +1,1 @@
-"""The classes named by the designs that Multitap grew from: thin faces on the hub, one file each."""
+"""The classes named by the designs Multitap grew from: thin faces on the hub, a file for each."""

@@ -22,6 +22,7 @@ from multitap.events import LinkState, ServerSnapshot
 from multitap.hub import Hub
 from multitap.router import CallContext
 from multitap.sync import SyncHub
+from multitap.upstream.link import Link
 
 _T = TypeVar("_T")
 
@@ -64,8 +65,9 @@ class Switchboard:
             servers = await self.plug({name: config})
             _refuse_unless_connected(name, servers.get(name))
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.pull(name)
+            if self.settings.servers.get(name) is config:  # else another one took its place
+                with anyio.CancelScope(shield=True):
+                    await self.pull(name)
             raise
 
     async def plug(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, ServerSnapshot]:
@@ -146,10 +148,12 @@ async def _answered(hub: Hub, names: Iterable[str]) -> None:
     """Wait until each of these servers has answered, failed, or been pulled out."""
     awaited = [link for name in names if (link := hub.links.get(name))]
     with hub.events.subscribe() as events:
-        while any(
-            hub.links.get(link.name) is link and not link.first_settled.is_set() for link in awaited
-        ):
+        while any(hub.links.get(link.name) is link and not _has_answered(link) for link in awaited):
             await anext(events)
+
+
+def _has_answered(link: Link) -> bool:
+    return link.settled or link.first_settled.is_set()
 
 
 async def _ask(hub: SyncHub, verb: Callable[[Hub], Awaitable[_T]]) -> _T:

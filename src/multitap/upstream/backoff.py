@@ -23,12 +23,17 @@ class Restarts:
     def started(self, now: float) -> None:
         self._starts.append(now)
 
-    def lost(self, now: float, *, healthy_for: float) -> float:
+    def lost(self, now: float, *, healthy_for: float | None) -> float:
         """Seconds to wait before the next start, after a loss or a failed start.
 
-        The first restart comes at once, then the wait grows, with full jitter.
+        The first restart of a server that was up comes at once, then the wait grows, with full
+        jitter.
+
+        Args:
+            now: The time.
+            healthy_for: Seconds it was up; None when it never came up.
         """
-        if healthy_for >= PROVED:
+        if healthy_for is not None and healthy_for >= PROVED:
             self.forget()
         if self.tripped(now):
             pause = min(PAUSE * 2.0**self._trips, LONGEST_PAUSE)
@@ -38,7 +43,9 @@ class Restarts:
             return pause
         self._failures += 1
         if self._failures == 1:
-            return 0.0
+            if healthy_for is not None:
+                return 0.0
+            self._failures += 1
         ceiling = min(FIRST * FACTOR ** (self._failures - 2), CEILING)
         return self._random.uniform(0.0, ceiling)
 

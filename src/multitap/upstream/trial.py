@@ -35,9 +35,9 @@ class Trial:
         self.phase, self._mark = phase, time
 
     @property
-    def healthy_for(self) -> float:
-        """Seconds since it connected; 0 if it never did."""
-        return now() - self.connected_at if self.connected_at is not None else 0.0
+    def healthy_for(self) -> float | None:
+        """Seconds since it connected; None if it never did."""
+        return None if self.connected_at is None else now() - self.connected_at
 
     def evidence(self) -> Evidence:
         return self.wire.evidence() if self.wire else Evidence()

@@ -1,0 +1,194 @@
+"""The program as a whole: how it starts, how it ends, and what it leaves behind."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import zoo
+from tests.conftest import descendants
+from tests.zoo.ledger import Ledger
+
+HEAVY = ("mcp", "mcp_types", "multitap.hub", "aiohttp", "pydantic", "anyio")
+COMMANDS = (
+    "status",
+    "tools",
+    "call",
+    "resources",
+    "read",
+    "prompts",
+    "prompt",
+    "config",
+    "config check",
+    "config show",
+    "config explain",
+    "config schema",
+    "logs",
+    "doctor",
+    "reload",
+    "demo",
+)
+PROGRAM = f"""
+import sys
+from multitap.cli.program import run
+for line in sys.argv[1:]:
+    run(line.split())
+sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
+import multitap.cli.known, multitap.cli.configuration, multitap.cli.logs
+sys.stderr.write(" ".join(name for name in ("mcp", "mcp_types") if name in sys.modules))
+"""
+"""What a shell completes from, and all about files, has to do without the SDK."""
+
+
+def test_help_and_version_import_nothing_heavy(home):
+    lines = ["", "--help", "--version", "nonsense", *(f"{line} --help" for line in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *lines], capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr.splitlines()[2:] == []
+    assert done.stderr.startswith("error: no such command 'nonsense'\n")
+    assert done.stdout.count("Usage: ") == len(COMMANDS) + 2
+
+
+@pytest.mark.parametrize("line", ["", *COMMANDS])
+def test_help_is_short_and_without_full_stop(multitap, line):
+    ended = multitap(f"{line} --help")
+
+    first = ended.lines[2]
+    assert ended.code == 0
+    assert not first.endswith(".")
+    assert "MULTITAP_CONFIG" in ended.out or line in {"config", "config schema", "demo"}
+
+
+def test_help_lists_commands_in_the_order_of_need(multitap):
+    listed = re.findall(r"^  (\w+)  ", multitap("--help").out.partition("Commands:")[2], re.M)
+
+    assert listed == [line for line in COMMANDS if " " not in line]
+
+
+def test_alone_it_helps(multitap):
+    assert multitap("").out == multitap("--help").out
+
+
+def test_the_version_is_told(multitap):
+    assert re.fullmatch(r"multitap \d+\.\d+\S*\n", multitap("--version").out)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("stauts", "no such command 'stauts'", "did you mean 'status'?"),
+        ("config chek", "no such command 'chek'", "did you mean 'check'?"),
+        ("frobnicate", "no such command 'frobnicate'", "`multitap --help` says what there is"),
+        ("status --jsn", "no such option '--jsn'", "did you mean '--json'?"),
+        ("call", "missing argument 'NAME'", "`multitap call --help` says what there is"),
+        (
+            "status --timeout soon",
+            "invalid value for '--timeout': expected a number of seconds",
+            "`multitap status --help` says what there is",
+        ),
+        ("status --timeout 0", "invalid value for '--timeout': expected more than 0", None),
+        ("logs x -n -1", "invalid value for '-n' / '--lines'", None),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_the_way_out(multitap, line, error, hint):
+    ended = multitap(line)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {error}")
+    assert hint is None or ended.err.endswith(f"hint: {hint}\n")
+
+
+def start(*arguments, **more):
+    return subprocess.Popen(
+        [sys.executable, "-m", "multitap", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def wait_for(holds):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything_with_130(configure, tmp_path, number):
+    ledger = Ledger(tmp_path)
+    configure(zoo=zoo("good", env=ledger.env), hanging="never_init")
+    with start("call", "zoo_sleep", "seconds=60") as process:
+        wait_for(lambda: ledger.calls)
+        started = descendants(process.pid)
+
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+
+    assert (process.returncode, out, err.strip()) == (130, "", "")
+    assert len(started) >= 2
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in started))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_reader_that_has_seen_enough_is_no_traceback():
+    with start("config", "schema") as process:
+        process.stdout.close()
+        err = process.stderr.read()
+
+    assert (process.returncode, err) == (1, "")
+
+
+def test_on_a_terminal_servers_are_shown_while_they_start_and_then_the_table(configure):
+    configure(good="good", slow=zoo("slow_init"))
+
+    code, seen = on_a_terminal("status")
+
+    assert code == 0
+    assert "good  ready, 26 tools" in seen
+    assert "slow  starting, " in seen
+    table = seen.rpartition("\x1b[J")[2]
+    assert "slow    \x1b[32mconnected" in table
+    assert "starting" not in table
+
+
+def on_a_terminal(*arguments):
+    """How a command ends, and all that a terminal gets to see of it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "multitap", *arguments]
+    env = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    seen = b""
+    while select.select([ours], [], [], 30)[0]:
+        try:
+            seen += os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+    os.close(ours)
+    return process.wait(10), seen.decode()
+
+
+def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure, monkeypatch):
+    configure(zoo="good", zebra={"command": "x", "enabled": False})
+    multitap("tools")
+
+    def completed(words):
+        monkeypatch.setenv("_MULTITAP_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", f"multitap {words}")
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+        return [line.partition(",")[2] for line in multitap("").lines if line]
+
+    assert completed("st") == ["status"]
+    assert completed("doctor z") == ["zoo", "zebra"]
+    assert completed("call zoo_a") == ["zoo_add", "zoo_ask"]
+    assert completed("call none") == []

@@ -360,3 +360,13 @@ async def test_a_closed_hub_refuses(settings):
 
     with pytest.raises(HubClosed):
         await hub.call("calc_add", {"a": 1, "b": 1})
+
+
+async def test_a_call_on_a_removed_server_fails_at_once(settings):
+    async with open_hub(settings("calc", drain_timeout=0)) as hub:
+        await hub.settled()
+        tool = hub.catalog.tools["calc_add"]
+        hub.apply(settings())
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(0.4), pytest.raises(Unavailable, match="removed"):
+            await tool.link.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}})

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -22,18 +23,17 @@ from multitap import (
     MCPConfigLoader,
     MCPManager,
     MCPServerConfig,
+    StdioServer,
     ToolDef,
     ToolExecutionError,
     ToolRegistry,
     ToolResult,
 )
 from multitap.catalog import stock
-from multitap.config import LocalServer
 from multitap.errors import ConfigError, Unavailable, UnknownName
 from multitap.faces.excelmanus import tool_def
 from multitap.faces.switchboard import Switchboard
 from multitap.names import MAX_LENGTH, Naming, expose
-from multitap.upstream.link import Link
 from multitap.upstream.listing import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
@@ -369,28 +369,14 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     assume(len(plain) <= MAX_LENGTH)
     definition = {"name": name, "description": description, "inputSchema": schema}
     offers = Offers(tools=(definition,))
-    shelf = stock(_idle_link(server), offers, {server}, Naming.EXCELMANUS, ())
+    link = SimpleNamespace(name=server, config=StdioServer(command="x"))
+    shelf = stock(link, offers, {server}, Naming.EXCELMANUS, ())
     [tool] = [tool_def(tool, Switchboard()) for tool in shelf.tools.values()]
 
     assert tool.name.startswith(plain)  # a digest follows where it could be taken for another's
     assert description.rstrip() in tool.description
     assert tool.input_schema == schema
     assert tool.max_result_chars == 5000
-
-
-def _idle_link(server):
-    async def quiet():
-        pass
-
-    return Link(
-        server,
-        LocalServer(server=quiet),
-        dial=lambda *_: None,
-        starting=asyncio.Semaphore(1),
-        health_interval=30,
-        on_change=lambda _: None,
-        on_event=lambda _: None,
-    )
 
 
 # Feature: mcp-client-integration, Property 4: names forth and back
@@ -479,7 +465,7 @@ async def test_e18_a_failed_connection_is_an_error_in_the_log(manager, mcp_json,
     assert "no-such-program" in errors[0].message
 
 
-async def test_e18_a_connection_that_takes_too_long_is_one_that_failed(project, caplog):
+async def test_e18_a_connection_that_takes_too_long_is_one_that_failed():
     client = MCPClientWrapper(MCPServerConfig("slow", **zoo("never_init")))
     server = client.config.server().model_copy(update={"connect_timeout": 0.5})
     client.config = MCPServerConfig.of("slow", server)

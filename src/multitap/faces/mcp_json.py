@@ -1,6 +1,7 @@
 """ExcelManus's `mcp.json`: one server's configuration, and the loader that finds the file."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,9 +40,12 @@ class MCPServerConfig:
     """What a file says, which may be more than there are words for here."""
 
     @classmethod
-    def of(cls, name: str, server: StdioServer | HttpServer) -> "MCPServerConfig":
-        """A configuration in these words."""
-        said: dict[str, Any] = server.model_dump(include=_FIELDS & server.model_fields_set)
+    def of(
+        cls, name: str, server: StdioServer | HttpServer, *, written: Collection[str] = ()
+    ) -> "MCPServerConfig":
+        """A configuration in these words; `written` are keys that may be there but empty."""
+        fields = _FIELDS & {*server.model_fields_set, *written}
+        said: dict[str, Any] = server.model_dump(include=fields)
         if "args" in said:
             said["args"] = [*said["args"]]
         return cls(name=name, transport=server.transport, origin=server, **said)
@@ -92,7 +96,7 @@ def read(config_path: str | Path | None, workspace_root: str | Path) -> Loaded:
 def configs(loaded: Loaded) -> list[MCPServerConfig]:
     """The servers that are switched on."""
     return [
-        MCPServerConfig.of(name, server)
+        MCPServerConfig.of(name, server, written=loaded.merged.servers[name].merged().node.value)
         for name, server in loaded.settings.servers.items()
         if server.enabled and isinstance(server, StdioServer | HttpServer)
     ]

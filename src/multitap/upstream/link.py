@@ -128,6 +128,8 @@ class Link:
         self.offers: Offers | None = known.offers
         self.stale = known.offers is not None
         self.era = known.era
+        self.first_settled = anyio.Event()
+        """Set once it has answered or failed for the first time."""
         self._secrets = _secrets(config)
         self._dial = dial
         self._expand = expand
@@ -139,8 +141,6 @@ class Link:
         self._session: Session | None = None
         self._trial = Trial()
         self._slots = Slots(config.limits.in_flight, config.limits.queue)
-        self.first_settled = anyio.Event()
-        """Set once it has answered or failed for the first time."""
         self._on_event = on_event
         self._news = News(name, on_event, log_level=config.log_level)
         self._changed = Bell()
@@ -186,6 +186,8 @@ class Link:
     @property
     def _hopeful(self) -> bool:
         """Whether it is worth a call's while to wait for it."""
+        if self._closing:
+            return False
         if self._settling or self.state is LinkState.CONNECTING:
             return True
         return self._retry_due is not None and self._retry_due - now() <= SOON
@@ -356,9 +358,12 @@ class Link:
     def _unavailable(self, words: str | None = None) -> Unavailable:
         failure = self.failure
         if words is None:
-            words = "it is disabled" if self.state is LinkState.DISABLED else "it is not connected"
-            if failure is not None:
-                words = str(failure)
+            if self._closing:
+                words = "it was removed or replaced"
+            elif self.state is LinkState.DISABLED:
+                words = "it is disabled"
+            else:
+                words = str(failure or "it is not connected")
         return Unavailable(
             self.name, words, hint=failure.hint if failure else None, failure=failure
         )
@@ -420,11 +425,11 @@ class Link:
             self._become(LinkState.DISCONNECTED)
             return 0.0
         failure = self._failure(trial, exc)
-        if isinstance(exc, SessionLost) and trial.connected_at is not None:
+        tripped = self._restarts.tripped(now())
+        if isinstance(exc, SessionLost) and not tripped:  # no failure of its: a handshake mends it
             self.failure = failure
             self._become(LinkState.CONNECTING)
             return 0.0
-        tripped = self._restarts.tripped(now())
         pause = self._restarts.lost(now(), healthy_for=trial.healthy_for)
         state = LinkState.DISCONNECTED
         if not failure.code.heals:

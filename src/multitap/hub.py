@@ -72,6 +72,7 @@ class Hub:
         self._handlers = handlers
         self._store = store
         self._kept = KeptResults()
+        self._told: dict[str, LinkChanged] = {}
         self._shelves: dict[Link, Shelf] = {}
         self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
@@ -112,6 +113,7 @@ class Hub:
         todo = self._supervisor.apply(settings.servers)
         self._rebuild()
         for name in todo.stop:
+            self._told.pop(name, None)
             self.events.publish(LinkRemoved(name))
         return todo
 
@@ -313,8 +315,10 @@ class Hub:
         )
 
     def _link_changed(self, link: Link) -> None:
-        if self.links.get(link.name) is link:
-            self.events.publish(LinkChanged(link.name, link.state, link.failure))
+        news = LinkChanged(link.name, link.state, link.failure)
+        if self.links.get(link.name) is link and self._told.get(link.name) != news:
+            self._told[link.name] = news
+            self.events.publish(news)
         if link.state is LinkState.CONNECTED and link.offers is not None:
             self._remember(link, link.offers)
         self._rebuild()

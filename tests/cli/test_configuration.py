@@ -29,7 +29,8 @@ def layered(home, tmp_path):
     )
 
 
-def test_a_good_configuration_passes_the_check(multitap, layered, home):
+@pytest.mark.usefixtures("layered")
+def test_a_good_configuration_passes_the_check(multitap, home):
     ended = multitap("config check")
 
     assert (ended.code, ended.out) == (0, "")
@@ -176,7 +177,8 @@ def test_the_schema_is_printed(multitap):
     assert json.loads(multitap("config schema").out) == json_schema()
 
 
-def test_reload_checks_the_files_and_says_that_nobody_serves(multitap, home, layered):
+@pytest.mark.usefixtures("layered")
+def test_reload_checks_the_files_and_says_that_nobody_serves(multitap, home):
     good = multitap("reload")
     write(home / "multitap.toml", "[servers")
     broken = multitap("reload")

@@ -18,13 +18,14 @@ class Locked(BaseHTTPRequestHandler):
     """Lets nobody in."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(401)
         self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_POST
+    def do_GET(self):
+        self.do_POST()
 
     def log_message(self, *_):
         pass
@@ -69,7 +70,7 @@ def test_a_good_server_passes_every_phase(multitap, configure):
     assert phases["list"][1].startswith("26 tools, 3 resources, 2 prompts, ")
 
 
-def test_unset_variables_are_named_with_their_places(multitap, configure, home, monkeypatch):
+def test_unset_variables_are_named_with_their_places(multitap, configure, monkeypatch):
     monkeypatch.setenv("SET_TOKEN", "x")
     env = {"A": "${NO_SUCH_A}", "B": "${NO_SUCH_B}", "C": "${SET_TOKEN}"}
     configure(zoo=zoo("good", env=env))
@@ -77,7 +78,7 @@ def test_unset_variables_are_named_with_their_places(multitap, configure, home, 
     ended = multitap("doctor zoo")
 
     assert ended.code == 4
-    assert f"{home}/multitap.toml:4:13: the variable `NO_SUCH_A` is not set" in ended.out
+    assert "multitap.toml:4:13: `env.A`: the variable `NO_SUCH_A` is not set\n" in ended.out
     assert "the variable `NO_SUCH_B` is not set" in ended.out
     assert "hint: set it, or write `${NO_SUCH_A:-default}`" in ended.out
     assert findings(ended)["zoo"]["spawn"] == ("-", "not tried")
@@ -154,7 +155,8 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     assert (examined.code, told.code) == (4, 4)
     assert (phases["handshake"][0], phases["auth"][0]) == ("ok", "failed")
     assert "hint: run `multitap login locked`" in examined.out
-    assert told.lines[1].split() == "locked needs auth - - run `multitap login locked`".split()
+    assert told.lines[1].endswith("  run `multitap login locked`")
+    assert told.lines[1].startswith("locked  needs auth ")
 
 
 def test_tools_that_cannot_be_used_are_told(multitap, configure):
@@ -216,7 +218,7 @@ def test_it_works_when_the_file_is_none(multitap, home):
     ended = multitap("--config folder.json doctor")
 
     assert ended.code == 3
-    assert f"failed  config     {home}/folder.json: error: is not a file\n" in ended.out
+    assert "failed  config     folder.json: error: is not a file\n" in ended.out
 
 
 @pytest.mark.parametrize("content", [b"[servers", b"\xff\xfe\x00", b'{"mcpServers": 5}', b""])

@@ -36,14 +36,16 @@ def test_the_part_before_the_rotation_comes_first(multitap, log):
     assert multitap("logs zoo -n 0").out == ""
 
 
-def test_a_server_without_a_word_is_no_error(multitap, log):
+@pytest.mark.usefixtures("log")
+def test_a_server_without_a_word_is_no_error(multitap):
     ended = multitap("logs zoo")
 
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "zoo has not written anything\n"
 
 
-def test_an_unknown_server_gets_a_suggestion(multitap, log):
+@pytest.mark.usefixtures("log")
+def test_an_unknown_server_gets_a_suggestion(multitap):
     ended = multitap("logs zo")
 
     assert ended.code == 2
@@ -80,7 +82,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(log):
     news.close()
 
 
-def test_following_ends_with_130_at_ctrl_c(multitap, log):
+def test_following_ends_with_130_at_ctrl_c(log):
     log.write_text("one\n")
     command = [sys.executable, "-m", "multitap", "logs", "zoo", "-f"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,8 @@ sys.stderr.write(" ".join(name for name in ("mcp", "mcp_types") if name in sys.m
 """What a shell completes from, and all about files, has to do without the SDK."""
 
 
-def test_help_and_version_import_nothing_heavy(home):
+@pytest.mark.usefixtures("home")
+def test_help_and_version_import_nothing_heavy():
     lines = ["", "--help", "--version", "nonsense", *(f"{line} --help" for line in COMMANDS)]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *lines], capture_output=True, text=True, check=True
@@ -68,7 +70,9 @@ def test_help_is_short_and_without_full_stop(multitap, line):
 
 
 def test_help_lists_commands_in_the_order_of_need(multitap):
-    listed = re.findall(r"^  (\w+)  ", multitap("--help").out.partition("Commands:")[2], re.M)
+    listed = re.findall(
+        r"^  (\w+)  ", multitap("--help").out.partition("Commands:")[2], re.MULTILINE
+    )
 
     assert listed == [line for line in COMMANDS if " " not in line]
 
@@ -136,7 +140,7 @@ def test_an_interrupt_ends_everything_with_130(configure, tmp_path, number):
 
     assert (process.returncode, out, err.strip()) == (130, "", "")
     assert len(started) >= 2
-    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in started))
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
 
 
 @pytest.mark.usefixtures("home")

@@ -126,7 +126,7 @@ async def test_d6_a_call_that_takes_too_long_is_reported_to_the_model(otter_hub)
         result = await HubTools(hub)["zoo_sleep"].execute({"seconds": 60})
 
         assert not result.success
-        assert "no answer to 'tools/call' within 0.2 s" in result.error
+        assert "no answer to 'tools/call' within" in result.error
         assert (await hub.call("zoo_echo", {"text": "still there"})).text == "still there"
 
 

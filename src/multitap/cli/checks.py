@@ -62,7 +62,7 @@ def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:
     places = {key: near(place) for key, place in loaded.places(name).items()}
     used = variables(config)
     unset = [
-        Check("variables", Verdict.FAILED, f"{places[key]}: `{key}`: {exc}", exc.hint)
+        Check("variables", Verdict.FAILED, f"{places.get(key, name)}: `{key}`: {exc}", exc.hint)
         for key, reference in used
         if (exc := _unset(reference, scope))
     ]

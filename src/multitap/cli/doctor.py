@@ -87,8 +87,9 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
                 if name in loaded.settings.servers:
                     tasks.start_soon(find, name)
             await hub.settled()
-            await anyio.sleep(STEADY)
-            await hub.settled()
+            if hub.tools():
+                await anyio.sleep(STEADY)
+                await hub.settled()
         return [
             Findings("multitap", tuple(_of_everything(loaded, hub))),
             *(
@@ -143,7 +144,7 @@ def _show(found: Findings) -> None:
     for check in found.checks:
         verdict = painted(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
         say(f"  {verdict}  {check.phase:<9}  {printable(check.text)}")
-        for line in check.details:
-            say(f"{_INDENT}| {printable(line)}")
+        for words in check.details:
+            say(f"{_INDENT}| {printable(words)}")
         if check.hint:
             say(f"{_INDENT}hint: {printable(check.hint)}")

@@ -1,0 +1,68 @@
+"""Every command on the page does what the page shows."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
+ELSEWHERE = {
+    "/home/you/project": "{home}",
+    "/home/you/.local/state": "{home.parent}/state",
+}
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def shown():
+    """Each command of the page with what it prints."""
+    for block in blocks("console"):
+        for command in re.split(r"^\$ multitap ", block, flags=re.MULTILINE)[1:]:
+            line, _, text = command.partition("\n")
+            yield line, text
+
+
+def pattern(text):
+    """What fits the text; `…` stands for anything, and times differ."""
+    fits = re.escape(text).replace("…\n", ".*\n").replace("…", ".*")
+    return re.compile(re.sub(r"(\\ )*\d+\\ ms", r"\\s*\\d+ ms", fits), re.DOTALL)
+
+
+@pytest.mark.timeout(120)
+def test_every_command_prints_what_the_page_shows(multitap, home, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (config,) = blocks("toml")
+    (home / "multitap.toml").write_text(config)
+    assert multitap("doctor").code == 4  # from now on it is known what there is
+
+    for line, text in shown():
+        ended = multitap(line)
+
+        for ours, theirs in ELSEWHERE.items():
+            text = text.replace(ours, theirs.format(home=home))  # noqa: PLW2901 - the same text
+        assert pattern(text).fullmatch(ended.err + ended.out) or pattern(text).fullmatch(
+            ended.out + ended.err
+        ), f"{line}\n{ended.out}{ended.err}"
+
+
+def test_every_command_is_on_the_page(multitap):
+    page = PAGE.read_text()
+    commands = re.findall(
+        r"^  (\w+)  ", multitap("--help").out.partition("Commands:")[2], re.MULTILINE
+    )
+    parts = re.findall(
+        r"^  (\w+)  ", multitap("config -h").out.partition("Commands:")[2], re.MULTILINE
+    )
+
+    assert not [name for name in commands if f"multitap {name}" not in page]
+    assert not [name for name in parts if f"`{name}`" not in page]
+
+
+def test_the_script_for_the_shell_is_click_s_own(multitap, monkeypatch):
+    monkeypatch.setenv("_MULTITAP_COMPLETE", "bash_source")
+
+    assert "_MULTITAP_COMPLETE=bash_complete" in multitap("").out

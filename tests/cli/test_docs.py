@@ -32,6 +32,7 @@ def pattern(text):
     return re.compile(re.sub(r"(\\ )*\d+\\ ms", r"\\s*\\d+ ms", fits), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_command_prints_what_the_page_shows(multitap, home, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -66,3 +67,11 @@ def test_the_script_for_the_shell_is_click_s_own(multitap, monkeypatch):
     monkeypatch.setenv("_MULTITAP_COMPLETE", "bash_source")
 
     assert "_MULTITAP_COMPLETE=bash_complete" in multitap("").out
+
+
+@pytest.mark.slow
+def test_the_demo_is_a_command_too(multitap):
+    ended = multitap("demo")
+
+    assert ended.code == 0
+    assert ended.out.endswith("no process of it is left.\n")

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.cli import output
+from multitap.cli.data import json_text
 from multitap.cli.progress import lines
+from multitap.cli.tables import cells, cut, table
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 
 
@@ -38,7 +40,7 @@ ROWS = [("a", "1", "short"), ("bcd", "100", "a text that is too long for forty c
 
 
 def test_columns_are_aligned(capsys):
-    output.table(("NAME", "N", "TEXT"), ROWS, right=("N",))
+    table(("NAME", "N", "TEXT"), ROWS, right=("N",))
 
     assert capsys.readouterr().out == (
         "NAME    N  TEXT\na       1  short\nbcd   100  a text that is too long for forty columns\n"
@@ -46,20 +48,20 @@ def test_columns_are_aligned(capsys):
 
 
 def test_on_a_terminal_the_last_column_is_cut_at_its_edge(terminal):
-    shown = terminal(lambda: output.table(("NAME", "N", "TEXT"), ROWS)).splitlines()
+    shown = terminal(lambda: table(("NAME", "N", "TEXT"), ROWS)).splitlines()
 
     assert shown[2] == "bcd   100  a text that is too long for …"
     assert len(shown[2]) == 40
 
 
 def test_wide_characters_take_two_columns(capsys):
-    output.table(("NAME", "TEXT"), [("日本", "x"), ("e\N{COMBINING ACUTE ACCENT}", "y")])
+    table(("NAME", "TEXT"), [("日本", "x"), ("e\N{COMBINING ACUTE ACCENT}", "y")])
 
     assert capsys.readouterr().out.splitlines()[1:] == ["日本  x", "e\u0301     y"]
 
 
 def test_a_cell_is_one_line_without_escape_sequences(capsys):
-    output.table(("NAME", "TEXT"), [("a\x1b[31m", "one\r\ntwo\x07\u202ethree")])
+    table(("NAME", "TEXT"), [("a\x1b[31m", "one\r\ntwo\x07\u202ethree")])
 
     assert capsys.readouterr().out.splitlines()[1] == "a�[31m  one two��three"
 
@@ -81,7 +83,7 @@ def test_colours_can_be_refused(monkeypatch, name, value):
 def test_a_cell_is_painted_by_what_it_says(terminal):
     red = {"STATE": lambda _: "red"}
 
-    shown = terminal(lambda: output.table(("STATE", "N"), [("bad", "1")], paint=red))
+    shown = terminal(lambda: table(("STATE", "N"), [("bad", "1")], paint=red))
 
     assert shown == "STATE  N\n\x1b[31mbad  \x1b[0m  1\n"
 
@@ -100,7 +102,7 @@ def test_errors_come_with_a_hint(capsys):
 
 @given(st.dictionaries(st.text(), st.lists(st.text() | st.integers(), max_size=3), max_size=3))
 def test_json_is_valid_and_never_steers_a_terminal(value):
-    text = output.json_text(value)
+    text = json_text(value)
 
     assert json.loads(text) == value
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -108,10 +110,10 @@ def test_json_is_valid_and_never_steers_a_terminal(value):
 
 @given(st.text(), st.integers(1, 50))
 def test_a_cut_text_fits(text, room):
-    cut = output.cut(text, room)
+    short = cut(text, room)
 
-    assert output.cells(cut) <= max(room, 1)
-    assert cut == text or cut.endswith("…")
+    assert cells(short) <= room
+    assert short == text or short.endswith("…")
 
 
 def server(name, state, **more):

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from multitap.config.durations import seconds
-
 Work = Callable[..., int]
 """Does what a command says; how the program ends."""
 
@@ -27,6 +25,8 @@ class Asked:
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    from multitap.config.durations import seconds  # noqa: PLC0415 - not for `--help`
+
     if value is None:
         return None
     try:

@@ -10,9 +10,10 @@ import msgspec
 from multitap.cli.arguments import typed
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.opening import adapted, on_demand, opened
-from multitap.cli.output import complain, note, say_json, say_text
+from multitap.cli.output import complain, note, say_text
 from multitap.cli.progress import ticker
 from multitap.cli.reaching import check_owner, reach
 from multitap.cli.running import run_async

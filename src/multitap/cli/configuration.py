@@ -9,9 +9,11 @@ from pydantic_core import to_jsonable_python
 from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, require
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
-from multitap.cli.output import note, say, say_json, table
+from multitap.cli.output import note, say
 from multitap.cli.places import near
+from multitap.cli.tables import table
 from multitap.cli.toml import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked
 from multitap.wire.stderr import printable

@@ -14,9 +14,10 @@ from multitap.cli import checks
 from multitap.cli.asked import Asked
 from multitap.cli.checks import Check, Verdict
 from multitap.cli.configured import configured, explain_emptiness, require, state_directory
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.opening import adapted, all_awake, opened
-from multitap.cli.output import Colour, painted, say, say_json
+from multitap.cli.output import Colour, painted, say
 from multitap.cli.problems import line
 from multitap.cli.programs import of_program
 from multitap.cli.progress import progress

@@ -14,7 +14,7 @@ import click
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, require, state_directory
 from multitap.cli.exits import Exit
-from multitap.cli.output import is_terminal, note
+from multitap.cli.output import note
 from multitap.wire.stderr import log_path, printable, rotated
 
 INTERVAL = 0.2
@@ -91,4 +91,4 @@ def _last(data: bytes, lines: int | None) -> bytes:
 
 def _print(text: str) -> None:
     if text:
-        click.echo(printable(text) if is_terminal(sys.stdout) else text, nl=False)
+        click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)

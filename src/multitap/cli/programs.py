@@ -8,7 +8,7 @@ from subprocess import DEVNULL, STDOUT
 import anyio
 
 from multitap.cli.checks import Check, Verdict
-from multitap.cli.output import cut, one_line
+from multitap.cli.tables import cut, one_line
 from multitap.config import HttpServer, ServerConfig, StdioServer
 from multitap.config.mask import masked_url
 from multitap.wire.environment import child_environment

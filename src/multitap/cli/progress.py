@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 import click
 
-from multitap.cli.output import cut, is_terminal, one_line
+from multitap.cli.output import can_draw
+from multitap.cli.tables import cut, one_line
 from multitap.errors import ungrouped
 from multitap.events import LinkState, ServerSnapshot
 from multitap.hub import Hub
@@ -23,7 +24,7 @@ INTERVAL = 0.1
 @asynccontextmanager
 async def progress(hub: Hub) -> AsyncGenerator[None]:
     """One line per server while they start and the block runs."""
-    if not is_terminal(sys.stderr):
+    if not can_draw(sys.stderr):
         yield
         return
     with ungrouped():
@@ -63,7 +64,7 @@ def _words(server: ServerSnapshot, now: float) -> str:
 @contextmanager
 def ticker() -> Generator[OnProgress]:
     """Takes a call's progress while the block runs, and shows it in one line."""
-    visible = is_terminal(sys.stderr)
+    visible = can_draw(sys.stderr)
 
     def tick(done: float, total: float | None, message: str | None) -> None:
         if visible:

@@ -10,12 +10,14 @@ from msgspec import Raw
 from multitap.catalog import Prompt
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.listing import fits, listed
 from multitap.cli.opening import adapted, on_demand, opened
-from multitap.cli.output import say_json, say_text, table
+from multitap.cli.output import say_text
 from multitap.cli.reaching import check_owner, reach
 from multitap.cli.running import run_async
+from multitap.cli.tables import table
 from multitap.cli.words import Word, refused, texts, words
 from multitap.config import Loaded
 from multitap.content.blocks import block

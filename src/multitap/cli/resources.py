@@ -12,13 +12,15 @@ from mcp_types import ReadResourceResult, TextResourceContents
 from multitap.catalog import Resource
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, require
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.listing import fits, listed
 from multitap.cli.opening import adapted, on_demand, opened
-from multitap.cli.output import advise, is_terminal, say_json, say_text, table
+from multitap.cli.output import advise, say_text
 from multitap.cli.reaching import check_owner, reach
 from multitap.cli.running import run_async
 from multitap.cli.saving import attachments, save_all
+from multitap.cli.tables import table
 from multitap.config import Loaded
 from multitap.content import EmbeddedResource
 from multitap.errors import UnknownName
@@ -85,7 +87,7 @@ def _print(contents: Sequence[EmbeddedResource]) -> None:
     for content in contents:
         if content.text is not None:
             say_text(content.text)
-        elif is_terminal(sys.stdout):
+        elif sys.stdout.isatty():
             say_text(str(content))
             advise("`--save DIR` saves it; into a pipe or file it goes as it is")
         else:

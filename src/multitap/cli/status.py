@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness
+from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.opening import asleep, settled
-from multitap.cli.output import Colour, advise, say_json, table
+from multitap.cli.output import Colour, advise
 from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories
+from multitap.cli.tables import table
 from multitap.config import Loaded
 
 _COLOURS: dict[str, Colour] = {

@@ -7,18 +7,22 @@ from typing import Any
 
 from multitap.config.documents import is_list, is_table
 
+HEADERS = 2
+"""So many levels of tables get a header; those further in are written in one line."""
+
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml(data: Mapping[str, Any]) -> str:
-    """The text of a document; tables of the first two levels get a header of their own."""
+    """The text of a document that holds the data."""
     return "\n".join(_lines(data, ())).strip()
 
 
 def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    inner = {key: value for key, value in data.items() if is_table(value) and len(path) < 2}  # noqa: PLR2004
+    headed = len(path) < HEADERS
+    inner = {key: value for key, value in data.items() if headed and is_table(value)}
     plain = {key: value for key, value in data.items() if key not in inner}
-    if plain and path:
+    if path and (plain or not inner):
         yield f"\n[{'.'.join(map(_key, path))}]"
     for key, value in plain.items():
         yield f"{_key(key)} = {_value(value)}"
@@ -27,7 +31,7 @@ def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _value(key)
+    return key if _BARE.fullmatch(key) else _quoted(key)
 
 
 def _value(value: Any) -> str:
@@ -36,9 +40,10 @@ def _value(value: Any) -> str:
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, str):
-        return "".join(
-            char if char.isprintable() else json.dumps(char)[1:-1]
-            for char in json.dumps(value, ensure_ascii=False)
-        )
-    return json.dumps(value)
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    body = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
+    return f'"{escaped}"'

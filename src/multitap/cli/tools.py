@@ -4,9 +4,11 @@ from typing import Any
 
 from multitap.catalog import Tool
 from multitap.cli.asked import Asked
+from multitap.cli.data import json_text, say_json
 from multitap.cli.exits import Exit
 from multitap.cli.listing import fits, listed
-from multitap.cli.output import json_text, say, say_json, table
+from multitap.cli.output import say
+from multitap.cli.tables import table
 from multitap.wire.stderr import printable
 
 

@@ -80,7 +80,7 @@ class MCPClientWrapper:
 
     @property
     def is_connected(self) -> bool:
-        return self._board.connected(self.config.name)
+        return self.config.name in self._board.connected
 
     def _tools(self) -> Mapping[str, Tool]:
         return self._board.tools_of(self.config.name)
@@ -134,7 +134,7 @@ class MCPManager:
 
     @property
     def connected_servers(self) -> list[str]:
-        return [name for name in self._board.servers if self._board.connected(name)]
+        return self._board.connected
 
 
 class AgentEngine:

@@ -42,17 +42,21 @@ class Switchboard:
 
     @property
     def catalog(self) -> Catalog:
-        return self._hub.catalog if self._hub else Catalog()
+        hub = self._hub  # another thread may close it meanwhile
+        return hub.catalog if hub else Catalog()
 
     @property
     def servers(self) -> Mapping[str, ServerSnapshot]:
         """The servers that are plugged in, as they are now."""
-        found = self._hub.snapshot().servers if self._hub else ()
+        hub = self._hub
+        found = hub.snapshot().servers if hub else ()
         return {server.name: server for server in found}
 
-    def connected(self, name: str) -> bool:
-        server = self.servers.get(name)
-        return server is not None and server.state is LinkState.CONNECTED
+    @property
+    def connected(self) -> list[str]:
+        """The names of those that are up."""
+        servers = self.servers.values()
+        return [server.name for server in servers if server.state is LinkState.CONNECTED]
 
     async def connect(self, name: str, config: ServerConfig) -> None:
         """Plug in one server; one of that name gives way to it.

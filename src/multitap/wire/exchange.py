@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from anyio.abc import TaskGroup
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from multitap.wire import envelope
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Flight, Flights, closing
 from multitap.wire.reading import read_message
 from multitap.wire.unasked import Unasked
-from multitap.wire.wire import AnswerInvalid, WireFault
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout, OnProgress, Params, WireFault
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -32,6 +32,53 @@ class Exchange:
         self.fault: WireFault | None = None
         self.flights = Flights()
         self.unasked = Unasked(respond, tasks, self.flights, origin)
+
+    async def request(
+        self,
+        method: str,
+        params: Params | None,
+        ask: Callable[[Flight, bytes], Awaitable[Message]],
+        *,
+        call_off: Callable[[bytes], None],
+        timeout: float | None,
+        hard_timeout: float | None,
+        on_progress: OnProgress | None,
+        call: object | None,
+        cancellable: bool,
+    ) -> Raw:
+        """See `Wire.request`.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            ask: Sends the encoded request and waits for its answer.
+            call_off: Tells the server, without blocking, that the answer is not wanted any more.
+            timeout: For everything; progress starts it anew.
+            hard_timeout: After which progress does not help.
+            on_progress: Told of progress.
+            call: Handed to whoever answers the server's own requests.
+            cancellable: Whether giving up is told to the server.
+        """
+        if self.closed.is_set():
+            raise closing(self.fault, sent=False)
+        flight = Flight(
+            self.flights,
+            method,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            on_progress=on_progress,
+            call=call,
+        )
+        if on_progress is not None:
+            params = envelope.with_progress_token(params, flight.id)
+        message = envelope.request(flight.id, method, params)
+        try:
+            with flight:
+                return envelope.outcome(await ask(flight, message))
+        except (asyncio.CancelledError, AnswerTimeout) as exc:
+            if cancellable and flight.sent and not self.closed.is_set():
+                call_off(envelope.calling_off(flight.id, exc))
+            raise
 
     def feed(self, data: bytes) -> None:
         """Take one message of the stream."""
@@ -64,11 +111,6 @@ class Exchange:
             self.fault = fault
             self.closed.set()
             self.flights.cut(fault, spare)
-
-    def check_open(self) -> None:
-        """Raise why nothing can be sent any more, if so."""
-        if self.closed.is_set():
-            raise closing(self.fault, sent=False)
 
     def _settle(self, message: Message) -> bool:
         if message.id is UNSET:

@@ -1,6 +1,5 @@
 """What both HTTP wires share: messages go out as POSTs, each with its own fate."""
 
-import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,7 +18,6 @@ from multitap.wire.flight import Flight
 from multitap.wire.site import EVENTS, JSON, Body, Site
 from multitap.wire.status import Refusal, meaning
 from multitap.wire.wire import (
-    AnswerTimeout,
     OnProgress,
     Params,
     RpcError,
@@ -65,25 +63,20 @@ class Posting(ABC):
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        self._exchange.check_open()
-        flight = Flight(
-            self._flights,
+        async def ask(flight: Flight, message: bytes) -> Message:
+            return await self._ask(flight, message, headers)
+
+        return await self._exchange.request(
             method,
+            params,
+            ask,
+            call_off=self._call_off,
             timeout=timeout,
             hard_timeout=hard_timeout,
             on_progress=on_progress,
             call=call,
+            cancellable=cancellable,
         )
-        if on_progress is not None:
-            params = envelope.with_progress_token(params, flight.id)
-        message = envelope.request(flight.id, method, params)
-        try:
-            with flight:
-                return envelope.outcome(await self._ask(flight, message, headers))
-        except (asyncio.CancelledError, AnswerTimeout) as exc:
-            if cancellable and flight.sent:
-                self._call_off(flight, exc)
-            raise
 
     async def notify(
         self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
@@ -145,10 +138,9 @@ class Posting(ABC):
         with contextlib.suppress(WireFault, RpcError):
             await self._tell("answer", answer)
 
-    def _call_off(self, flight: Flight, why: BaseException) -> None:
-        # without a session, that the connection closes says enough
-        if not self._stateless and not self.closed.is_set():
-            self._tasks.start_soon(self._tell_off, envelope.calling_off(flight.id, why))
+    def _call_off(self, message: bytes) -> None:
+        if not self._stateless:  # there, that the connection closes says enough
+            self._tasks.start_soon(self._tell_off, message)
 
     async def _tell_off(self, message: bytes) -> None:
         with anyio.move_on_after(_CALL_OFF):

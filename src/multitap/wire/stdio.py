@@ -17,6 +17,7 @@ from msgspec import Raw
 from multitap.config import StdioServer
 from multitap.errors import ungrouped
 from multitap.wire import envelope
+from multitap.wire.envelope import Message
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Flight
@@ -26,7 +27,6 @@ from multitap.wire.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.stderr import StderrLog
 from multitap.wire.wire import (
     AnswerInvalid,
-    AnswerTimeout,
     Evidence,
     OnProgress,
     Params,
@@ -84,27 +84,22 @@ class StdioWire:
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        self._exchange.check_open()
-        flight = Flight(
-            self._exchange.flights,
+        return await self._exchange.request(
             method,
+            params,
+            self._ask,
+            call_off=self._outbox.send,
             timeout=timeout,
             hard_timeout=hard_timeout,
             on_progress=on_progress,
             call=call,
+            cancellable=cancellable,
         )
-        if on_progress is not None:
-            params = envelope.with_progress_token(params, flight.id)
-        message = envelope.request(flight.id, method, params)
-        try:
-            with flight:
-                answer = flight.expect_answer()
-                self._outbox.send(message, flight)
-                return envelope.outcome(await answer)
-        except (asyncio.CancelledError, AnswerTimeout) as exc:
-            if cancellable and flight.sent and not self.closed.is_set():
-                self._outbox.send(envelope.calling_off(flight.id, exc))
-            raise
+
+    def _ask(self, flight: Flight, message: bytes) -> Awaitable[Message]:
+        answer = flight.expect_answer()
+        self._outbox.send(message, flight)
+        return answer
 
     async def notify(
         self,

@@ -1,0 +1,47 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.seeds.files import write
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "seeds").glob("*.py"))
+CALCULATOR = {
+    "transport": "stdio",
+    "command": sys.executable,
+    "args": ["-m", "multitap.demo.servers.calculator"],
+}
+PRINTED = {
+    "agent_core": ["  - notebook_write: ", "\n42.0\nFalse 3\n"],
+    "excelmanus": ["['calculator']\n42.0\n43.0\n"],
+    "kode": ["42.0\nkeep calculator\n"],
+    "spec07": [
+        "['calculator is disconnected', 'missing is disconnected']",
+        "calculator is connected with 3 tools; None",
+        "missing is error with 0 tools; the program 'no-such-program' is not on the PATH",
+    ],
+    "tools": ["shout - The text in capitals.", "HELLO", "divided by zero"],
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_is_shown(example, project, home):
+    for name in ("mcp.json", ".kode.json"):
+        write(project / name, {"mcpServers": {"calculator": CALCULATOR}})
+    done = subprocess.run(
+        [sys.executable, example],
+        env={**os.environ, "HOME": str(home)},
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    for words in PRINTED[example.stem]:
+        assert words in done.stdout
+    assert example.read_text().partition('"""\n\n')[2] in (ROOT / "docs" / "seeds.md").read_text()

@@ -219,6 +219,12 @@ def test_a_call_to_a_server_that_is_down_ends_with_4_and_the_reason(multitap, co
     assert "hint: set it, or write `${NO_SUCH_TOKEN:-default}`" in unset.err
 
 
+def test_another_server_that_is_down_has_nothing_to_do_with_it(multitap, configure):
+    configure(zoo="good", z="exit_at_start")
+
+    assert multitap("call zoo_nothing").code == 2
+
+
 def test_a_call_to_a_server_with_a_typo_ends_with_3(multitap, configure):
     configure(typo={"comand": "x"})
 

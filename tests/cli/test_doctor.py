@@ -134,14 +134,15 @@ def test_a_server_s_last_words_are_quoted(multitap, configure):
     assert "| zoo: cannot open the database\n" in multitap("doctor bad").out
 
 
-def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, configure):
-    configure(gone={"url": "http://user:pw@127.0.0.1:9/mcp?key=abc"})
+def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, configure, monkeypatch):
+    monkeypatch.setenv("ZOO_PATH", "mcp")
+    configure(gone={"url": "http://user:pw@127.0.0.1:9/${ZOO_PATH}?key=abc"})
 
     ended = multitap("doctor gone")
 
     phases = findings(ended)["gone"]
     assert ended.code == 4
-    assert phases["address"] == ("ok", "http://********@127.0.0.1:9/mcp?key=********")
+    assert phases["address"] == ("ok", "http://********@127.0.0.1:9/${ZOO_PATH}?key=********")
     assert phases["handshake"][0] == "failed"
     assert "pw" not in ended.out
 

@@ -82,6 +82,18 @@ def test_a_misspelt_resource_gets_a_suggestion(multitap):
     )
 
 
+def test_a_resource_of_a_server_that_is_down_cannot_be_read(multitap, configure):
+    configure(zoo="good", bad="exit_at_start")
+
+    anywhere = multitap("read other://x")
+    there = multitap("read zoo://text --server bad")
+
+    assert anywhere.code == 2
+    assert anywhere.err.endswith("`multitap resources` lists what there is (not of bad: down)\n")
+    assert there.code == 4
+    assert there.err.startswith("error: bad: it exited with code 1")
+
+
 def test_prompts_are_listed_with_what_they_take(multitap):
     ended = multitap("prompts")
 

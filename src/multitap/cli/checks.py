@@ -6,10 +6,11 @@ from enum import StrEnum
 
 from multitap.catalog import Tool
 from multitap.cli.places import near
-from multitap.cli.problems import line
+from multitap.cli.problems import line, serious
 from multitap.cli.providers import objections
 from multitap.config import (
     Loaded,
+    Problem,
     Reference,
     Scope,
     Severity,
@@ -43,14 +44,16 @@ class Check:
     """The server's own last words."""
 
 
+def of_problems(wrong: Iterable[Problem]) -> Iterator[Check]:
+    """What is wrong with a configuration, remarks aside."""
+    for problem in serious(wrong):
+        verdict = Verdict.FAILED if problem.severity is Severity.ERROR else Verdict.ODD
+        yield Check("config", verdict, line(problem), problem.hint)
+
+
 def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
     """What the files say about it."""
-    wrong = [problem for problem in loaded.problems if problem.server == name]
-    for problem in wrong:
-        if problem.severity is not Severity.NOTE:
-            broken = problem.severity is Severity.ERROR
-            verdict = Verdict.FAILED if broken else Verdict.ODD
-            yield Check("config", verdict, line(problem), problem.hint)
+    yield from of_problems(problem for problem in loaded.problems if problem.server == name)
     if name in loaded.settings.servers:
         files = dict.fromkeys(str(near(place).file) for place in loaded.places(name).values())
         yield Check("config", Verdict.OK, ", ".join(files))

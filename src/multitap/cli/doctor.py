@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,12 +19,17 @@ from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.opening import adapted, all_awake, opened
 from multitap.cli.output import Colour, painted, say
-from multitap.cli.problems import line
-from multitap.cli.programs import of_program
+from multitap.cli.programs import of_address, of_program
 from multitap.cli.progress import progress
 from multitap.cli.providers import MOST_TOOLS
 from multitap.cli.running import run_async
-from multitap.config import Loaded, Scope, Severity, expand_server
+from multitap.config import (
+    HttpServer,
+    Loaded,
+    Scope,
+    StdioServer,
+    expand_server,
+)
 from multitap.errors import ConfigError
 from multitap.hub import Hub
 from multitap.wire.stderr import printable
@@ -71,22 +77,21 @@ def doctor(asked: Asked, server: str | None, *, as_json: bool) -> int:
 
 async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Findings]:
     scope = Scope(os.environ, loaded.search.folder, Path.home())
-    programs: dict[str, tuple[Check, ...]] = {}
+    programs: dict[str, Check] = {}
 
-    async def find(name: str) -> None:
-        try:
-            config = expand_server(loaded.settings.servers[name], scope)
-        except ConfigError:
-            return  # told by its variables
-        programs[name] = await of_program(config)
+    async def find(name: str, config: StdioServer) -> None:
+        with suppress(ConfigError):  # told by its variables
+            expanded = expand_server(config, scope)
+            if isinstance(expanded, StdioServer):
+                programs[name] = await of_program(expanded)
 
     known = loaded.settings.servers.keys() | loaded.broken.keys()
     names = [name for name in loaded.merged.servers if name in known and server in {None, name}]
     async with opened(loaded, adapted(loaded, asked, all_awake, only=server)) as hub:
         async with progress(hub), anyio.create_task_group() as tasks:
-            for name in names:
-                if name in loaded.settings.servers:
-                    tasks.start_soon(find, name)
+            for name, config in loaded.settings.servers.items():
+                if name in names and isinstance(config, StdioServer):
+                    tasks.start_soon(find, name, config)
             await hub.settled()
             if hub.tools():
                 await anyio.sleep(STEADY)
@@ -102,11 +107,7 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
 
 def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
     yield Check("version", Verdict.OK, f"{version('multitap')}, Python {platform.python_version()}")
-    for problem in loaded.problems:
-        if problem.server is None and problem.severity is not Severity.NOTE:
-            failed = problem.severity is Severity.ERROR
-            verdict = Verdict.FAILED if failed else Verdict.ODD
-            yield Check("config", verdict, line(problem), problem.hint)
+    yield from checks.of_problems(one for one in loaded.problems if one.server is None)
     for seen in loaded.sources:
         if seen.found and seen.intact:
             how = f" ({seen.dialect})" if seen.dialect else ""
@@ -120,7 +121,7 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
 
 
 def _of_server(
-    loaded: Loaded, hub: Hub, name: str, scope: Scope, programs: Mapping[str, tuple[Check, ...]]
+    loaded: Loaded, hub: Hub, name: str, scope: Scope, programs: Mapping[str, Check]
 ) -> Iterator[Check]:
     yield from checks.of_config(loaded, name)
     config = loaded.settings.servers.get(name)
@@ -129,7 +130,11 @@ def _of_server(
     if not config.enabled:
         yield Check("start", Verdict.SKIPPED, "disabled")
         return
-    needed = [*checks.of_variables(loaded, name, scope), *programs.get(name, ())]
+    needed = [*checks.of_variables(loaded, name, scope)]
+    if isinstance(config, HttpServer):
+        needed.append(of_address(config))
+    elif name in programs:
+        needed.append(programs[name])
     yield from needed
     server = hub.snapshot().server(name)
     if any(check.verdict is Verdict.FAILED for check in needed):
@@ -141,7 +146,7 @@ def _of_server(
 
 
 def _show(found: Findings) -> None:
-    say(found.subject)
+    say(printable(found.subject))
     for check in found.checks:
         verdict = painted(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
         say(f"  {verdict}  {check.phase:<9}  {printable(check.text)}")

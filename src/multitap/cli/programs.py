@@ -1,4 +1,4 @@
-"""The program behind a server: whether it is there, and which version."""
+"""What a server is reached by: its address, or its program and which version that is."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import anyio
 
 from multitap.cli.checks import Check, Verdict
 from multitap.cli.tables import cut, one_line
-from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config import HttpServer, StdioServer
 from multitap.config.mask import masked_url
 from multitap.wire.environment import child_environment
 from multitap.wire.spawner import CannotStart
@@ -22,18 +22,13 @@ _TELLS_VERSION = re.compile(r"npx|npm|node|bunx?|deno|uvx?|python[0-9.]*|docker|
 _LONGEST = 60
 
 
-async def of_program(config: ServerConfig) -> tuple[Check, ...]:
-    """Whether what the server is reached by is there; its variables are already put in."""
-    match config:
-        case StdioServer():
-            return (await _located(config),)
-        case HttpServer():
-            return (Check("address", Verdict.OK, masked_url(config.url)),)
-        case _:
-            return ()
+def of_address(config: HttpServer) -> Check:
+    """Where a server is, as it is written: what variables hold may be secret."""
+    return Check("address", Verdict.OK, masked_url(config.url))
 
 
-async def _located(config: StdioServer) -> Check:
+async def of_program(config: StdioServer) -> Check:
+    """Whether the program of a server is there; its variables are already put in."""
     env = child_environment(os.environ, config.env)
     try:
         path = locate(config.command, env, config.cwd)

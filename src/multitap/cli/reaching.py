@@ -11,7 +11,7 @@ from multitap.config import Loaded
 from multitap.errors import ConfigError, Unavailable, ungrouped
 from multitap.events import Failure, LinkState, ServerSnapshot
 from multitap.hub import Hub
-from multitap.names import slug
+from multitap.names import Naming, slug
 
 
 class Offered(Protocol):
@@ -40,7 +40,7 @@ async def reach(hub: Hub, find: Callable[[], _Offered | None]) -> _Offered | Non
         await until(hub, find)
         if find() is None:
             for server in hub.snapshot().servers:
-                if server.stale:
+                if server.stale and server.state is not LinkState.DISABLED:
                     hub.restart(server.name)
             await until(hub, find)
         found = find()
@@ -65,18 +65,36 @@ async def until(hub: Hub, holds: Callable[[], object]) -> None:
 
 
 def check_owner(loaded: Loaded, hub: Hub, name: str) -> None:
-    """Make sure that a name is not missing only because its server is.
+    """Make sure that a tool or prompt is not missing only because its server is.
 
     Raises:
-        Unavailable: The server it may belong to is down.
-        ConfigError: The server it may belong to cannot be used as it is written.
+        Unavailable: The server that it belongs to by its name is down.
+        ConfigError: It cannot be used as it is written.
     """
+    naming = loaded.settings.naming
     for server in hub.snapshot().servers:
-        if server.failure is not None and slug(server.name) in name:
+        if server.failure is not None and name.startswith(_head(naming, server.name)):
             raise _unavailable(server.name, server.failure)
     for broken, problems in loaded.broken.items():
-        if slug(broken) in name:
+        if name.startswith(_head(naming, broken)):
             raise ConfigError(line(problems[0]), hint=problems[0].hint)
+
+
+def check_up(hub: Hub, server: str) -> None:
+    """Make sure that a server is up.
+
+    Raises:
+        Unavailable: It is not.
+    """
+    if failure := hub.snapshot().server(server).failure:
+        raise _unavailable(server, failure)
+
+
+def _head(naming: Naming, server: str) -> tuple[str, ...]:
+    """How the names of a server's tools begin; nothing where they do not tell."""
+    safe = slug(server)
+    heads = {naming.value.format(server=word, tool="") for word in (safe, safe.replace("-", "_"))}
+    return tuple(head for head in heads if head)
 
 
 async def _wake(hub: Hub, name: str) -> None:

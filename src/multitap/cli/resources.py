@@ -17,7 +17,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.listing import fits, listed
 from multitap.cli.opening import adapted, on_demand, opened
 from multitap.cli.output import advise, say_text
-from multitap.cli.reaching import check_owner, reach
+from multitap.cli.reaching import check_up, reach
 from multitap.cli.running import run_async
 from multitap.cli.saving import attachments, save_all
 from multitap.cli.tables import table
@@ -67,14 +67,21 @@ def _all(hub: Hub) -> Iterator[Resource]:
 async def _read(loaded: Loaded, asked: Asked, uri: str, server: str | None) -> ReadResourceResult:
     async with opened(loaded, adapted(loaded, asked, on_demand, only=server)) as hub:
         if await reach(hub, lambda: hub.catalog.find_resource(uri, server)) is None:
-            check_owner(loaded, hub, server or uri)
-            near = get_close_matches(uri, [one.uri for one in _all(hub)], n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UnknownName(
-                f"no server has a resource {uri!r}",
-                hint=f"{hint}`multitap resources` lists what there is",
-            )
+            if server is not None:
+                check_up(hub, server)
+            raise _unknown(hub, uri)
         return await hub.read(uri, server=server)
+
+
+def _unknown(hub: Hub, uri: str) -> UnknownName:
+    near = get_close_matches(uri, [one.uri for one in _all(hub)], n=1)
+    down = [server.name for server in hub.snapshot().servers if server.failure]
+    hints = (
+        f"did you mean {near[0]!r}?" if near else "",
+        "`multitap resources` lists what there is",
+        f"(not of {', '.join(down)}: down)" if down else "",
+    )
+    return UnknownName(f"no server has a resource {uri!r}", hint=" ".join(filter(None, hints)))
 
 
 def _content(contents: Any) -> EmbeddedResource:

@@ -35,8 +35,8 @@ def _summary(tool: Tool) -> str:
 
 
 def _in_full(tool: Tool) -> str:
-    description = printable(tool.description).strip()
-    return "\n".join(filter(None, (tool.name, description, json_text(tool.input_schema))))
+    words = (printable(text).strip() for text in (tool.name, tool.description))
+    return "\n".join(filter(None, (*words, json_text(tool.input_schema))))
 
 
 def _for_programs(tool: Tool) -> dict[str, Any]:

@@ -38,8 +38,9 @@ from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
 from multitap.upstream.news import News
 from multitap.upstream.session import Era, Session, open_session
-from multitap.upstream.signals import Bell, Latch
+from multitap.upstream.signals import Latch
 from multitap.upstream.slots import Full, Slots
+from multitap.upstream.standing import Standing
 from multitap.upstream.trial import Trial, Turn, now
 from multitap.upstream.watch import (
     Again,
@@ -72,11 +73,7 @@ Expand = Callable[[str, ServerConfig], ServerConfig]
 
 PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
-SOON = 1.0
-"""Seconds until the next attempt for which a call rather waits than fails."""
 IDLE_TIMEOUT = 300.0
-FINAL_WORDS = 0.3
-"""Seconds a failed call waits for the reason to be known in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +120,9 @@ class Link:
     ) -> None:
         self.name = name
         self.config = config
-        self.state = LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED
-        self.failure: Failure | None = None
         self.offers: Offers | None = known.offers
         self.stale = known.offers is not None
         self.era = known.era
-        self.first_settled = anyio.Event()
-        """Set once it has answered or failed for the first time."""
         self._secrets = _secrets(config)
         self._dial = dial
         self._expand = expand
@@ -138,36 +131,58 @@ class Link:
         self._health_interval = config.health_interval or health_interval
         self._on_change = on_change
         self._restarts = restarts or Restarts()
-        self._session: Session | None = None
         self._trial = Trial()
         self._slots = Slots(config.limits.in_flight, config.limits.queue)
         self._on_event = on_event
         self._news = News(name, on_event, log_level=config.log_level)
-        self._changed = Bell()
         self._wanted = anyio.Event()
         self._poked = Latch()
         self._doubted = Latch()
-        self._settling = config.enabled
-        self._closing = False
         self._starts = 0
-        self._since = time.time()
-        self._retry_due: float | None = None
         self._latency: float | None = None
         self._warning: str | None = None
         self._unanswered = False
         self._last_used = now()
-        if config.start == "eager" or known.offers is None:
+        lazy = config.start == "lazy" and known.offers is not None
+        if not lazy:
             self._wanted.set()
-        else:
-            self._settling = False
-            self.first_settled.set()
+        self._standing = Standing(
+            name,
+            LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED,
+            settling=config.enabled and not lazy,
+            on_change=lambda: on_change(self),
+        )
+
+    @property
+    def state(self) -> LinkState:
+        return self._standing.state
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it is not connected, or why it was last lost."""
+        return self._standing.failure
+
+    @property
+    def session(self) -> Session | None:
+        """The live conversation, while there is one."""
+        return self._standing.session
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has answered, failed, or has no reason to start."""
+        return self._standing.settled
+
+    @property
+    def first_settled(self) -> anyio.Event:
+        """Set once it has settled for the first time."""
+        return self._standing.first_settled
 
     @property
     def live(self) -> bool:
         """Whether its offers can be called: it is up, coming up again, or waiting to be woken."""
-        if self.offers is None or self._closing:
+        if self.offers is None or self._standing.closing:
             return False
-        return self.state is LinkState.CONNECTED or self._hopeful or self.asleep
+        return self.state is LinkState.CONNECTED or self._standing.hopeful or self.asleep
 
     @property
     def asleep(self) -> bool:
@@ -177,25 +192,6 @@ class Link:
             and self.state is LinkState.DISCONNECTED
             and not self._wanted.is_set()
         )
-
-    @property
-    def settled(self) -> bool:
-        """Whether it has answered, failed, or has no reason to start."""
-        return not self._settling and self.state is not LinkState.CONNECTING
-
-    @property
-    def _hopeful(self) -> bool:
-        """Whether it is worth a call's while to wait for it."""
-        if self._closing:
-            return False
-        if self._settling or self.state is LinkState.CONNECTING:
-            return True
-        return self._retry_due is not None and self._retry_due - now() <= SOON
-
-    @property
-    def session(self) -> Session | None:
-        """The live conversation, while there is one."""
-        return self._session
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -240,7 +236,9 @@ class Link:
         try:
             repeated = False
             while True:
-                session = self._session or await self._connected(deadline)
+                session = self._standing.session or await self._standing.session_by(
+                    deadline, self._wake
+                )
                 try:
                     result = await session.request(
                         method,
@@ -269,13 +267,13 @@ class Link:
             UpstreamError: The server refuses or does not answer.
         """
         try:
-            await self._news.subscribe(uri, self._session)
+            await self._news.subscribe(uri, self.session)
         except (RpcError, WireFault) as exc:
             raise await self._public(exc, "resources/subscribe") from None
 
     async def unsubscribe(self, uri: str) -> None:
         try:
-            await self._news.unsubscribe(uri, self._session)
+            await self._news.unsubscribe(uri, self.session)
         except (RpcError, WireFault) as exc:
             raise await self._public(exc, "resources/unsubscribe") from None
 
@@ -284,18 +282,18 @@ class Link:
         self._restarts.forget()
         self._wanted.set()
         if self.state is not LinkState.CONNECTING:  # else it is starting anew already
-            self._settling = True
+            self._standing.settling = True
             self._poked.set()
 
     async def drain(self, timeout: float) -> None:
         """Take no new calls and wait for those under way."""
-        self._closing = True
+        self._standing.closing = True
         with anyio.move_on_after(timeout):
             while self._slots.working:
                 await anyio.sleep(0.01)
 
     def snapshot(self, *, tools: int, warnings: tuple[str, ...]) -> ServerSnapshot:
-        session = self._session
+        standing, session = self._standing, self.session
         evidence = self._trial.evidence()
         offers = self.offers or Offers()
         if self._warning:
@@ -306,8 +304,8 @@ class Link:
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,
-            state=self.state,
-            failure=self.failure,
+            state=standing.state,
+            failure=standing.failure,
             warnings=(*offers.warnings, *warnings),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
@@ -319,8 +317,8 @@ class Link:
             templates=len(offers.templates),
             prompts=len(offers.prompts),
             starts=self._starts,
-            since=self._since,
-            retry_at=self._retry_due and time.time() + self._retry_due - now(),
+            since=standing.since,
+            retry_at=standing.retry_due and time.time() + standing.retry_due - now(),
             in_flight=self._slots.working,
             latency=self._latency,
             timings=dict(self._trial.timings),
@@ -340,40 +338,18 @@ class Link:
         except TimeoutError:
             raise CallTimeout(self.name, f"no turn within {timeout:g} s: it is busy") from None
 
-    async def _connected(self, deadline: float) -> Session:
-        """The session, waited for while there is hope."""
-        try:
-            with anyio.fail_after(deadline - now()):
-                while self._session is None:
-                    if self.asleep and not self._closing:
-                        self._settling = True
-                        self._wanted.set()
-                    elif not self._hopeful:
-                        raise self._unavailable()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise self._unavailable("it is still starting") from None
-        return self._session
-
-    def _unavailable(self, words: str | None = None) -> Unavailable:
-        failure = self.failure
-        if words is None:
-            if self._closing:
-                words = "it was removed or replaced"
-            elif self.state is LinkState.DISABLED:
-                words = "it is disabled"
-            else:
-                words = str(failure or "it is not connected")
-        return Unavailable(
-            self.name, words, hint=failure.hint if failure else None, failure=failure
-        )
+    def _wake(self) -> bool:
+        """Have a sleeping server started; whether it was asleep."""
+        if not self.asleep or self._standing.closing:
+            return False
+        self._standing.settling = True
+        self._wanted.set()
+        return True
 
     def _doubt(self, session: Session, fault: WireFault | RpcError) -> None:
         """Let a failed request be a reason to look after the server."""
         if isinstance(fault, WireClosed):
-            if self._session is session:
-                self._session = None
-                self._settling = True
+            self._standing.lose(session)
         elif not isinstance(fault, AnswerInvalid | RpcError):
             self._unanswered = isinstance(fault, AnswerTimeout)
             self._doubted.set()
@@ -390,13 +366,7 @@ class Link:
             case AnswerInvalid():
                 return BadAnswer(self.name, str(fault))
             case WireClosed():
-                trial = self._trial
-                with anyio.move_on_after(FINAL_WORDS):
-                    while self._settling and self._trial is trial:
-                        await self._changed.wait()
-                return self._unavailable(
-                    f"the connection was lost during {method!r}: {self.failure or fault}"
-                )
+                return await self._standing.lost(f"the connection was lost during {method!r}")
             case _:
                 return Unavailable(self.name, str(fault), failure=self.failure)
 
@@ -413,40 +383,33 @@ class Link:
         raise AssertionError("a life ends with an exception")
 
     def _ended(self, trial: Trial, exc: BaseException) -> float:
-        self._session = None
-        self._retry_due = None
+        standing = self._standing
+        standing.session = standing.retry_due = None
         if isinstance(exc, Again):
-            self._become(LinkState.CONNECTING)
+            standing.become(LinkState.CONNECTING)
             return 0.0
         if isinstance(exc, Asleep):
             self._wanted = anyio.Event()
-            self._settling = False
             self.stale = True
-            self._become(LinkState.DISCONNECTED)
+            standing.settling = False
+            standing.become(LinkState.DISCONNECTED)
             return 0.0
         failure = self._failure(trial, exc)
         tripped = self._restarts.tripped(now())
         if isinstance(exc, SessionLost) and not tripped:  # no failure of its: a handshake mends it
-            self.failure = failure
-            self._become(LinkState.CONNECTING)
+            standing.failure = failure
+            standing.become(LinkState.CONNECTING)
             return 0.0
         pause = self._restarts.lost(now(), healthy_for=trial.healthy_for)
-        state = LinkState.DISCONNECTED
         if not failure.code.heals:
-            state = LinkState.NEEDS_AUTH if failure.code is FailureCode.AUTH else LinkState.ERROR
             pause = math.inf
         elif tripped:
-            state = LinkState.ERROR
             failure = _crash_loop(failure)
-        elif trial.connected_at is None:
-            state = LinkState.ERROR
-        elif pause == 0:
-            state = LinkState.CONNECTING
-        self.failure = failure
-        self._settling = False
-        self._retry_due = now() + pause if math.isfinite(pause) else None
         logger.warning("%s: %s", self.name, failure)
-        self._become(state)
+        standing.failure = failure
+        standing.settling = False
+        standing.retry_due = now() + pause if math.isfinite(pause) else None
+        standing.become(_state_after(failure, pause, was_up=trial.connected_at is not None))
         return pause
 
     def _failure(self, trial: Trial, exc: BaseException) -> Failure:
@@ -478,7 +441,7 @@ class Link:
                 approach = other
 
     async def _live_by(self, approach: Approach, trial: Trial) -> None:
-        self._become(LinkState.CONNECTING)
+        self._standing.become(LinkState.CONNECTING)
         async with Turn(self._starting) as turn:
             trial.begin()
             await self._live_within(approach, trial, turn)
@@ -522,24 +485,19 @@ class Link:
                 raise
 
     def _up(self, trial: Trial, session: Session, offers: Offers) -> None:
-        trial.connected_at = now()
-        self._retry_due = None
-        self._session = session
+        trial.connected_at = self._last_used = now()
         self.era = session.era
         self.offers = offers
         self.stale = False
-        self.failure = None
-        self._settling = False
-        self._last_used = now()
-        self._become(LinkState.CONNECTED)
+        self._standing.up(session)
 
     def _down(self, trial: Trial, exc: BaseException) -> None:
         """Say that it is lost before its process is ended, which may take a while."""
-        self._session = None
-        self._settling = True
         if not isinstance(exc, Again | Asleep):
-            self.failure = self._failure(trial, exc)
-        self._become(LinkState.DISCONNECTED)
+            self._standing.failure = self._failure(trial, exc)
+        self._standing.session = None
+        self._standing.settling = True
+        self._standing.become(LinkState.DISCONNECTED)
 
     async def _watch(self, session: Session) -> None:
         """Return never; raise what ended the life."""
@@ -572,7 +530,7 @@ class Link:
 
     async def _refetch(self) -> None:
         """Replace the offers; those that can not be had leave the old ones in place."""
-        if (session := self._session) is None:
+        if (session := self.session) is None:
             return
         try:
             self.offers = await self._fetch(session)
@@ -585,14 +543,6 @@ class Link:
 
     async def _fetch(self, session: Session) -> Offers:
         return await session.offers(self.config.limits.tools, self.config.connect_timeout)
-
-    def _become(self, state: LinkState) -> None:
-        self.state = state
-        self._since = time.time()
-        self._changed.ring()
-        if self.settled:
-            self.first_settled.set()
-        self._on_change(self)
 
 
 def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:
@@ -609,6 +559,15 @@ def _secrets(config: ServerConfig) -> tuple[str, ...]:
             return tuple(config.headers.values())
         case _:
             return ()
+
+
+def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:
+    """What a server is while the next attempt is waited for."""
+    if failure.code is FailureCode.AUTH:
+        return LinkState.NEEDS_AUTH
+    if failure.code is FailureCode.CRASH_LOOP or not failure.code.heals or not was_up:
+        return LinkState.ERROR
+    return LinkState.CONNECTING if pause == 0 else LinkState.DISCONNECTED
 
 
 def _crash_loop(failure: Failure) -> Failure:

@@ -74,7 +74,7 @@ class LocalWire:
             except MCPError as exc:
                 raise RpcError(exc.error.code, exc.error.message, exc.error.data) from None
             return Raw(envelope.encode(result))
-        raise AnswerTimeout(f"no answer to {method!r} within {timeout or 0:g} s", sent=True)
+        raise AnswerTimeout(f"no answer to {method!r} within {timeout or 0:.3g} s", sent=True)
 
     async def notify(
         self,

@@ -196,8 +196,10 @@ async def test_a_crash_loop_opens_the_breaker_and_a_person_closes_it(hub_of, tmp
     ledger = Ledger(tmp_path)
     async with hub_of(zoo=zoo("exit_at_start", env=ledger.env)) as hub:
         await until(
-            lambda: (failure := hub.links["zoo"].failure) is not None
-            and failure.code is FailureCode.CRASH_LOOP,
+            lambda: (
+                (failure := hub.links["zoo"].failure) is not None
+                and failure.code is FailureCode.CRASH_LOOP
+            ),
             seconds=30,
         )
         snapshot = hub.snapshot().server("zoo")

@@ -22,7 +22,8 @@ messages = st.fixed_dictionaries(
     optional={
         "jsonrpc": st.just("2.0") | json,
         "id": st.integers() | st.text() | json,
-        "method": st.sampled_from(["notifications/progress", "notifications/cancelled", "x"]) | json,
+        "method": st.sampled_from(["notifications/progress", "notifications/cancelled", "x"])
+        | json,
         "params": json,
         "result": json,
         "error": json,

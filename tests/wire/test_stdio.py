@@ -16,7 +16,6 @@ from multitap.wire.spawner import CannotStart, open_spawner
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RpcError, WireClosed
 from tests.conftest import descendants
-from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
 INITIALIZE = {

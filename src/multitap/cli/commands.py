@@ -20,7 +20,12 @@ class Ordered(click.Group):
 @click.group(cls=Ordered, context_settings=_HELP, invoke_without_command=True)
 @config_option
 @click.version_option(
-    None, "-V", "--version", package_name="multitap", message="%(prog)s %(version)s"
+    None,
+    "-V",
+    "--version",
+    package_name="multitap",
+    message="%(prog)s %(version)s",
+    help="Print the version",
 )
 @click.pass_context
 def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `asked`

@@ -140,7 +140,7 @@ def _looked_up(reference: Reference, scope: Scope) -> str:
             return _file(reference, scope)
         case "auth":
             found = scope.auth(reference.name)
-            hint = f"`multitap secret set {reference.name}`"
+            hint = f"keep it in an environment variable and write `${{{reference.name}}}` for now"
         case _:
             found = scope.env.get(reference.name)
             hint = f"set it, or write `${{{reference.name}:-default}}`"

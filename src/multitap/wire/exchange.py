@@ -93,7 +93,7 @@ class Exchange:
         if message.method is not UNSET:
             self.unasked.take(message, self._sole_call())
         elif not self._settle(message):
-            self.unasked.noise(data)  # late, twice, or never asked
+            self.unasked.noise(data)  # twice, or never asked
 
     def damaged(self, data: bytes, fault: AnswerInvalid) -> None:
         """Fail the request whose answer this was, where that can be seen."""
@@ -122,7 +122,7 @@ class Exchange:
             return flight.settle(message)
         if (twin := self._twin(message.id)) is not None:
             twin.settle(AnswerInvalid("the answer carries the id as another type", sent=True))
-        return False
+        return message.id in self.flights.given_up
 
     def _twin(self, request_id: RequestId) -> Flight | None:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from collections import deque
 from random import Random
 from typing import Self
 
@@ -13,6 +14,7 @@ from multitap.wire.wire import AnswerInvalid, AnswerTimeout, OnProgress, WireClo
 
 logger = logging.getLogger(__name__)
 
+_REMEMBERED = 64
 _ID_BITS = 31  # some servers keep ids in 32 bits
 
 
@@ -87,7 +89,9 @@ class Flight:
         self._flights.leave(self)
         if self._timer is not None:
             self._timer.cancel()
-        if exc is not None and self._answer is not None and self._answer.done():
+        if self.waiting:
+            self._flights.given_up.append(self.id)
+        elif exc is not None and self._answer is not None:
             _look_at(self._answer)
         if self._expired:
             ours = self._task.uncancel() <= self._cancelling
@@ -167,6 +171,8 @@ class Flights:
 
     def __init__(self) -> None:
         self._by_id: dict[RequestId, Flight] = {}
+        self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
+        """Ids whose answers may still come, and are not wanted any more."""
         self._random = Random()  # noqa: S311 - seeded by the system; asking it each time costs more
 
     def __contains__(self, request_id: object) -> bool:

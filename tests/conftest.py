@@ -59,7 +59,7 @@ def _descriptors():
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            found.add((entry.name, os.readlink(entry)))
+            found.add((entry.name, str(entry.readlink())))
         except OSError:
             continue
     return found

@@ -270,7 +270,7 @@ async def test_more_calls_than_the_queue_holds_are_refused_at_once(hub_of):
     ]
 
 
-async def test_a_reload_at_a_hundred_calls_a_second_fails_none_of_them(hub_of, tmp_path):
+async def test_a_reload_at_a_hundred_calls_a_second_fails_none_of_them(tmp_path):
     steady, other = zoo("good"), zoo("good_legacy")
     settings = Settings(servers={"steady": steady, "other": other}, state_dir=tmp_path)
     async with open_hub(settings) as hub, anyio.create_task_group() as tasks:

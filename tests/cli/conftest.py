@@ -44,7 +44,7 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def multitap(home, monkeypatch, capsys):  # noqa: ARG001 - nothing runs outside of it
+def multitap(home, monkeypatch, capsys):
     """Runs a command line in this process."""
 
     def typed(line, *more, stdin=""):

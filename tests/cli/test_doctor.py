@@ -155,8 +155,8 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     phases = findings(examined)["locked"]
     assert (examined.code, told.code) == (4, 4)
     assert (phases["handshake"][0], phases["auth"][0]) == ("ok", "failed")
-    assert "hint: run `multitap login locked`" in examined.out
-    assert told.lines[1].endswith("  run `multitap login locked`")
+    assert "hint: put its credentials into `headers`" in examined.out
+    assert told.lines[1].endswith("  put its credentials into `headers`")
     assert told.lines[1].startswith("locked  needs auth ")
 
 

@@ -32,7 +32,7 @@ async def on_one():
         return [types.Tool(name="sdk", inputSchema={"type": "object", "properties": {}})]
 
     @server.call_tool()
-    async def call_tool(name, arguments):  # noqa: ARG001 - the SDK passes both
+    async def call_tool(name, arguments):
         return [types.TextContent(type="text", text=SDK)]
 
     async with stdio_server() as (read, write):

@@ -1,6 +1,6 @@
 """Web servers that do to a client whatever they are told to, on plain sockets."""
 
-# ruff: noqa: ARG001 - every handler is given the same
+
 
 import asyncio
 import contextlib

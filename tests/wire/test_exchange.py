@@ -31,7 +31,7 @@ messages = st.fixed_dictionaries(
 )
 lines = st.one_of(
     st.binary(max_size=200),
-    messages.map(lambda message: msgspec.json.encode(message)),
+    messages.map(msgspec.json.encode),
     st.tuples(messages, st.binary(max_size=5), st.integers(0, 60)).map(
         lambda parts: _damage(msgspec.json.encode(parts[0]), parts[1], parts[2])
     ),

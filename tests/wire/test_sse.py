@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001 - every handler is given the same
+
 
 import asyncio
 import zlib

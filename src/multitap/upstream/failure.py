@@ -70,11 +70,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             code = FailureCode.MISSING_PROGRAM if exc.missing else FailureCode.CRASH
             return code, str(exc), exc.hint
         case AuthRequired():
-            return (
-                FailureCode.AUTH,
-                str(exc),
-                "put its credentials into `headers`, as `Authorization`",
-            )
+            return FailureCode.AUTH, str(exc), "put its credentials into `headers`"
         case NotSpoken():
             return FailureCode.PROTOCOL, str(exc), "check the path of `url`, often `/mcp` or `/sse`"
         case Stopped():

@@ -9,6 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 import uvicorn
+from mcp.server.lowlevel import Server
 
 from multitap import Handlers, HttpServer, LocalServer, Settings, open_hub
 from multitap.errors import MultitapError
@@ -175,3 +176,33 @@ async def test_a_fault_stays_its_servers_own_problem(hub_of, fault):
 
     assert failure.hint
     assert max(waits) <= 0.25
+
+
+def marked() -> Server:
+    """A server whose tools want arguments as headers too: one says so rightly, one wrongly."""
+
+    def tool(name, mark):
+        region = {"type": "string", "x-mcp-header": mark}
+        return types.Tool(
+            name=name, input_schema={"type": "object", "properties": {"region": region}}
+        )
+
+    async def list_tools(context, params):
+        return types.ListToolsResult(tools=[tool("good", "Region"), tool("bad", "no header!")])
+
+    async def call_tool(context, params):
+        text = context.request.headers["mcp-param-region"]
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+
+    return Server("marked", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def test_arguments_travel_as_headers_where_a_tool_asks_for_it(hub_of):
+    with served(marked().streamable_http_app()) as url:
+        async with hub_of(web=HttpServer(url=f"{url}/mcp", era="stateless")) as hub:
+            await hub.settled()
+            result = await hub.call("web_good", {"region": "north"})
+
+            assert result.text == "north"
+            assert set(hub.catalog.tools) == {"web_good"}
+            assert "x-mcp-header" in hub.snapshot().server("web").warnings[0]

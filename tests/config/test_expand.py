@@ -79,7 +79,11 @@ def test_a_text_is_expanded_once(text, expected):
     [
         ("${NONE}", "the variable `NONE` is not set", "set it, or write `${NONE:-default}`"),
         ("${env:NONE}", "the variable `NONE` is not set", "set it, or write `${NONE:-default}`"),
-        ("${auth:none}", "the secret `none` is not set", "environment variable"),
+        (
+            "${auth:none}",
+            "the secret `none` is not set",
+            "keep it in an environment variable and write `${none}` for now",
+        ),
         ("${file:none}", "cannot read `none`: No such file or directory", None),
         ("${A", "`${` without `}`", "write `$${` where you mean `${` itself"),
         ("${}", "`${}` is no variable", "write `$${` where you mean `${` itself"),

@@ -47,6 +47,7 @@ EXTRA_TIMEOUT = 5.0
 """Seconds for the lists that are not of tools."""
 MAX_INSTRUCTIONS = 64 * 1024
 
+_HEADER_MARK = b"x-mcp-header"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
 
@@ -78,6 +79,7 @@ class Session:
         self.instructions = client.instructions and client.instructions[:MAX_INSTRUCTIONS]
         self.title = _title(client.server_info)
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+        self._marked = False
         self._stamp: dict[str, Any] | None = None
         if self.era is Era.STATELESS:  # encoded once: every request carries it
             self._stamp = {key: Raw(envelope.encode(value)) for key, value in introduction.items()}
@@ -177,7 +179,9 @@ class Session:
 
     async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:
         async def ask(params: dict[str, Any]) -> Raw:
-            return await self.request(method, params, timeout=timeout)
+            page = await self.request(method, params, timeout=timeout)
+            self._marked |= _HEADER_MARK in bytes(page)
+            return page
 
         return await fetch(ask, key, limit)
 
@@ -193,9 +197,9 @@ class Session:
 
     def _learn_headers(self, tools: Pages) -> None:
         """Which arguments travel as headers too; a tool that says so wrongly must be left out."""
-        if self.era is not Era.STATELESS:
-            return
         self._header_maps.clear()
+        if self.era is not Era.STATELESS or not self._marked:  # walking all schemas takes its time
+            return
         usable: list[Definition] = []
         for tool in tools.items:
             schema = tool.get("inputSchema")

@@ -1,7 +1,5 @@
 """Web servers that do to a client whatever they are told to, on plain sockets."""
 
-
-
 import asyncio
 import contextlib
 import json

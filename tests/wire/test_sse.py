@@ -1,5 +1,3 @@
-
-
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator

@@ -157,7 +157,9 @@ class Session:
         lists = {key: Pages() for key in ("tools", "resources", "resourceTemplates", "prompts")}
 
         async def take(method: str, key: str) -> None:
-            lists[key] = await self._list_or_warn(method, key, limit, min(timeout, EXTRA_TIMEOUT))
+            lists[key] = await self._list_or_warn(
+                method, key, limit, min(timeout / 2, EXTRA_TIMEOUT)
+            )
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:

@@ -285,7 +285,9 @@ async def test_one_failed_request_does_not_disturb_the_others():
         pytest.param(b'{"result":{}}', "another question", id="no id"),
         pytest.param(b'{"id":ID,"method":"ping"}', "another question", id="a request"),
         pytest.param(b'{"id":ID,"result":{"a":"\xff"}}', "UTF-8", id="bad UTF-8"),
-        pytest.param(b'{"id":ID,"result":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep", id="deep"),
+        pytest.param(
+            b'{"id":ID,"result":' + b"[" * 90_000 + b"]" * 90_000 + b"}", "deep", id="deep"
+        ),
         pytest.param(b'{"id":ID,"result":{}}{"id":2}', "trailing", id="two at once"),
         pytest.param(b'{"id":ID,"result":{', "truncated", id="cut"),
     ],

@@ -2,16 +2,18 @@
 
 import os
 from collections import Counter
+from contextlib import asynccontextmanager
 
 import anyio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multitap.config import Settings, StdioServer
+from multitap.config import HttpServer, Settings, StdioServer
 from multitap.errors import MultitapError
-from multitap.events import LinkState
+from multitap.events import FailureCode, LinkState
 from multitap.hub import Hub
 from multitap.upstream.handlers import Handlers
+from multitap.wire.wire import RequestFailed
 from tests.simulation.clock import run
 from tests.simulation.world import MemoryStore, World
 
@@ -132,3 +134,24 @@ def test_every_call_has_one_honest_outcome_and_nothing_is_left(steps, seed):
         if state is LinkState.CONNECTED:
             wanted = {f"{name}_{tool['name']}" for tool in driver.world.server(name).tools}
             assert {tool for tool in driver.tools if tool.startswith(f"{name}_")} == wanted
+
+
+def test_an_address_where_nobody_answers_is_tried_again_for_as_long_as_it_takes():
+    @asynccontextmanager
+    async def dial(name, config):
+        raise RequestFailed("nobody is there", sent=False)
+        yield
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            wanted = Settings(servers={"web": HttpServer(url="http://127.0.0.1:1/mcp")})
+            hub = Hub(tasks, wanted, dial=dial, handlers=Handlers(), store=MemoryStore())
+            await anyio.sleep(600)
+            snapshot = hub.snapshot().server("web")
+            tasks.cancel_scope.cancel()
+        return snapshot
+
+    snapshot = run(main)
+
+    assert snapshot.failure.code is FailureCode.UNREACHABLE
+    assert snapshot.starts > 10

@@ -58,7 +58,6 @@ from multitap.wire.wire import (
     OnProgress,
     RequestFailed,
     RpcError,
-    SessionLost,
     Wire,
     WireClosed,
     WireFault,
@@ -375,7 +374,8 @@ class Link:
         trial = self._trial = Trial()
         self._poked = Latch()  # whoever wanted a new start gets this one
         self._starts += 1
-        self._restarts.started(now())
+        if isinstance(self.config, StdioServer):  # knocking at an address starts nothing
+            self._restarts.started(now())
         try:
             await self._live(trial)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
@@ -396,10 +396,6 @@ class Link:
             return 0.0
         failure = self._failure(trial, exc)
         tripped = self._restarts.tripped(now())
-        if isinstance(exc, SessionLost) and not tripped:  # no failure of its: a handshake mends it
-            standing.failure = failure
-            standing.become(LinkState.CONNECTING)
-            return 0.0
         pause = self._restarts.lost(now(), healthy_for=trial.healthy_for)
         if not failure.code.heals:
             pause = math.inf

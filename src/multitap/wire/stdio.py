@@ -5,11 +5,11 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import anyio
 from msgspec import Raw
@@ -72,7 +72,7 @@ class StdioWire:
     def fault(self) -> WireFault | None:
         return self._exchange.fault
 
-    def request(
+    async def request(
         self,
         method: str,
         params: Params | None,
@@ -83,8 +83,8 @@ class StdioWire:
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
         call: object | None = None,
         cancellable: bool = True,
-    ) -> Coroutine[Any, Any, Raw]:
-        return self._exchange.request(
+    ) -> Raw:
+        return await self._exchange.request(
             method,
             params,
             self._ask,

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,12 @@ from pathlib import Path
 import pytest
 
 PATIENCE = 3.0
+
+
+def pytest_configure():
+    # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -151,11 +151,9 @@ async def test_a_change_between_loading_and_watching_is_not_missed(tmp_path):
 
 
 async def test_a_watch_is_left_at_once(tmp_path):
-    started = anyio.current_time()
-    async with watching(Source(tmp_path / "multitap.toml")):
-        pass
-
-    assert anyio.current_time() - started < 0.9  # not when the system next reports
+    with anyio.fail_after(4):  # the system reports only when something changes
+        async with watching(Source(tmp_path / "multitap.toml")):
+            pass
 
 
 async def test_a_watch_goes_on_where_the_system_cannot_watch(tmp_path, monkeypatch):

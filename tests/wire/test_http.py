@@ -1,6 +1,5 @@
 import asyncio
 import socket
-import time
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -582,14 +581,13 @@ async def test_the_session_and_the_version_are_sent_after_the_handshake_and_ende
 
 
 async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
-    async with (
-        serve(creature(DELETE=zoo.silent)) as server,
-        open_http(HttpServer(url=server.url)) as wire,
-    ):
-        await wire.request("initialize", {}, timeout=5)
-        started = time.monotonic()
+    with anyio.fail_after(10):
+        async with (
+            serve(creature(DELETE=zoo.silent)) as server,
+            open_http(HttpServer(url=server.url)) as wire,
+        ):
+            await wire.request("initialize", {}, timeout=5)
 
-    assert time.monotonic() - started < 3
     assert server.of("DELETE")
 
 

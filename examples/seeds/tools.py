@@ -5,7 +5,7 @@ import sys
 import anyio
 
 from multitap import Settings, StdioServer, ToolDef, ToolRegistry, open_hub
-from multitap.agent import HubTools
+from multitap.tools import HubTools
 
 calculator = StdioServer(command=sys.executable, args=("-m", "multitap.demo.servers.calculator"))
 

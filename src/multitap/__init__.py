@@ -4,9 +4,6 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multitap.agent import ToolDef as ToolDef
-    from multitap.agent import ToolInfo as ToolInfo
-    from multitap.agent import ToolRegistry as ToolRegistry
     from multitap.config import HttpServer as HttpServer
     from multitap.config import LocalServer as LocalServer
     from multitap.config import Settings as Settings
@@ -26,6 +23,9 @@ if TYPE_CHECKING:
     from multitap.hub import open_hub as open_hub
     from multitap.router import CallContext as CallContext
     from multitap.sync import SyncHub as SyncHub
+    from multitap.tools import ToolDef as ToolDef
+    from multitap.tools import ToolInfo as ToolInfo
+    from multitap.tools import ToolRegistry as ToolRegistry
     from multitap.upstream.handlers import Handlers as Handlers
 
 _HOME = {
@@ -45,11 +45,11 @@ _HOME = {
     "Settings": "config",
     "StdioServer": "config",
     "SyncHub": "sync",
-    "ToolDef": "agent",
+    "ToolDef": "tools",
     "ToolExecutionError": "faces.excelmanus",
     "ToolFilter": "config",
-    "ToolInfo": "agent",
-    "ToolRegistry": "agent",
+    "ToolInfo": "tools",
+    "ToolRegistry": "tools",
     "ToolResult": "content",
     "open_hub": "hub",
 }

@@ -3,10 +3,10 @@
 import pytest
 
 from multitap import McpServerRegistry, ToolDef, ToolRegistry
-from multitap.agent import HubTools
 from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.events import LinkState
 from multitap.faces.spec07 import Info, LocalConfig, RemoteConfig
+from multitap.tools import HubTools
 from tests.seeds.files import local
 from tests.zoo.tools import TOOLS
 

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from multitap import CallContext, ToolDef, ToolRegistry, open_hub
-from multitap.agent import HubTools
 from multitap.config import HttpServer, StdioServer, ToolFilter, kode, load
 from multitap.errors import NotAllowed
 from multitap.events import FailureCode, LinkChanged, LinkState, Phase
 from multitap.names import Naming
+from multitap.tools import HubTools
 from multitap.upstream.backoff import Restarts
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo

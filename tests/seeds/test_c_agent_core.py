@@ -26,9 +26,9 @@ from multitap import (
     ToolRegistry,
     open_hub,
 )
-from multitap.agent import HubTools, ToolContext
 from multitap.config import OAuth, Search, Source, agent_core, load
 from multitap.errors import ConfigError, HubClosed, Unavailable
+from multitap.tools import HubTools, ToolContext
 from tests.seeds.files import local, program, write
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.modes import command

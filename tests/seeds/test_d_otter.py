@@ -16,11 +16,11 @@ import mcp_types as types
 import pytest
 
 from multitap import Handlers, ToolDef, ToolRegistry
-from multitap.agent import HubTools
 from multitap.config import load, otter
 from multitap.errors import CallTimeout
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
 from multitap.reload import Reloader, open_configured
+from multitap.tools import HubTools
 from tests.conftest import descendants
 from tests.seeds.files import write
 from tests.wire.sdk_web import served, toolbox

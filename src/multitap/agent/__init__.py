@@ -1,6 +1,1 @@
-"""What an agent works with."""
-
-from multitap.agent.registry import ToolRegistry
-from multitap.agent.tool import HubTool, HubTools, ToolContext, ToolDef, ToolInfo
-
-__all__ = ["HubTool", "HubTools", "ToolContext", "ToolDef", "ToolInfo", "ToolRegistry"]
+"""The world an agent lives in, and the loop that uses it."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from multitap.agent.tool import HubTools, ToolInfo
 from multitap.config import Loaded, ServerConfig, Settings
 from multitap.events import LinkState
 from multitap.faces import entry
 from multitap.faces.switchboard import Switchboard
+from multitap.tools.tool import HubTools, ToolInfo
 
 logger = logging.getLogger(__name__)
 

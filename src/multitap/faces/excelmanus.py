@@ -8,8 +8,6 @@ from typing import Any
 
 from anyio import to_thread
 
-from multitap.agent.registry import ToolRegistry
-from multitap.agent.tool import NOBODY, Arguments, HubTools, ToolContext, ToolDef, outcome
 from multitap.catalog import Tool
 from multitap.config import Settings
 from multitap.content import ToolResult
@@ -18,6 +16,8 @@ from multitap.events import LinkState, ServerSnapshot
 from multitap.faces.mcp_json import MCPServerConfig, configs, read
 from multitap.faces.switchboard import Switchboard
 from multitap.names import Naming
+from multitap.tools.registry import ToolRegistry
+from multitap.tools.tool import NOBODY, Arguments, HubTools, ToolContext, ToolDef, outcome
 
 logger = logging.getLogger(__name__)
 

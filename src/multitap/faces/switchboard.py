@@ -13,7 +13,6 @@ from typing import TypeVar
 import anyio
 from anyio import to_thread
 
-from multitap.agent.tool import NOBODY, Arguments
 from multitap.catalog import Catalog, Tool
 from multitap.config import ServerConfig, Settings
 from multitap.content import ToolResult
@@ -22,6 +21,7 @@ from multitap.events import LinkState, ServerSnapshot
 from multitap.hub import Hub
 from multitap.router import CallContext
 from multitap.sync import SyncHub
+from multitap.tools.tool import NOBODY, Arguments
 from multitap.upstream.link import Link
 
 _T = TypeVar("_T")

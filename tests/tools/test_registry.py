@@ -2,8 +2,8 @@ import anyio
 import pytest
 
 from multitap import LocalServer, Settings, open_hub
-from multitap.agent import HubTools, ToolDef, ToolRegistry
 from multitap.errors import BadArguments, MultitapError, UnknownName
+from multitap.tools import HubTools, ToolDef, ToolRegistry
 from tests.test_hub import calculator
 
 

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from multitap.agent.tool import NOBODY, Arguments, ToolContext, ToolDef, ToolInfo, failed
 from multitap.content import ToolResult
 from multitap.errors import MultitapError, UnknownName
+from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolDef, ToolInfo, failed
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The hub, shown to MCP clients as one server."""

@@ -6,11 +6,13 @@ MultitapError
 │   └── NotAllowed       it is there, but hidden from this caller
 ├── BadArguments         the arguments do not fit the tool's schema; nothing was sent
 ├── HubClosed            the hub was closed before or during the call
+├── ModelError           the language model gave no answer that can be used
 └── UpstreamError        one server, named by `.server`
     ├── Unavailable      it is not connected right now; `.failure` says why
     ├── CallTimeout      it did not answer in time (also a TimeoutError)
     ├── Overloaded       too many calls are already waiting for it
     ├── BadAnswer        what it answered is no valid answer
+    ├── ToolFailed       its tool failed, in its own words
     └── ServerError      it answered with a protocol error, in its own words
 """
 
@@ -55,6 +57,15 @@ class HubClosed(MultitapError):
     """The hub is closed."""
 
 
+class ModelError(MultitapError):
+    """The language model gave no answer that can be used."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        """The HTTP status, if the provider answered with an error."""
+
+
 class UpstreamError(MultitapError):
     """Something went wrong with one server."""
 
@@ -90,11 +101,17 @@ class BadAnswer(UpstreamError):
     """What the server answered is no valid answer."""
 
 
+class ToolFailed(UpstreamError):
+    """The server's tool says that it failed."""
+
+
 class ServerError(UpstreamError):
     """The server answered with a protocol error."""
 
     def __init__(self, server: str, message: str, *, code: int, data: Any = None) -> None:
         super().__init__(server, message)
+        self.words = message
+        """What the server said, and nothing else."""
         self.code = code
         self.data = data
 

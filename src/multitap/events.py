@@ -1,6 +1,6 @@
 """What there is to see, and what happened, for whoever is watching: CLI, TUI, web page, logs."""
 
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -223,36 +223,52 @@ Event = (
 )
 
 
+def _forget(_: Event) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class EventBus:
     """Fan-out that never blocks the publisher: a slow subscriber misses events, not the hub."""
 
-    _subscribers: set[MemoryObjectSendStream[Event]] = field(
-        default_factory=set[MemoryObjectSendStream[Event]]
+    record: Callable[[Event], None] = _forget
+    """Called with every event, before anybody hears of it; misses none."""
+    _subscribers: dict[MemoryObjectSendStream[Event], bool] = field(
+        default_factory=dict[MemoryObjectSendStream[Event], bool]
     )
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody would hear an event."""
-        return bool(self._subscribers)
+    """Who listens, and whether to calls too: these come by the thousand."""
+    watched: bool = False
+    """Whether anybody would hear of a call."""
 
     def publish(self, event: Event) -> None:
-        for stream in tuple(self._subscribers):
+        self.record(event)
+        is_call = isinstance(event, CallDone)
+        for stream, calls in tuple(self._subscribers.items()):
+            if is_call and not calls:
+                continue
             try:
                 stream.send_nowait(event)
             except anyio.WouldBlock:
                 continue  # the subscriber re-reads the snapshot when it catches up
             except anyio.BrokenResourceError:
-                self._subscribers.discard(stream)
+                self._drop(stream)
 
     @contextmanager
-    def subscribe(self, backlog: int = 256) -> Generator[AsyncIterator[Event]]:
+    def subscribe(
+        self, backlog: int = 256, *, calls: bool = True
+    ) -> Generator[AsyncIterator[Event]]:
+        """Within the block, hear what happens; with `calls` off, all but `CallDone`."""
         send: MemoryObjectSendStream[Event]
         receive: MemoryObjectReceiveStream[Event]
         send, receive = anyio.create_memory_object_stream[Event](backlog)
-        self._subscribers.add(send)
+        self._subscribers[send] = calls
+        self.watched = any(self._subscribers.values())
         try:
             with send, receive:
                 yield receive
         finally:
-            self._subscribers.discard(send)
+            self._drop(send)
+
+    def _drop(self, stream: MemoryObjectSendStream[Event]) -> None:
+        self._subscribers.pop(stream, None)
+        self.watched = any(self._subscribers.values())

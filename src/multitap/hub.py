@@ -3,8 +3,9 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import anyio
 import mcp_types as types
 import platformdirs
 from anyio.abc import TaskGroup
+from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
 from multitap import catalog, middleware, router
@@ -22,6 +24,7 @@ from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, ungr
 from multitap.events import (
     CallDone,
     CatalogChanged,
+    Event,
     EventBus,
     LinkChanged,
     LinkRemoved,
@@ -30,9 +33,11 @@ from multitap.events import (
 )
 from multitap.metrics import Metrics
 from multitap.names import Naming
-from multitap.router import Call, CallContext
-from multitap.store import CallRecord, Store, StoredCatalog, fingerprint, open_store
+from multitap.router import Call
+from multitap.store import CallRecord, LogRecord, Store, StoredCatalog, fingerprint, open_store
 from multitap.supervisor import Plan, Supervisor
+from multitap.tools.registry import HubRegistry
+from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Dial, Expand, Known, Link
@@ -60,17 +65,19 @@ class Hub:
         expand: Expand | None = None,
         handlers: Handlers,
         store: Store,
+        recall: bool = False,
     ) -> None:
         self.settings = settings
         self.catalog = Catalog()
         """What there is to call right now; replaced, never changed."""
-        self.events = EventBus()
+        self.events = EventBus(self._record)
         self.metrics = Metrics()
         self._tasks = tasks
         self._dial = dial
         self._expand = expand or _expanded
         self._handlers = handlers
         self._store = store
+        self._recall = recall
         self._kept = KeptResults()
         self._told: dict[str, LinkChanged] = {}
         self._shelves: dict[Link, Shelf] = {}
@@ -89,6 +96,10 @@ class Hub:
                 middleware.deadline,
             ),
             router.forward,
+        )
+        self._pass_on = router.chain(
+            (middleware.measured(self._call_done), middleware.checked, middleware.deadline),
+            router.pass_on,
         )
         self.apply(settings)
 
@@ -122,6 +133,10 @@ class Hub:
         while not self._supervisor.settled:
             await self._changed.wait()
 
+    async def changed(self) -> None:
+        """Wait until anything about the servers changes."""
+        await self._changed.wait()
+
     async def call(
         self,
         name: str,
@@ -142,14 +157,41 @@ class Hub:
         tool = self.catalog.tools.get(name) or self._find(name)
         return await self._handle(Call(tool, arguments or {}, context))
 
-    def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
-        """What there is to call, as far as `agent` may see."""
-        filter_ = self.settings.agents.get(agent) if agent is not None else None
-        return tuple(
-            tool
-            for tool in self.catalog.tools.values()
-            if filter_ is None or catalog.allowed(tool.name, filter_)
-        )
+    async def pass_on(
+        self,
+        tool: Tool,
+        arguments: Raw,
+        extra: Mapping[str, Any],
+        *,
+        context: CallContext,
+    ) -> Raw | bytes:
+        """Call a tool for a client of ours; what it says and what it gets stays undecoded.
+
+        Args:
+            tool: Of the catalog.
+            arguments: As they came.
+            extra: What else its request says.
+            context: Whose request it is.
+
+        Raises:
+            BadArguments: The arguments do not fit its schema.
+            UpstreamError: The server could not answer, or answered with an error.
+        """
+        self._open()
+        return (await self._pass_on(Call(tool, arguments, context, extra))).raw
+
+    def twin(self, server: str) -> Link:
+        """A second link to a server, with a session of its own; whoever asks for it runs it.
+
+        Raises:
+            UnknownName: No such server is configured.
+        """
+        return self._make_link(server, self._link(server).config, on_change=lambda _: None)
+
+    @cached_property
+    def tools(self) -> HubRegistry:
+        """The tools of all servers as an agent uses them; functions can be registered beside."""
+        return HubRegistry(self)
 
     async def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
         """Read a resource from the server that has it.
@@ -300,19 +342,31 @@ class Hub:
             raise UnknownName(f"no server offers the resource {uri!r}")
         return resource.link
 
-    def _make_link(self, name: str, config: ServerConfig) -> Link:
+    def _make_link(
+        self,
+        name: str,
+        config: ServerConfig,
+        on_change: Callable[[Link], None] | None = None,
+    ) -> Link:
         return Link(
             name,
             config,
             dial=self._dial,
             expand=self._expand,
             handlers=self._handlers,
-            known=_known(self._known.get((name, fingerprint(config))), config),
+            known=self._recalled(name, config),
             starting=self._starting,
             health_interval=self.settings.health_interval,
-            on_change=self._link_changed,
+            on_change=on_change or self._link_changed,
             on_event=self.events.publish,
         )
+
+    def _recalled(self, name: str, config: ServerConfig) -> Known:
+        stored = self._known.get((name, fingerprint(config)))
+        if stored is None:
+            return Known()
+        listed = self._recall or config.start == "lazy"
+        return Known(Era(stored.era), _offers(stored) if listed else None)
 
     def _link_changed(self, link: Link) -> None:
         news = LinkChanged(link.name, link.state, link.failure)
@@ -369,6 +423,11 @@ class Hub:
         tools = len(shelf.tools) if shelf else 0
         return link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
 
+    def _record(self, event: Event) -> None:
+        record = LogRecord.of(event, at=time.time())
+        if record is not None:
+            self._store.log(record)
+
     def _call_done(self, call: Call, event: CallDone) -> None:
         self.metrics.record(
             event.server,
@@ -379,7 +438,8 @@ class Hub:
             bytes_out=call.size,
             error=event.error,
         )
-        self._store.log_call(CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id))
+        said = event._replace(error=call.tool.link.redacted(event.error)) if event.error else event
+        self._store.log_call(CallRecord.of(said, bytes_out=call.size, agent=call.context.agent_id))
         if self.events.watched:
             self.events.publish(event)
 
@@ -388,16 +448,13 @@ def _expanded(_: str, config: ServerConfig) -> ServerConfig:
     return expand_server(config, Scope(os.environ, Path.cwd(), Path.home()))
 
 
-def _known(stored: StoredCatalog | None, config: ServerConfig) -> Known:
-    if stored is None:
-        return Known()
-    offers = Offers(
+def _offers(stored: StoredCatalog) -> Offers:
+    return Offers(
         tools=tuple(stored.tools),
         resources=tuple(stored.resources),
         templates=tuple(stored.templates),
         prompts=tuple(stored.prompts),
     )
-    return Known(Era(stored.era), offers if config.start == "lazy" else None)
 
 
 def _shared(links: Mapping[str, Link]) -> frozenset[str]:
@@ -440,6 +497,7 @@ async def open_hub(
     handlers: Handlers = Handlers(),
     dial: Dial | None = None,
     expand: Expand | None = None,
+    recall: bool = False,
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -450,6 +508,7 @@ async def open_hub(
         handlers: Who answers what servers ask of the host.
         dial: How servers are reached, in place of pipes and sockets.
         expand: Puts in the variables of a server's configuration, in place of this process's.
+        recall: Whether what a server had last time is listed while it starts.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
@@ -457,9 +516,17 @@ async def open_hub(
             store = await stack.enter_async_context(open_store(state))
             if dial is None:
                 spawner = await stack.enter_async_context(open_spawner())
-                dial = Dialer(spawner, state / "logs")
+                dial = Dialer(spawner, state / "logs", handlers.login)
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            hub = Hub(tasks, settings, dial=dial, expand=expand, handlers=handlers, store=store)
+            hub = Hub(
+                tasks,
+                settings,
+                dial=dial,
+                expand=expand,
+                handlers=handlers,
+                store=store,
+                recall=recall,
+            )
             try:
                 yield hub
             finally:

@@ -139,18 +139,22 @@ async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def open_configured(
-    reloader: Reloader | None = None, *, handlers: Handlers | None = None
+    reloader: Reloader | None = None,
+    *,
+    handlers: Handlers | None = None,
+    recall: bool = False,
 ) -> AsyncGenerator[Hub]:
     """A running hub that follows its files; leaving the block closes every server.
 
     Args:
         reloader: Which files; ours, from the current folder, where not given.
         handlers: Who answers what servers ask of the host.
+        recall: Whether what a server had last time is listed while it starts.
     """
     files = reloader or Reloader()
     asked = handlers or Handlers()
     async with (
-        open_hub(files.settings, handlers=asked, expand=files.expand) as hub,
+        open_hub(files.settings, handlers=asked, expand=files.expand, recall=recall) as hub,
         auto_reload(hub, files),
     ):
         yield hub

@@ -1,7 +1,7 @@
 """From a catalog name to an answer."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,22 +10,8 @@ from msgspec import Raw
 from multitap.catalog import Catalog, Tool
 from multitap.content import ToolResult
 from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName
+from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
-from multitap.wire.wire import OnProgress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
-    """On whose behalf a call is made, and how long it may take."""
-
-    agent_id: str | None = None
-    session_id: str | None = None
-    on_progress: OnProgress | None = None
-    """Told of the tool's progress, which also starts `timeout` anew."""
-    timeout: float | None = None
-    """Seconds to wait; the server's configured ones if not given."""
-    hard_timeout: float | None = None
-    """Seconds after which progress does not help; the server's configured ones if not given."""
 
 
 @dataclass(slots=True)
@@ -33,8 +19,10 @@ class Call:
     """One call on its way through the middleware."""
 
     tool: Tool
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] | Raw
     context: CallContext
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else the request says, besides name and arguments."""
     timeout: float | None = None
     hard_timeout: float | None = None
     size: int = 0
@@ -73,24 +61,36 @@ def find(catalog: Catalog, name: str) -> Tool:
 
 
 async def forward(call: Call) -> ToolResult:
-    """Send the call to its server: the innermost handler."""
-    tool, context = call.tool, call.context
-    arguments = _encoded(call.arguments)
-    call.size = len(arguments)
+    """Send the call to its server; an error it answers with is a failed result."""
+    tool = call.tool
     try:
-        result = await tool.link.request(
-            "tools/call",
-            {"name": tool.raw_name, "arguments": arguments},
-            timeout=call.timeout,
-            hard_timeout=call.hard_timeout,
-            on_progress=context.on_progress,
-            call=context,
-            repeatable=tool.repeatable and tool.link.config.retry == "hinted",
-        )
+        return await pass_on(call)
     except ServerError as exc:
         return ToolResult.from_error(
             str(exc), code=exc.code, data=exc.data, server=tool.server, tool=tool.raw_name
         )
+
+
+async def pass_on(call: Call) -> ToolResult:
+    """Send the call to its server: the innermost handler.
+
+    Raises:
+        UpstreamError: Which one says what went wrong.
+    """
+    tool, context = call.tool, call.context
+    arguments = call.arguments
+    if not isinstance(arguments, Raw):
+        arguments = _encoded(arguments)
+    call.size = len(arguments)
+    result = await tool.link.request(
+        "tools/call",
+        {"name": tool.raw_name, "arguments": arguments, **call.extra},
+        timeout=call.timeout,
+        hard_timeout=call.hard_timeout,
+        on_progress=context.on_progress,
+        call=context,
+        repeatable=tool.repeatable and tool.link.config.retry == "hinted",
+    )
     return ToolResult(result, server=tool.server, tool=tool.raw_name)
 
 

@@ -42,7 +42,7 @@ class SimulatedServer:
         self.extra = (self.extra + 1) % 4
         for wire in tuple(self.wires):
             if wire.inbound:
-                wire.inbound.notification("notifications/tools/list_changed", Raw(b""))
+                wire.inbound.notification("notifications/tools/list_changed", Raw(b""), None)
 
 
 class SimulatedWire:
@@ -156,6 +156,9 @@ class MemoryStore:
         return {}
 
     def save_catalog(self, server, fingerprint, catalog):
+        pass
+
+    def log(self, record):
         pass
 
     def log_call(self, record):

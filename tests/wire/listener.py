@@ -19,7 +19,7 @@ class Listener:
         self._answer = answer
         self._changed = asyncio.Event()
 
-    def notification(self, method: str, params: Raw) -> None:
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
         self.notifications.append(method)
         self._changed.set()
 

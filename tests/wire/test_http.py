@@ -16,6 +16,7 @@ from yarl import URL
 from multitap.config import HttpServer
 from multitap.config.models import Limits
 from multitap.wire.http import HttpWire, open_http, pause
+from multitap.wire.site import Challenge
 from multitap.wire.wire import (
     INBOUND_REQUESTS,
     AnswerInvalid,
@@ -1144,7 +1145,7 @@ async def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
 async def test_credentials_are_asked_for_each_request():
     turn = iter(range(100))
 
-    async def authorize() -> dict[str, str]:
+    async def authorize(_challenge: Challenge | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {next(turn)}"}
 
     async with (

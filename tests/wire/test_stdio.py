@@ -276,6 +276,19 @@ async def test_a_killed_warden_takes_its_servers_along_and_the_next_start_has_a_
             assert await tool(wire, "echo", text="x")
 
 
+async def one_call():
+    async with zoo("good") as wire:
+        assert await tool(wire, "echo", text="x")
+
+
+def test_the_event_loop_may_be_uvloop():  # which keeps a descriptor: in a process of its own
+    run = "anyio.run(test_stdio.one_call, backend_options={'use_uvloop': True})"
+    program = f"import anyio; from tests.wire import test_stdio; {run}"
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+
+    assert done.returncode == 0
+
+
 async def test_answers_in_any_order_reach_their_own_questions():
     async with zoo("reorder") as wire, anyio.create_task_group() as tasks:
         right = []

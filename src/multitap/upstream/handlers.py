@@ -23,6 +23,8 @@ Sample = Callable[
     Awaitable[types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData],
 ]
 Roots = Callable[[Asked], Awaitable[types.ListRootsResult | types.ErrorData]]
+Login = Callable[[Asked, str], Awaitable[str]]
+"""Sends a person to the address; returns the one that they were sent back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +33,8 @@ class Handlers:
 
     elicit: Elicit | None = None
     sample: Sample | None = None
+    sample_tools: bool = False
+    """Whether `sample` lets the model use tools of the server that asks."""
     roots: Roots | None = None
+    login: Login | None = None
+    """Not announced: it is what happens when a server wants credentials that it can give."""

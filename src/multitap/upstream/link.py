@@ -28,6 +28,7 @@ from multitap.events import (
     FailureCode,
     LinkState,
     Phase,
+    ServerLog,
     ServerSnapshot,
     Warned,
 )
@@ -133,7 +134,7 @@ class Link:
         self._trial = Trial()
         self._slots = Slots(config.limits.in_flight, config.limits.queue)
         self._on_event = on_event
-        self._news = News(name, on_event, log_level=config.log_level)
+        self._news = News(name, self._tell, log_level=config.log_level)
         self._wanted = anyio.Event()
         self._poked = Latch()
         self._doubted = Latch()
@@ -276,6 +277,23 @@ class Link:
         except (RpcError, WireFault) as exc:
             raise await self._public(exc, "resources/unsubscribe") from None
 
+    async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Notify the server, if it is there and of the era in which clients do that."""
+        session = self.session
+        if session is not None and session.era is Era.HANDSHAKE:
+            await session.wire.notify(method, params)
+
+    async def want_logs(self, level: str) -> None:
+        """Have the server send log messages from this level on, now and after restarts.
+
+        Raises:
+            UpstreamError: The server refuses or does not answer.
+        """
+        try:
+            await self._news.want_logs(level, self.session)
+        except (RpcError, WireFault) as exc:
+            raise await self._public(exc, "logging/setLevel") from None
+
     def restart(self) -> None:
         """Start anew at once, whatever kept it from it."""
         self._restarts.forget()
@@ -291,6 +309,10 @@ class Link:
             while self._slots.working:
                 await anyio.sleep(0.01)
 
+    def redacted(self, text: str) -> str:
+        """`text` without what the server was given in confidence."""
+        return redact(text, self._secrets)
+
     def snapshot(self, *, tools: int, warnings: tuple[str, ...]) -> ServerSnapshot:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
@@ -298,7 +320,7 @@ class Link:
         if self._warning:
             warnings += (self._warning,)
         if evidence.noise:
-            sample = redact(evidence.noise_sample, self._secrets)
+            sample = self.redacted(evidence.noise_sample)
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
         return ServerSnapshot(
             name=self.name,
@@ -356,7 +378,7 @@ class Link:
     async def _public(self, fault: WireFault | RpcError, method: str) -> MultitapError:
         match fault:
             case RpcError():
-                words = redact(str(fault), self._secrets)
+                words = self.redacted(str(fault))
                 return ServerError(self.name, words, code=fault.code, data=fault.data)
             case AnswerTimeout():
                 return CallTimeout(
@@ -504,7 +526,7 @@ class Link:
             tasks.start_soon(self._news.follow_lists, self._refetch)
             if self.config.start == "lazy":
                 limit = self.config.idle_timeout or IDLE_TIMEOUT
-                tasks.start_soon(watch_idleness, self._idle_for, limit)
+                tasks.start_soon(watch_idleness, self.idle_for, limit)
             await watch_wire(session)
 
     async def _watch_health(self, session: Session) -> None:
@@ -521,8 +543,14 @@ class Link:
         self._latency = seconds
         self._unanswered = False
 
-    def _idle_for(self) -> float:
+    def idle_for(self) -> float:
+        """Seconds since anybody last wanted something of it."""
         return 0.0 if self._slots.working else now() - self._last_used
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ServerLog | Warned):
+            event = replace(event, text=self.redacted(event.text))
+        self._on_event(event)
 
     async def _refetch(self) -> None:
         """Replace the offers; those that can not be had leave the old ones in place."""
@@ -532,7 +560,7 @@ class Link:
             self.offers = await self._fetch(session)
         except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
             self._warning = f"its changed lists can not be had: {exc}"
-            self._on_event(Warned(self.name, self._warning))
+            self._tell(Warned(self.name, self._warning))
         else:
             self._warning = None
             self._on_change(self)

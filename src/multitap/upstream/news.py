@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.events import Event, ResourceUpdated, ServerLog, Warned
+from multitap.upstream.caller import guest_of
 from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Bell, Latch
 from multitap.upstream.trial import now
@@ -32,6 +33,9 @@ _LIST_CHANGED = frozenset(
         "notifications/prompts/list_changed",
     }
 )
+
+_CHANGES = _LIST_CHANGED | {"notifications/resources/updated"}
+"""What concerns everybody, whoever's call it comes with."""
 
 _LISTENING = "notifications/subscriptions/acknowledged"
 """From here on changes are told; what changed before, only a new list shows."""
@@ -73,8 +77,11 @@ class News:
         self._log_second = 0
         self._log_allowance = 0
 
-    def notified(self, method: str, params: Raw) -> None:
+    def notified(self, method: str, params: Raw, call: object | None) -> None:
         """Take one notification; cheap, because a server may send a flood of them."""
+        guest = guest_of(call)
+        if guest is not None and method not in _CHANGES:
+            guest.notified(method, params)
         if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
             self._lists_changed.set()
             return
@@ -108,6 +115,14 @@ class News:
         if uri in self._uris:
             self._uris.discard(uri)
             await self._change(session, "resources/unsubscribe", uri)
+
+    async def want_logs(self, level: str, session: Session | None) -> None:
+        """Have it send log messages from this level on, in this life and those to come."""
+        if level == self._log_level:
+            return
+        self._log_level = level
+        if session is not None and session.era is Era.HANDSHAKE and session.capabilities.logging:
+            await session.request("logging/setLevel", {"level": level}, timeout=SUBSCRIBE_TIMEOUT)
 
     async def _change(self, session: Session | None, method: str, uri: str) -> None:
         self._uris_changed.ring()

@@ -1,6 +1,6 @@
 """One live conversation with one server, in whichever era it speaks."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from importlib.metadata import version as installed_version
@@ -21,16 +21,17 @@ from mcp.shared.inbound import (
     mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from pydantic import ValidationError
 
 from multitap.config.models import LogLevel
 from multitap.errors import ungrouped
+from multitap.upstream.caller import Guest, guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
 from multitap.wire import envelope
-from multitap.wire.seam import Seam, asking
+from multitap.wire.seam import OnNotification, Seam, asking
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -109,19 +110,22 @@ class Session:
                 on_progress=on_progress,
                 call=call,
             )
+        guest = guest_of(call)
+        stamp = self._stamp if guest is None else _stamp_of(guest, self._stamp)
+        drives_rounds = guest is not None and guest.drives_rounds
         pause = _FIRST_PAUSE
         extra: dict[str, Any] = {}
         for _ in range(MAX_ROUNDS + 1):
             result = await self.wire.request(
                 method,
-                {**params, **extra, "_meta": {**(params.get("_meta") or {}), **self._stamp}},
+                {**params, **extra, "_meta": {**(params.get("_meta") or {}), **stamp}},
                 timeout=timeout,
                 hard_timeout=hard_timeout,
                 on_progress=on_progress,
                 headers=self._headers(method, params),
                 call=call,
             )
-            if _kind(result) != "input_required":
+            if drives_rounds or _kind(result) != "input_required":
                 return result
             asked = _input_required(result)
             extra = {}
@@ -251,6 +255,15 @@ class Session:
         return answers
 
 
+def _stamp_of(guest: Guest, stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request says about the client it is passed on for, in place of us."""
+    told = {**stamp, types.CLIENT_CAPABILITIES_META_KEY: guest.capabilities}
+    told.pop(types.LOG_LEVEL_META_KEY, None)
+    if guest.log_level is not None:
+        told[types.LOG_LEVEL_META_KEY] = guest.log_level
+    return told
+
+
 def _kind(result: Raw) -> str:
     try:
         return _parse_kind(result).resultType
@@ -277,7 +290,7 @@ async def open_session(
     wire: Wire,
     *,
     handlers: Handlers,
-    on_notification: Callable[[str, Raw], None],
+    on_notification: OnNotification,
     era: Era | None,
     probe: float,
     timeout: float,
@@ -339,7 +352,11 @@ def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:
         "sampling_callback": (handlers.sample, sample),
         "list_roots_callback": (handlers.roots, roots),
     }
-    return {key: callback for key, (handler, callback) in given.items() if handler is not None}
+    tools = types.SamplingToolsCapability() if handlers.sample_tools else None
+    return {
+        **{key: callback for key, (handler, callback) in given.items() if handler is not None},
+        "sampling_capabilities": types.SamplingCapability(tools=tools),
+    }
 
 
 async def _negotiate(client: ClientSession, era: Era | None, probe: float) -> None:
@@ -379,12 +396,7 @@ async def _negotiate_unknown(client: ClientSession, probe: float) -> None:
 async def _discover(client: ClientSession) -> bool:
     """Whether the server speaks the stateless era; if so, the session does from here on."""
     try:
-        result = types.DiscoverResult.model_validate(
-            await client.send_discover(LATEST_MODERN_VERSION)
-        )
-    except (MCPError, ValidationError, AnswerInvalid):
+        await client.discover()
+    except (MCPError, ValidationError, AnswerInvalid, RuntimeError):  # the last: no common version
         return False
-    if not set(result.supported_versions) & set(MODERN_PROTOCOL_VERSIONS):
-        return False
-    client.adopt(result)
     return True

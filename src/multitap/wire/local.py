@@ -118,7 +118,7 @@ class LocalWire:
         params: Mapping[str, Any] | None,
     ) -> None:
         if self._inbound is not None:
-            self._inbound.notification(method, Raw(envelope.encode(params or {})))
+            self._inbound.notification(method, Raw(envelope.encode(params or {})), None)
 
 
 @asynccontextmanager

@@ -26,6 +26,9 @@ from multitap.wire.wire import RpcError, Wire
 
 _NOT_READY = RpcError(-32000, "not ready")
 
+OnNotification = Callable[[str, Raw, object | None], None]
+"""Told of a notification and, where that is certain, of the call it belongs to."""
+
 asking: ContextVar[object | None] = ContextVar("asking", default=None)
 """The call for whose sake a server asks us something, while we answer."""
 
@@ -40,9 +43,7 @@ class Seam:
         timeout: Seconds for a request the SDK sends without a limit of its own.
     """
 
-    def __init__(
-        self, wire: Wire, on_notification: Callable[[str, Raw], None], *, timeout: float
-    ) -> None:
+    def __init__(self, wire: Wire, on_notification: OnNotification, *, timeout: float) -> None:
         self._wire = wire
         self._timeout = timeout
         self._on_request: OnRequest | None = None
@@ -90,8 +91,8 @@ class Seam:
         task_status.started()
         await self._wire.closed.wait()
 
-    def notification(self, method: str, params: Raw) -> None:
-        self._on_notification(method, params)
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
+        self._on_notification(method, params, call)
 
     async def request(self, method: str, params: Raw, call: object | None) -> Any:
         if self._on_request is None:

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self
+from http import HTTPStatus
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import anyio
@@ -18,8 +19,22 @@ from multitap.wire.address import joined, proxy_for, shown, stays_home, without_
 from multitap.wire.flight import Flight
 from multitap.wire.wire import AnswerInvalid, RequestFailed, WireFault
 
-Authorize = Callable[[], Awaitable[Mapping[str, str]]]
-"""Asked before each request for the headers that authorise it; raises `WireFault`."""
+
+class Challenge(NamedTuple):
+    """A request was refused for lack of authority."""
+
+    status: int
+    words: str
+    """Its `WWW-Authenticate` header."""
+    authorization: str | None
+    """What the request had to show."""
+
+
+Authorize = Callable[[Challenge | None], Awaitable[Mapping[str, str]]]
+"""Asked for the headers that authorise a request: before it, and once more if it is refused.
+
+Raises `WireFault` where there are none.
+"""
 
 ClientFactory = Callable[[URL], aiohttp.ClientSession]
 """Opens the connections to one server; the seam between a wire and the network."""
@@ -178,10 +193,23 @@ class Site:
     async def _send(
         self, method: str, url: URL, headers: CIMultiDict[str], body: Body | None
     ) -> aiohttp.ClientResponse:
-        if self._authorize is not None:
-            self._granted = await self._authorize()
-            headers = headers.copy()
-            headers.update(self._granted)
+        if self._authorize is None:
+            return await self._reach(method, url, headers, body)
+        headers = headers.copy()
+        self._granted = await self._authorize(None)
+        headers.update(self._granted)
+        response = await self._reach(method, url, headers, body)
+        challenge = _challenge(response, headers)
+        if challenge is None:
+            return response
+        response.close()
+        self._granted = await self._authorize(challenge)
+        headers.update(self._granted)
+        return await self._reach(method, url, headers, body)
+
+    async def _reach(
+        self, method: str, url: URL, headers: CIMultiDict[str], body: Body | None
+    ) -> aiohttp.ClientResponse:
         for _ in range(_REDIRECTS + 1):
             try:
                 response = await self._client.request(
@@ -196,6 +224,15 @@ class Site:
             response.release()
             url = _followed(method, url, response.status, response.headers["Location"])
         raise RequestFailed(f"{self.name} redirects in circles", sent=True)
+
+
+def _challenge(response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> Challenge | None:
+    words = response.headers.get("WWW-Authenticate", "")
+    if response.status == HTTPStatus.UNAUTHORIZED or (
+        response.status == HTTPStatus.FORBIDDEN and "insufficient_scope" in words
+    ):
+        return Challenge(response.status, words, headers.get("Authorization"))
+    return None
 
 
 def content_type(response: aiohttp.ClientResponse) -> str:

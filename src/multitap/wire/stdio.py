@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 import anyio
 from msgspec import Raw
@@ -262,19 +262,26 @@ class _Pipes:
             reader.close()
 
 
+@runtime_checkable
+class _Writable(Protocol):
+    """What there is to write to; the transports of uvloop are no `WriteTransport`."""
+
+    def write(self, data: bytes, /) -> None: ...
+
+
 class _Writer(asyncio.BaseProtocol):
     """Our end of the server's standard input."""
 
     def __init__(self) -> None:
         self._exchange: Exchange | None = None
         self._outbox: Outbox | None = None
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: _Writable | None = None
 
     def serves(self, exchange: Exchange, outbox: Outbox) -> None:
         self._exchange, self._outbox = exchange, outbox
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport):
+        if isinstance(transport, _Writable):
             self._transport = transport
 
     def write(self, message: bytes) -> None:

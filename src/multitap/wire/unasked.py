@@ -66,7 +66,7 @@ class Unasked:
         if method is UNSET:
             return
         if request_id is UNSET or request_id is None:
-            self._notified(method, message.params)
+            self._notified(method, message.params, call)
         elif len(self._answering) < INBOUND_REQUESTS and request_id not in self._answering:
             scope = self._answering[request_id] = anyio.CancelScope()
             self._tasks.start_soon(self._answer, request_id, method, message.params, call, scope)
@@ -88,7 +88,7 @@ class Unasked:
     def evidence(self) -> Evidence:
         return Evidence(noise=self._noise, noise_sample=self._noise_sample)
 
-    def _notified(self, method: str, params: Raw) -> None:
+    def _notified(self, method: str, params: Raw, call: object | None) -> None:
         try:
             if method == "notifications/progress":
                 report = _parse_progress(params)
@@ -105,7 +105,7 @@ class Unasked:
             self.noise(params)
             return
         if self._inbound is not None:
-            self._inbound.notification(method, params)
+            self._inbound.notification(method, params, call)
 
     async def _answer(
         self,

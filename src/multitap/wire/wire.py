@@ -71,8 +71,14 @@ class RpcError(Exception):
 class Inbound(Protocol):
     """Whoever listens to what the server says unasked."""
 
-    def notification(self, method: str, params: Raw) -> None:
-        """Take one notification, in the order of arrival; must not block or raise."""
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
+        """Take one notification, in the order of arrival; must not block or raise.
+
+        Args:
+            method: What it tells of.
+            params: Undecoded.
+            call: The `call` given to the `Wire.request` it belongs to, where that is certain.
+        """
         ...
 
     async def request(self, method: str, params: Raw, call: object | None) -> Any:

@@ -1,0 +1,119 @@
+"""`multitap serve`: every server as one, for any MCP client."""
+
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from multitap.cli import problems
+from multitap.cli.asked import Asked
+from multitap.cli.configured import configured, explain_emptiness
+from multitap.cli.exits import Exit
+from multitap.cli.output import note
+from multitap.cli.running import run_async
+from multitap.config import Settings
+from multitap.errors import ConfigError
+from multitap.hub import Hub, open_hub
+from multitap.reload import Reloader, open_configured
+from multitap.serve.access import Access, check_exposure, read_tokens
+from multitap.serve.gateway import Gateway, open_gateway
+from multitap.serve.http import HttpFront
+from multitap.serve.stdio import serve_stdio
+from multitap.serve.web import bind, serve_http
+from multitap.upstream.handlers import Handlers
+
+OpenHub = Callable[[Handlers], AbstractAsyncContextManager[Hub]]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How the person wants it."""
+
+    http: str | None = None
+    """`[HOST:]PORT`; None: as the configuration says."""
+    token_file: Path | None = None
+    insecure: bool = False
+    hosts: tuple[str, ...] = ()
+    profile: str | None = None
+    demo: bool = False
+
+
+def serve(asked: Asked, serving: Serving) -> int:
+    """Serve until the client leaves, or the person ends it."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    if serving.demo:
+        settings, opens = _demo()
+    else:
+        reloader = Reloader(lambda: configured(asked))
+        problems.show(problems.serious(reloader.problems))
+        explain_emptiness(reloader.loaded)
+        settings, opens = reloader.settings, _following(reloader)
+    _check_profile(serving.profile, settings)
+    address = _address(serving, settings)
+    if address is None:
+        run_async(lambda: _serve_stdio(opens, serving.profile), fast=True)
+    else:
+        run_async(lambda: _serve_http(opens, address, serving), fast=True)
+    return Exit.DONE
+
+
+def _following(reloader: Reloader) -> OpenHub:
+    return lambda handlers: open_configured(reloader, handlers=handlers, recall=True)
+
+
+def _demo() -> tuple[Settings, OpenHub]:
+    from multitap.demo.cast import GOOD, bundled  # noqa: PLC0415 - nobody else needs them
+
+    shown = Settings(servers={name: bundled(name) for name in GOOD})
+    return shown, lambda handlers: open_hub(shown, handlers=handlers, recall=True)
+
+
+def _check_profile(name: str | None, settings: Settings) -> None:
+    if name is not None and name not in settings.profiles:
+        known = ", ".join(settings.profiles) or "none"
+        raise ConfigError(f"no profile named {name!r}", hint=f"the configuration has: {known}")
+
+
+def _address(serving: Serving, settings: Settings) -> tuple[str, int] | None:
+    """Where to listen; None: on our own pipes."""
+    if serving.http is None:
+        wanted = settings.serve
+        return (wanted.host, wanted.port) if wanted.transport == "http" else None
+    host, _, port = serving.http.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise ConfigError(
+            f"{serving.http!r} is no address", hint="say `--http PORT` or `--http HOST:PORT`"
+        )
+    return host or settings.serve.host, int(port)
+
+
+async def _serve_stdio(opens: OpenHub, profile: str | None) -> None:
+    async with open_gateway(opens) as gateway:
+        await serve_stdio(gateway, profile=profile)
+
+
+async def _serve_http(opens: OpenHub, address: tuple[str, int], serving: Serving) -> None:
+    host, port = address
+    tokens = read_tokens(serving.token_file) if serving.token_file else ()
+    check_exposure(host, tokens, insecure=serving.insecure)
+    listener = bind(host, port)
+    try:
+        async with open_gateway(opens) as gateway:
+            front = HttpFront(gateway, Access(host, tokens, serving.hosts), profile=serving.profile)
+            async with serve_http(front, listener) as url:
+                _say_how_to_connect(gateway, url, secured=bool(tokens))
+                await anyio.sleep_forever()
+    finally:
+        listener.close()
+
+
+def _say_how_to_connect(gateway: Gateway, url: str, *, secured: bool) -> None:
+    servers = ", ".join(gateway.hub.links) or "none"
+    note(f"serving {servers}")
+    note(f"at {url} (older clients: {url.removesuffix('mcp')}sse); Ctrl-C ends it")
+    header = " --header 'Authorization: Bearer TOKEN'" if secured else ""
+    note(f"for example: claude mcp add --transport http multitap {url}{header}")

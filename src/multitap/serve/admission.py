@@ -1,0 +1,106 @@
+"""Whether a request of the stateless era agrees with its own headers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    InboundLadderRejection,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+    validate_mcp_param_headers,
+)
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, PROTOCOL_VERSION_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from multitap.catalog import Tool
+from multitap.serve.message import UNPARSABLE, Message, Params, Refused, is_modern
+
+HeaderPairs = list[tuple[bytes, bytes]]
+HeaderMap = Mapping[bytes, bytes]
+
+_VERSION = MCP_PROTOCOL_VERSION_HEADER.encode()
+_METHOD = MCP_METHOD_HEADER.encode()
+_NAME = MCP_NAME_HEADER.encode()
+MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+
+
+def claims_modern(headers: HeaderMap, body: bytes) -> bool:
+    """Whether a request wants to be of the stateless era, by its header or by its body."""
+    version = headers.get(_VERSION)
+    if version is None:
+        return PROTOCOL_VERSION_META_KEY.encode() in body
+    return version in MODERN
+
+
+def admit(message: Message, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> None:
+    """Let a request pass that agrees with its headers.
+
+    Raises:
+        Refused: It does not, or lacks what every request has to say.
+    """
+    if _agrees(message, params, pairs, headers):
+        return
+    text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
+    if (twice := find_duplicated_routing_header(text)) is not None:
+        raise Refused(HEADER_MISMATCH, f"{twice} header appears more than once")
+    _examine(message, dict(text))
+
+
+def admit_unheaded(message: Message, params: Params) -> bool:
+    """Whether a request that travels without headers is of the stateless era.
+
+    Raises:
+        Refused: It wants to be, and lacks what every request has to say.
+    """
+    if PROTOCOL_VERSION_META_KEY not in params.meta:
+        return False
+    if not is_modern(params.meta) or CLIENT_CAPABILITIES_META_KEY not in params.meta:
+        _examine(message, None)
+    return True
+
+
+def _agrees(message: Message, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> bool:
+    """The plain case, seen at a glance."""
+    meta, version = params.meta, headers.get(_VERSION, b"")
+    said = meta.get(PROTOCOL_VERSION_META_KEY)
+    if said is None or CLIENT_CAPABILITIES_META_KEY not in meta or len(headers) != len(pairs):
+        return False
+    if version not in MODERN or bytes(said) != b'"%b"' % version:
+        return False
+    if headers.get(_METHOD) != message.method.encode():
+        return False
+    key = NAME_BEARING_METHODS.get(message.method)
+    name = params.name if key == "name" else params.uri
+    return key is None or headers.get(_NAME) == name.encode()
+
+
+def _examine(message: Message, headers: Mapping[str, str] | None) -> None:
+    try:
+        params: Any = msgspec.json.decode(message.params) if len(message.params) else None
+    except UNPARSABLE:
+        params = None
+    body = {"method": message.method, "params": params}
+    verdict = classify_inbound_request(body, headers=headers)
+    if isinstance(verdict, InboundLadderRejection):
+        raise Refused(verdict.code, verdict.message, verdict.data)
+
+
+def admit_arguments(tool: Tool, params: Params, pairs: HeaderPairs) -> None:
+    """Let a call pass whose arguments agree with the headers that repeat them.
+
+    Raises:
+        Refused: They do not.
+    """
+    try:
+        arguments = msgspec.json.decode(params.arguments, type=dict[str, Any])
+    except UNPARSABLE:
+        return  # what is wrong with them is said where they are checked
+    text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+    verdict = validate_mcp_param_headers(tool.input_schema, arguments, text)
+    if verdict is not None:
+        raise Refused(verdict.code, verdict.message, verdict.data)

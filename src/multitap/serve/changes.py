@@ -1,0 +1,241 @@
+"""What clients are told without asking: changed lists, updated resources."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+from multitap.errors import MultitapError
+from multitap.events import CatalogChanged, ResourceUpdated
+from multitap.hub import Hub
+from multitap.serve.message import Refused, notification
+from multitap.serve.peer import Outlet, Peer, level_of
+from multitap.serve.turn import Turn
+from multitap.serve.view import View
+from multitap.upstream.link import Link
+from multitap.wire import envelope
+
+logger = logging.getLogger(__name__)
+
+DEBOUNCE = 0.05
+"""Seconds in which changes count as one."""
+BACKLOG = 4096
+MOST_LISTENERS = 1024
+MOST_URIS = 1000
+"""Resources that one client may follow."""
+
+_BUSY = -32000
+_KINDS = ("tools", "prompts", "resources")
+
+
+class Listener:
+    """One client's wish to be told of changes.
+
+    Args:
+        outlet: Where it is told.
+        profile: What it sees.
+        kinds: Of which lists it wants to hear.
+        meta: What every message carries.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        profile: str | None,
+        kinds: frozenset[str],
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.uris: dict[str, tuple[Link, str]] = {}
+        """The resources it follows: by what it calls them, whose they are and their own name."""
+        self.ended = asyncio.Event()
+        self._outlet = outlet
+        self._kinds = kinds
+        self._meta = {"_meta": meta} if meta else {}
+
+    def lists_changed(self, kinds: frozenset[str]) -> None:
+        for kind in _KINDS:
+            if kind in kinds & self._kinds:
+                self.tell(f"notifications/{kind}/list_changed")
+
+    def updated(self, server: str, uri: str) -> None:
+        for told, (link, raw) in self.uris.items():
+            if link.name == server and raw == uri:
+                self.tell("notifications/resources/updated", uri=told)
+
+    def tell(self, method: str, **params: Any) -> None:
+        if not self._outlet.send(notification(method, {**params, **self._meta} or None)):
+            self.ended.set()  # it does not read: it will list anew when it comes back
+
+
+class Changes:
+    """Who is to be told of what.
+
+    Args:
+        hub: What changes.
+        view: What the clients of a profile see now.
+    """
+
+    def __init__(self, hub: Hub, view: Callable[[str | None], View]) -> None:
+        self._hub = hub
+        self._view = view
+        self._peers: dict[Peer, Listener] = {}
+        self._streams: set[Listener] = set()
+        self._followers: dict[tuple[str, str], set[Listener]] = {}
+        self._told: dict[str | None, View] = {}
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """The clients that shook hands and are still there."""
+        return tuple(self._peers)
+
+    def joined(self, peer: Peer) -> None:
+        """A client has shaken hands: from here on it hears of every change."""
+        if peer not in self._peers:
+            self._peers[peer] = Listener(peer.outlet, peer.profile, frozenset(_KINDS))
+            self._told.setdefault(peer.profile, self._view(peer.profile))
+
+    async def left(self, peer: Peer) -> None:
+        if (listener := self._peers.pop(peer, None)) is not None:
+            await self._forget(listener)
+
+    async def subscribe(self, peer: Peer, uri: str, link: Link, raw: str) -> None:
+        """Tell a client whenever a resource changes.
+
+        Raises:
+            UpstreamError: The server refuses.
+        """
+        self.joined(peer)
+        await self._follow(self._peers[peer], uri, link, raw)
+
+    async def unsubscribe(self, peer: Peer, uri: str) -> None:
+        if (listener := self._peers.get(peer)) is not None:
+            await self._unfollow(listener, uri)
+
+    async def log_level(self, peer: Peer) -> None:
+        """Have servers send what the most curious client wants to see."""
+        self.joined(peer)
+        wanted = [one.log_level for one in self._peers if one.log_level is not None]
+        lowest = min(wanted, key=level_of)
+        for link in self._hub.links.values():
+            try:
+                await link.want_logs(lowest)
+            except MultitapError as exc:
+                logger.info("%s", exc)
+
+    async def listen(
+        self,
+        turn: Turn,
+        wanted: types.SubscriptionFilter,
+        find: Callable[[str], tuple[Link, str]],
+    ) -> bytes:
+        """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
+        if len(self._streams) >= MOST_LISTENERS:
+            raise Refused(_BUSY, "too many clients listen for changes")
+        meta = {SUBSCRIPTION_ID_META_KEY: turn.request_id}
+        kinds = {
+            "tools": wanted.tools_list_changed,
+            "prompts": wanted.prompts_list_changed,
+            "resources": wanted.resources_list_changed,
+        }
+        profile = turn.peer.profile
+        chosen = frozenset(kind for kind, on in kinds.items() if on)
+        listener = Listener(turn.outlet, profile, chosen, meta)
+        self._told.setdefault(profile, self._view(profile))
+        self._streams.add(listener)
+        try:
+            honored = {f"{kind}ListChanged": True for kind in _KINDS if kind in chosen}
+            uris = (wanted.resource_subscriptions or [])[:MOST_URIS]
+            acknowledged: dict[str, Any] = dict(honored)
+            if uris:
+                acknowledged["resourceSubscriptions"] = uris
+            listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
+            for uri in uris:
+                await self._try_to_follow(listener, uri, find)
+            await listener.ended.wait()
+        finally:
+            self._streams.discard(listener)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self._forget(listener)
+        return envelope.encode({"resultType": "complete", "_meta": meta})
+
+    async def follow(self) -> None:
+        """Tell the clients of what happens at the servers, until cancelled."""
+        with self._hub.events.subscribe(BACKLOG, calls=False) as events:
+            async for event in events:
+                match event:
+                    case ResourceUpdated(server, uri):
+                        for listener in self._followers.get((server, uri), ()):
+                            listener.updated(server, uri)
+                    case CatalogChanged():
+                        await anyio.sleep(DEBOUNCE)
+                        self._tell_of_lists()
+                    case _:
+                        continue
+
+    def close(self) -> None:
+        """End every stream of changes in the orderly way."""
+        for listener in self._streams:
+            listener.ended.set()
+
+    def _tell_of_lists(self) -> None:
+        for profile, earlier in tuple(self._told.items()):
+            listeners = [one for one in self._listeners() if one.profile == profile]
+            if not listeners:
+                del self._told[profile]
+                continue
+            view = self._view(profile)
+            if view is earlier:
+                continue
+            self._told[profile] = view
+            kinds = view.differences(earlier)
+            for listener in listeners:
+                listener.lists_changed(kinds)
+
+    def _listeners(self) -> tuple[Listener, ...]:
+        return (*self._peers.values(), *self._streams)
+
+    async def _try_to_follow(
+        self, listener: Listener, uri: str, find: Callable[[str], tuple[Link, str]]
+    ) -> None:
+        """Follow a resource if it can be; one that is not there yet never changes."""
+        try:
+            link, raw = find(uri)
+            await self._follow(listener, uri, link, raw)
+        except (MultitapError, Refused) as exc:
+            logger.info("%r is not followed: %s", uri, exc)
+
+    async def _follow(self, listener: Listener, uri: str, link: Link, raw: str) -> None:
+        if uri in listener.uris:
+            return
+        if len(listener.uris) >= MOST_URIS:
+            raise Refused(_BUSY, f"a client follows at most {MOST_URIS} resources")
+        listener.uris[uri] = (link, raw)
+        followers = self._followers.setdefault((link.name, raw), set())
+        followers.add(listener)
+        try:
+            await link.subscribe(raw)
+        except MultitapError:
+            await self._unfollow(listener, uri)
+            raise
+
+    async def _unfollow(self, listener: Listener, uri: str) -> None:
+        link, raw = listener.uris.pop(uri, (None, ""))
+        if link is None:
+            return
+        followers = self._followers.get((link.name, raw), set())
+        followers.discard(listener)
+        if not followers:
+            self._followers.pop((link.name, raw), None)
+            try:
+                await link.unsubscribe(raw)
+            except MultitapError as exc:
+                logger.info("%s", exc)
+
+    async def _forget(self, listener: Listener) -> None:
+        for uri in tuple(listener.uris):
+            await self._unfollow(listener, uri)

@@ -1,0 +1,105 @@
+"""A client on a stream that carries everything, both ways: pipes, or legacy SSE."""
+
+import logging
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from multitap.serve import faults
+from multitap.serve.admission import admit_unheaded
+from multitap.serve.gateway import Gateway
+from multitap.serve.message import (
+    UNPARSABLE,
+    Message,
+    Params,
+    Refused,
+    answer,
+    parse,
+    parse_params,
+    refusal,
+)
+from multitap.serve.peer import Outlet, Peer
+from multitap.serve.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+MOST = 1024
+"""Requests of one client that are worked on at the same time."""
+_BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
+
+
+class Dialogue:
+    """One client's messages, each answered in a task of its own.
+
+    Args:
+        gateway: Who knows the answers.
+        peer: The client.
+        outlet: Where all messages to it go.
+        tasks: Where its requests are worked on.
+    """
+
+    def __init__(self, gateway: Gateway, peer: Peer, outlet: Outlet, tasks: TaskGroup) -> None:
+        self._gateway = gateway
+        self._peer = peer
+        self._outlet = outlet
+        self._tasks = tasks
+
+    def take(self, data: bytes) -> None:
+        """Take one message; never waits."""
+        try:
+            message = parse(data)
+        except UNPARSABLE as exc:
+            batch = data.lstrip()[:1] == b"["
+            code = faults.INVALID_REQUEST if batch else faults.PARSE_ERROR
+            words = "batches are not supported" if batch else f"Parse error: {exc}"
+            self._refuse(Raw(b""), Refused(code, words))
+            return
+        if message.is_request:
+            self._begin(message)
+        elif message.method:
+            self._gateway.notified(self._peer, message.method, message.params)
+        else:
+            self._peer.answered(message)
+
+    def _begin(self, message: Message) -> None:
+        key = bytes(message.id)
+        if not message.is_sound:
+            self._refuse(message.id, Refused(faults.INVALID_REQUEST, "not a JSON-RPC 2.0 request"))
+        elif key in self._peer.scopes:
+            words = f"the id {key.decode()} is in use"
+            self._refuse(message.id, Refused(faults.INVALID_REQUEST, words))
+        elif len(self._peer.scopes) >= MOST:
+            words = f"{MOST} requests are under way already"
+            self._refuse(message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
+        else:
+            scope = self._peer.scopes[key] = anyio.CancelScope()
+            self._tasks.start_soon(self._answer, message, scope)
+
+    async def _answer(self, message: Message, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                try:
+                    turn = self._turn(message)
+                    result = await self._gateway.answer(turn, message.method, message.params)
+                    self._outlet.send(b"".join(answer(message.id, result)))
+                except Refused as exc:
+                    self._refuse(message.id, exc)
+        except Exception:  # boundary: one request is its own problem
+            logger.exception("%s failed", message.method)
+            self._refuse(message.id, Refused(faults.INTERNAL, "Internal error"))
+        finally:
+            del self._peer.scopes[bytes(message.id)]
+
+    def _turn(self, message: Message) -> Turn:
+        try:
+            params = parse_params(message.params) if len(message.params) else Params()
+        except UNPARSABLE as exc:
+            raise Refused(faults.INVALID_PARAMS, f"the parameters can not be read: {exc}") from None
+        modern = admit_unheaded(message, params)
+        if not modern and not self._peer.shook_hands and message.method not in _BEFORE_HANDSHAKE:
+            raise Refused(faults.INVALID_REQUEST, "initialize first")
+        return Turn(self._peer, message.id, self._outlet, params, modern=modern)
+
+    def _refuse(self, request_id: Raw, error: Refused) -> None:
+        self._outlet.send(refusal(request_id, error))

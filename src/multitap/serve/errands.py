@@ -1,0 +1,227 @@
+"""Calls that go on while their client, of the era without sessions, is asked something.
+
+A server of the handshake era asks in the middle of a call. A client of the stateless era can only
+be asked by an answer to its request, which it then repeats. In between, the call waits here.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+from msgspec import Raw
+
+from multitap.serve.message import UNPARSABLE, Refused, parse_table
+from multitap.serve.peer import able, incapable
+from multitap.serve.turn import Turn
+from multitap.upstream.caller import CallContext
+from multitap.wire import envelope
+from multitap.wire.wire import OnProgress
+
+TTL = 600.0
+"""Seconds a call waits for its client to come back."""
+MOST, MOST_EACH = 1024, 64
+"""Calls that may wait: altogether, and of one principal."""
+
+_INVALID = -32602
+_BUSY = -32000
+_PREFIX = "multitap:"
+
+Work = Callable[[CallContext], Awaitable[Raw | bytes]]
+"""Does the call; told for whom."""
+
+
+class _State(msgspec.Struct):
+    errand: str
+    principal: str
+    subject: str
+
+
+class Errand:
+    """One such call; a `Guest` that outlives the requests it is made for."""
+
+    def __init__(self, turn: Turn, subject: str) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.principal = turn.peer.principal
+        self.subject = subject
+        self.scope = anyio.CancelScope()
+        self.capabilities = turn.capabilities
+        self.log_level = turn.log_level
+        self.drives_rounds = True
+        self._turn: Turn | None = turn
+        self._asks: dict[str, tuple[dict[str, Any], asyncio.Future[Raw]]] = {}
+        self._keys = count(1)
+        self._stirred = asyncio.Event()
+        self.collected = asyncio.Event()
+        """Set once its client knows what came of it, or will never ask."""
+        self._ended: tuple[Raw | bytes | None, Exception | None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def run(self, work: Work) -> None:
+        """Do the call; what comes of it is for `round` to tell."""
+        with self.scope:
+            try:
+                context = CallContext(guest=self, on_progress=self._on_progress())
+                self._ended = (await work(context), None)
+            except Exception as exc:  # noqa: BLE001 - boundary: it is raised where the client waits
+                self._ended = (None, exc)
+        self._stirred.set()
+
+    async def round(self, turn: Turn) -> Raw | bytes | None:
+        """The result, or None when the client has to be asked first."""
+        self._turn = turn
+        if self._expiry is not None:
+            self._expiry.cancel()
+        try:
+            while self._ended is None and not self._asks:
+                self._stirred.clear()
+                await self._stirred.wait()
+        except asyncio.CancelledError:
+            self.scope.cancel()  # nobody will come back for it
+            self.collected.set()
+            raise
+        if self._ended is None:
+            self._turn = None
+            self._expiry = asyncio.get_running_loop().call_later(TTL, self.scope.cancel)
+            return None
+        self.collected.set()
+        result, failure = self._ended
+        if failure is not None:
+            raise failure
+        if result is None:
+            raise Refused(_BUSY, "the call was given up")
+        return result
+
+    @property
+    def questions(self) -> dict[str, Any]:
+        return {key: request for key, (request, _) in self._asks.items()}
+
+    def take(self, responses: Mapping[str, Raw]) -> None:
+        """Hand over what the client answers; what it leaves out is asked again."""
+        for key, response in responses.items():
+            if (asked := self._asks.pop(key, None)) is not None and not asked[1].done():
+                asked[1].set_result(response)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        if not able(self.capabilities, method, params):
+            raise incapable(method)
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        key = f"{method.partition('/')[0]}-{next(self._keys)}"
+        self._asks[key] = ({"method": method, "params": params}, answer)
+        self._stirred.set()
+        try:
+            return await answer
+        finally:
+            self._asks.pop(key, None)
+
+    def notified(self, method: str, params: Raw) -> None:
+        if self._turn is not None:
+            self._turn.notified(method, params)
+
+    def _on_progress(self) -> OnProgress | None:
+        if self._turn is None or self._turn.on_progress() is None:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            # each round of the client brings a progress token of its own
+            if self._turn is not None and (told := self._turn.on_progress()) is not None:
+                told(progress, total, message)
+
+        return report
+
+
+class Errands:
+    """All calls that wait for their clients, and the sealed tickets by which these come back.
+
+    Args:
+        tasks: Where the calls run.
+        key: Seals the tickets; replicas that share calls' state share it.
+    """
+
+    def __init__(self, tasks: TaskGroup, key: bytes | None = None) -> None:
+        self._tasks = tasks
+        self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])
+        self._errands: dict[str, Errand] = {}
+
+    def __len__(self) -> int:
+        return len(self._errands)
+
+    @staticmethod
+    def issued(state: str | None) -> bool:
+        """Whether a `requestState` is one of ours, rather than a server's."""
+        return state is not None and state.startswith(_PREFIX)
+
+    async def begin(self, turn: Turn, subject: str, work: Work) -> Raw | bytes:
+        """Do a call; its result, or what the client has to be asked first.
+
+        Raises:
+            Refused: Too many calls wait already.
+        """
+        same = sum(one.principal == turn.peer.principal for one in self._errands.values())
+        if len(self._errands) >= MOST or same >= MOST_EACH:
+            raise Refused(_BUSY, "too many calls wait for their clients")
+        errand = Errand(turn, subject)
+        self._errands[errand.id] = errand
+        self._tasks.start_soon(self._run, errand, work)
+        return await self._round(errand, turn)
+
+    async def resume(self, turn: Turn, subject: str) -> Raw | bytes:
+        """Go on with a call its client comes back to.
+
+        Raises:
+            Refused: The ticket is not ours, not theirs, of another call, or too old.
+        """
+        errand = self._errands.get(self._unsealed(turn, subject).errand)
+        if errand is None:
+            raise Refused(
+                _INVALID, "the call this continues has ended or expired", {"reason": "expired"}
+            )
+        try:
+            given = turn.params.input_responses
+            errand.take(parse_table(given) if len(given) else {})
+        except UNPARSABLE:
+            raise Refused(_INVALID, "inputResponses must be an object") from None
+        return await self._round(errand, turn)
+
+    async def _run(self, errand: Errand, work: Work) -> None:
+        try:
+            await errand.run(work)
+            with anyio.move_on_after(TTL):  # its client may be away, asking a person
+                await errand.collected.wait()
+        finally:
+            del self._errands[errand.id]
+
+    async def _round(self, errand: Errand, turn: Turn) -> Raw | bytes:
+        result = await errand.round(turn)
+        if result is not None:
+            return result
+        state = _State(errand.id, errand.principal, errand.subject)
+        return envelope.encode(
+            {
+                "resultType": "input_required",
+                "inputRequests": errand.questions,
+                "requestState": _PREFIX + self._codec.seal(msgspec.json.encode(state)),
+            }
+        )
+
+    def _unsealed(self, turn: Turn, subject: str) -> _State:
+        sealed = (turn.params.request_state or "").removeprefix(_PREFIX)
+        try:
+            state = msgspec.json.decode(self._codec.unseal(sealed), type=_State)
+        except (InvalidRequestState, msgspec.DecodeError):
+            raise Refused(
+                _INVALID, "requestState is not one of ours", {"reason": "invalid_request_state"}
+            ) from None
+        if state.principal != turn.peer.principal or state.subject != subject:
+            raise Refused(
+                _INVALID,
+                "requestState belongs to another request",
+                {"reason": "invalid_request_state"},
+            )
+        return state

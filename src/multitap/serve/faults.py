@@ -1,0 +1,65 @@
+"""What clients are told when something goes wrong: each kind of failure its own code and reason."""
+
+from typing import Any
+
+from multitap.errors import (
+    BadAnswer,
+    BadArguments,
+    CallTimeout,
+    HubClosed,
+    MultitapError,
+    NotAllowed,
+    Overloaded,
+    ServerError,
+    Unavailable,
+    UnknownName,
+)
+from multitap.serve.message import Refused
+from multitap.wire import envelope
+
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = (
+    -32700,
+    -32600,
+    -32601,
+    -32602,
+    -32603,
+)
+UNAVAILABLE, TIMEOUT, CANCELLED, OVERLOADED, BAD_ANSWER = -32000, -32001, -32800, -32003, -32004
+NO_RESOURCE = -32002
+
+_KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
+    (NotAllowed, INVALID_PARAMS, "hidden"),
+    (UnknownName, INVALID_PARAMS, "unknown"),
+    (BadArguments, INVALID_PARAMS, "bad_arguments"),
+    (CallTimeout, TIMEOUT, "timeout"),
+    (Overloaded, OVERLOADED, "overloaded"),
+    (BadAnswer, BAD_ANSWER, "bad_answer"),
+    (Unavailable, UNAVAILABLE, "unavailable"),
+    (HubClosed, UNAVAILABLE, "closing"),
+)
+
+
+def refusal_of(exc: MultitapError) -> Refused:
+    """The error that tells a client what went wrong, and what to do about it."""
+    if isinstance(exc, ServerError):
+        return Refused(exc.code, exc.words, exc.data)
+    code, reason = INTERNAL, "failed"
+    for kind, its_code, its_reason in _KINDS:
+        if isinstance(exc, kind):
+            code, reason = its_code, its_reason
+            break
+    data: dict[str, Any] = {"reason": reason}
+    if exc.hint:
+        data["hint"] = exc.hint
+    if isinstance(exc, BadArguments):
+        data["path"] = exc.path
+    if isinstance(exc, Unavailable):
+        data["server"] = exc.server
+    words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+    return Refused(code, words, data)
+
+
+def failed_call(exc: BadArguments) -> bytes:
+    """A tool's result that tells a model what is wrong with its arguments."""
+    words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+    return envelope.encode({"content": [{"type": "text", "text": words}], "isError": True})

@@ -1,0 +1,390 @@
+"""Every server as one: what a client asks for, whatever era it and the servers speak."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.abc import TaskGroup
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+
+from multitap.catalog import Tool
+from multitap.errors import BadArguments, MultitapError, NotAllowed, UnknownName, ungrouped
+from multitap.hub import Hub
+from multitap.router import find
+from multitap.serve import faults
+from multitap.serve.asking import Asking
+from multitap.serve.changes import Changes
+from multitap.serve.errands import Errands
+from multitap.serve.message import (
+    EMPTY,
+    UNPARSABLE,
+    Refused,
+    legacy,
+    modern,
+    parse_table,
+    passed_on,
+    text_of,
+)
+from multitap.serve.peer import Peer, log_level
+from multitap.serve.private import PrivateLinks
+from multitap.serve.turn import Turn
+from multitap.serve.view import View
+from multitap.upstream.caller import CallContext
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Link
+from multitap.upstream.session import Era
+from multitap.wire import envelope
+
+Result = Raw | bytes
+
+FIRST_LIST = 5.0
+"""Seconds the first lists wait for servers that were never seen before: few clients look twice."""
+
+_CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+_LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+class _Initialize(msgspec.Struct):
+    protocolVersion: str = ""  # noqa: N815 - the wire's spelling
+    capabilities: Raw = EMPTY
+    clientInfo: dict[str, Any] = {}  # noqa: N815 - a struct copies its defaults
+
+
+class _Complete(msgspec.Struct):
+    ref: dict[str, Any] = {}
+    argument: Raw = EMPTY
+    context: Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Gateway:
+    """One hub, shown to any number of clients; made by `open_gateway`.
+
+    Args:
+        hub: Whose servers.
+        tasks: Where calls run that outlive a client's request.
+        key: Seals what stateless clients carry for us.
+    """
+
+    def __init__(self, hub: Hub, tasks: TaskGroup, *, key: bytes | None = None) -> None:
+        self.hub = hub
+        self.tasks = tasks
+        self.errands = Errands(tasks, key)
+        self.changes = Changes(hub, self.view)
+        self.private = PrivateLinks(hub, tasks)
+        self._views: dict[str | None, View] = {}
+        self._complete_view = anyio.Event()
+        self._methods: Mapping[str, Callable[[Turn, Raw], Awaitable[Result]]] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "tools/call": self._call,
+            "prompts/get": self._prompt,
+            "resources/read": self._read,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
+        }
+
+    def view(self, profile: str | None = None) -> View:
+        """What clients of a profile see right now."""
+        view = self._views.get(profile)
+        if view is None or view.catalog is not self.hub.catalog:
+            wanted = self.hub.settings.profiles.get(profile) if profile is not None else None
+            view = self._views[profile] = View(self.hub.catalog, wanted)
+        return view
+
+    async def answer(self, turn: Turn, method: str, params: Raw) -> Result:
+        """The result of a client's request.
+
+        Args:
+            turn: The request.
+            method: What it asks for.
+            params: Its parameters.
+
+        Raises:
+            Refused: It can not be had, and why.
+        """
+        handler = self._methods.get(method)
+        try:
+            if handler is not None:
+                return await handler(turn, params)
+            await self._complete_view.wait()
+            listed = self.view(turn.peer.profile).listed(method, modern=turn.modern)
+        except MultitapError as exc:
+            raise faults.refusal_of(exc) from None
+        except UNPARSABLE as exc:
+            raise Refused(faults.INVALID_PARAMS, f"the parameters can not be read: {exc}") from None
+        if listed is None:
+            raise Refused(faults.NO_METHOD, f"Method not found: {method}")
+        return listed
+
+    def notified(self, peer: Peer, method: str, params: Raw) -> None:
+        """Take a client's notification."""
+        if method == "notifications/cancelled":
+            try:
+                peer.cancel(parse_table(params).get("requestId", Raw(b"")))
+            except UNPARSABLE:
+                return
+        elif method in {"notifications/initialized", "notifications/roots/list_changed"}:
+            self.changes.joined(peer)
+            self.tasks.start_soon(self._roots_changed, peer)
+
+    async def watch_start(self) -> None:
+        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        with anyio.move_on_after(FIRST_LIST):
+            while any(link.offers is None and not link.settled for link in self.hub.links.values()):
+                await self.hub.changed()
+        self._complete_view.set()
+
+    async def left(self, peer: Peer) -> None:
+        """A client is gone for good: nothing of it stays."""
+        peer.leave()
+        self.private.drop(peer)
+        await self.changes.left(peer)
+
+    async def _roots_changed(self, peer: Peer) -> None:
+        """Have servers ask for roots again, where it is certain whose they get."""
+        if b'"roots"' in bytes(peer.capabilities) and self.changes.peers == (peer,):
+            for link in self.hub.links.values():
+                await link.tell("notifications/roots/list_changed")
+
+    async def _initialize(self, turn: Turn, params: Raw) -> Result:
+        asked = msgspec.json.decode(params, type=_Initialize)
+        known = asked.protocolVersion in HANDSHAKE_PROTOCOL_VERSIONS
+        version = asked.protocolVersion if known else _LATEST
+        turn.peer.introduce(version, asked.capabilities, asked.clientInfo)
+        return envelope.encode({"protocolVersion": version, **self._introduction(turn)})
+
+    async def _discover(self, turn: Turn, _: Raw) -> Result:
+        told = self._introduction(turn)
+        info = told.pop("serverInfo")
+        return envelope.encode(
+            {
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
+                **told,
+                "_meta": {types.SERVER_INFO_META_KEY: info},
+            }
+        )
+
+    def _introduction(self, turn: Turn) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "capabilities": _CAPABILITIES,
+            "serverInfo": {
+                "name": "multitap",
+                "title": "Multitap",
+                "version": installed_version("multitap"),
+            },
+        }
+        if instructions := self._instructions(turn.peer.profile):
+            told["instructions"] = instructions
+        return told
+
+    def _instructions(self, profile: str | None) -> str:
+        """What the servers say about themselves, each under its name."""
+        view = self.view(profile)
+        told = [
+            f"# {link.name}\n{link.session.instructions}"
+            for link in self.hub.links.values()
+            if link.session and link.session.instructions and view.has(link.name)
+        ]
+        return "\n\n".join(told)
+
+    async def _ping(self, turn: Turn, _: Raw) -> Result:
+        return b'{"resultType":"complete"}' if turn.modern else b"{}"
+
+    async def _call(self, turn: Turn, _: Raw) -> Result:
+        params = turn.params
+        tool = await self._tool(turn, params.name)
+        link = self.private.link(turn.peer, tool.link)
+        if link is not tool.link:
+            tool = replace(tool, link=link)
+
+        async def work(context: CallContext) -> Result:
+            return await self.hub.pass_on(tool, params.arguments, _extra(turn), context=context)
+
+        try:
+            return await self._rounds(turn, f"tools/call {tool.name}", link, work)
+        except BadArguments as exc:
+            failed = faults.failed_call(exc)
+            return modern(failed) if turn.modern else failed
+
+    async def _tool(self, turn: Turn, name: str) -> Tool:
+        view = self.view(turn.peer.profile)
+        if (tool := view.tools.get(name)) is not None:
+            return tool
+        if not self._complete_view.is_set():
+            await self._complete_view.wait()
+            view = self.view(turn.peer.profile)
+        tool = find(view.catalog, name)
+        if not view.shows(tool):
+            raise NotAllowed(f"the tool {name!r} is hidden from this client")
+        return tool
+
+    async def _prompt(self, turn: Turn, _: Raw) -> Result:
+        name = turn.params.name
+        prompt = self.view(turn.peer.profile).prompts.get(name)
+        if prompt is None:
+            raise UnknownName(f"no prompt named {name!r}")
+        params = {"name": prompt.raw_name, "arguments": turn.params.arguments}
+        return await self._request(turn, prompt.link, "prompts/get", params, name)
+
+    async def _read(self, turn: Turn, _: Raw) -> Result:
+        link, uri = self._resource(turn, turn.params.uri)
+        return await self._request(turn, link, "resources/read", {"uri": uri}, uri)
+
+    async def _complete(self, turn: Turn, params: Raw) -> Result:
+        asked = msgspec.json.decode(params, type=_Complete)
+        view, ref = self.view(turn.peer.profile), asked.ref
+        if ref.get("type") == "ref/prompt":
+            prompt = view.prompts.get(ref.get("name", ""))
+            if prompt is None:
+                raise UnknownName(f"no prompt named {ref.get('name')!r}")
+            link, ref = prompt.link, {**ref, "name": prompt.raw_name}
+        else:
+            found = view.template(ref.get("uri", ""))
+            if found is None:
+                raise UnknownName(f"no resource template {ref.get('uri')!r}")
+            link, uri = found
+            ref = {**ref, "uri": uri}
+        told: dict[str, Any] = {"ref": ref, "argument": asked.argument}
+        if asked.context is not msgspec.UNSET:
+            told["context"] = asked.context
+        return await self._request(turn, link, "completion/complete", told, "")
+
+    async def _request(
+        self, turn: Turn, link: Link, method: str, params: dict[str, Any], subject: str
+    ) -> Result:
+        """Ask a server for something that changes nothing there."""
+        target = self.private.link(turn.peer, link)
+
+        async def work(context: CallContext) -> Result:
+            return await target.request(
+                method,
+                {**params, **_extra(turn)},
+                on_progress=context.on_progress,
+                call=context,
+                repeatable=True,
+            )
+
+        return await self._rounds(turn, f"{method} {subject}", target, work)
+
+    async def _rounds(
+        self,
+        turn: Turn,
+        subject: str,
+        link: Link,
+        work: Callable[[CallContext], Awaitable[Result]],
+    ) -> Result:
+        """Do what a client asks for, in as many rounds as the server's questions take."""
+        if self.errands.issued(turn.params.request_state):
+            result = await self.errands.resume(turn, subject)
+        elif turn.modern and link.era is not Era.STATELESS and bytes(turn.capabilities) != b"{}":
+            result = await self.errands.begin(turn, subject, work)
+        else:
+            result = await work(turn.context())
+        if (link.era is Era.STATELESS) is turn.modern:
+            return result
+        if not turn.modern:
+            return legacy(result)
+        return result if result[:32].startswith(_ASKED) else modern(result)
+
+    def _resource(self, turn: Turn, uri: str) -> tuple[Link, str]:
+        found = self.view(turn.peer.profile).resource(uri)
+        if found is None:
+            code = faults.INVALID_PARAMS if turn.modern else faults.NO_RESOURCE
+            raise Refused(code, f"Resource not found: {uri}", {"uri": uri})
+        return found
+
+    async def _set_level(self, turn: Turn, params: Raw) -> Result:
+        level = log_level(parse_table(params).get("level", Raw(b"null")))
+        turn.peer.log_level = level
+        await self.changes.log_level(turn.peer)
+        return b"{}"
+
+    async def _subscribe(self, turn: Turn, params: Raw) -> Result:
+        uri = text_of(parse_table(params).get("uri")) or ""
+        link, raw = self._resource(turn, uri)
+        await self.changes.subscribe(turn.peer, uri, link, raw)
+        return b"{}"
+
+    async def _unsubscribe(self, turn: Turn, params: Raw) -> Result:
+        uri = text_of(parse_table(params).get("uri")) or ""
+        await self.changes.unsubscribe(turn.peer, uri)
+        return b"{}"
+
+    async def _listen(self, turn: Turn, params: Raw) -> Result:
+        if not turn.modern:
+            raise Refused(faults.NO_METHOD, "Method not found: subscriptions/listen")
+        asked = parse_table(params).get("notifications", EMPTY)
+        wanted = types.SubscriptionFilter.model_validate_json(bytes(asked))
+        return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
+
+
+_ASKED = b'{"resultType":"input_required"'
+
+
+def _extra(turn: Turn) -> dict[str, Any]:
+    """What a request says to the server besides its own parameters."""
+    params = turn.params
+    extra: dict[str, Any] = {}
+    if meta := passed_on(params.meta):
+        extra["_meta"] = meta
+    if params.request_state is not None and not Errands.issued(params.request_state):
+        extra["requestState"] = params.request_state
+    if len(params.input_responses) and not Errands.issued(params.request_state):
+        extra["inputResponses"] = params.input_responses
+    return extra
+
+
+class _Lobby:
+    """The clients there are, known before the gateway is."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+
+    def peers(self) -> tuple[Peer, ...]:
+        return self.gateway.changes.peers if self.gateway else ()
+
+
+@asynccontextmanager
+async def open_gateway(
+    open_hub: Callable[[Handlers], Any], *, host: Handlers = Handlers(), key: bytes | None = None
+) -> AsyncGenerator[Gateway]:
+    """A running gateway; leaving the block ends every call it works on.
+
+    Args:
+        open_hub: Opens the hub, given who answers what servers ask.
+        host: Answers what no client can.
+        key: Seals what stateless clients carry for us; replicas share it.
+    """
+    lobby = _Lobby()
+    with ungrouped():
+        async with (
+            open_hub(Asking(lobby.peers, host).handlers()) as hub,
+            anyio.create_task_group() as tasks,
+        ):
+            gateway = lobby.gateway = Gateway(hub, tasks, key=key)
+            tasks.start_soon(gateway.changes.follow)
+            tasks.start_soon(gateway.watch_start)
+            try:
+                yield gateway
+            finally:
+                gateway.changes.close()
+                tasks.cancel_scope.cancel()

@@ -1,0 +1,178 @@
+"""One client: who it is, what it can do, and the way to it."""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Protocol
+
+import anyio
+from msgspec import Raw
+
+from multitap.serve.message import EMPTY, Message, Refused, parse_error, parse_table, text_of
+from multitap.wire import envelope
+from multitap.wire.wire import RpcError
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+ASK_TIMEOUT = 600.0
+"""Seconds a client, or the person before it, has to answer."""
+MOST_ASKED = 64
+"""Requests to one client that may wait for its answer."""
+
+_INTERNAL = -32603
+_UNSUPPORTED = -32601
+_GONE = -32000
+
+_ABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+class Outlet(Protocol):
+    """Where messages to a client go."""
+
+    def send(self, message: bytes) -> bool:
+        """Hand over one message without waiting; whether it can be delivered."""
+        ...
+
+
+class Peer:
+    """A client, for as long as it is connected or its session lives.
+
+    Args:
+        outlet: The way to it for what belongs to no request of its own.
+        principal: Whom its credentials name; empty where none are asked for.
+        profile: What it gets to see; None: everything.
+    """
+
+    def __init__(self, outlet: Outlet, *, principal: str = "", profile: str | None = None) -> None:
+        self.outlet = outlet
+        self.principal = principal
+        self.profile = profile
+        self.version = ""
+        """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
+        self.info: Mapping[str, Any] = {}
+        self.capabilities = EMPTY
+        self.log_level: str | None = None
+        self.scopes: dict[bytes, anyio.CancelScope] = {}
+        """Its requests under way, by id."""
+        self._asked: dict[int, asyncio.Future[Raw]] = {}
+        self._ids = count(1)
+
+    def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
+        """Take what the handshake says."""
+        self.version, self.capabilities, self.info = version, capabilities, info
+
+    @property
+    def shook_hands(self) -> bool:
+        return bool(self.version)
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], outlet: Outlet | None = None
+    ) -> Raw:
+        """Have the client answer a request; only where it shook hands.
+
+        Args:
+            method: What to ask.
+            params: Its parameters.
+            outlet: Where its own request is answered, if it is for the sake of one.
+
+        Raises:
+            RpcError: It refuses, can not be asked, or does not answer.
+        """
+        if not able(self.capabilities, method, params):
+            raise incapable(method)
+        if len(self._asked) >= MOST_ASKED:
+            raise RpcError(_GONE, "the client is asked too much at once")
+        number = next(self._ids)
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        message = envelope.request(number, method, params)
+        try:
+            sent = outlet is not None and outlet.send(message)
+            if not sent and not self.outlet.send(message):
+                raise RpcError(_GONE, "the client can not be reached")
+            with anyio.fail_after(ASK_TIMEOUT):
+                return await answer
+        except TimeoutError:
+            self.outlet.send(
+                envelope.notification("notifications/cancelled", {"requestId": number})
+            )
+            raise RpcError(_GONE, f"the client did not answer within {ASK_TIMEOUT:g} s") from None
+        except asyncio.CancelledError:
+            self.outlet.send(
+                envelope.notification("notifications/cancelled", {"requestId": number})
+            )
+            raise
+        finally:
+            del self._asked[number]
+
+    def answered(self, message: Message) -> None:
+        """Take its answer to a request of ours; one that nobody waits for is dropped."""
+        try:
+            number = int(bytes(message.id))
+        except ValueError:
+            return
+        waiting = self._asked.get(number)
+        if waiting is None or waiting.done():
+            return
+        if not len(message.error):
+            waiting.set_result(message.result)
+            return
+        try:
+            error = parse_error(message.error)
+        except envelope.UNPARSABLE:
+            waiting.set_exception(RpcError(_INTERNAL, "the client's error can not be read"))
+        else:
+            waiting.set_exception(RpcError(error.code, error.message, error.data))
+
+    def cancel(self, request_id: Raw) -> None:
+        """Give up a request of its own."""
+        if (scope := self.scopes.get(bytes(request_id))) is not None:
+            scope.cancel()
+
+    def leave(self) -> None:
+        """It is gone: nobody waits for its answers or works on its requests any more."""
+        for scope in tuple(self.scopes.values()):
+            scope.cancel()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(RpcError(_GONE, "the client is gone"))
+
+
+def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a client with these capabilities can be asked this."""
+    try:
+        declared = parse_table(capabilities)
+    except envelope.UNPARSABLE:
+        return False
+    ability = _ABILITIES.get(method, "")
+    if ability not in declared:
+        return False
+    if ability != "elicitation" or params.get("mode", "form") == "form":
+        return True
+    return "url" in parse_table(declared[ability])
+
+
+def incapable(method: str) -> RpcError:
+    """What a server is told that asks what the client can not do."""
+    ability = _ABILITIES.get(method, method)
+    return RpcError(_UNSUPPORTED, f"the client does not support {ability}")
+
+
+def level_of(name: str | None) -> int:
+    """How grave a log level is; one that does not exist is as grave as can be."""
+    return LEVELS.index(name) if name in LEVELS else len(LEVELS)
+
+
+def log_level(value: Raw | None) -> str | None:
+    """A log level a client asks for.
+
+    Raises:
+        Refused: There is no such level.
+    """
+    name = text_of(value)
+    if value is not None and name not in LEVELS:
+        raise Refused(-32602, f"no such log level; there are {', '.join(LEVELS)}")
+    return name

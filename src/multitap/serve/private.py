@@ -1,0 +1,78 @@
+"""Links of single clients, to servers that keep state for each session."""
+
+import anyio
+from anyio.abc import TaskGroup
+
+from multitap.errors import Overloaded
+from multitap.hub import Hub
+from multitap.serve.peer import Peer
+from multitap.upstream.link import Link
+
+MOST = 256
+"""Private links at the same time, over all clients and servers."""
+IDLE = 900.0
+"""Seconds without a call after which one ends; the next call opens another."""
+_LOOK = 15.0
+
+
+class PrivateLinks:
+    """Which client has a session of its own with which server.
+
+    Clients of the stateless era have no session with us to bind one to, so that those of one
+    principal share theirs.
+
+    Args:
+        hub: Makes the links.
+        tasks: Where they run.
+    """
+
+    def __init__(self, hub: Hub, tasks: TaskGroup) -> None:
+        self._hub = hub
+        self._tasks = tasks
+        self._links: dict[tuple[object, str], tuple[Link, anyio.CancelScope]] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def link(self, peer: Peer, shared: Link) -> Link:
+        """The client's own link to a server; the shared one where the server is content with it.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        if shared.config.session == "shared":
+            return shared
+        key = (peer if peer.shook_hands else peer.principal, shared.name)
+        known = self._links.get(key)
+        if known is not None and known[0].config == shared.config:
+            return known[0]
+        if known is not None:
+            known[1].cancel()
+        elif len(self._links) >= MOST:
+            raise Overloaded(
+                shared.name,
+                f"{MOST} clients already have a session of their own",
+                hint='set `session = "shared"`, or let fewer clients use it',
+            )
+        link, scope = self._hub.twin(shared.name), anyio.CancelScope()
+        self._links[key] = (link, scope)
+        self._tasks.start_soon(self._run, key, link, scope)
+        return link
+
+    def drop(self, peer: Peer) -> None:
+        """End the links of a client that is gone."""
+        for (owner, _), (_, scope) in tuple(self._links.items()):
+            if owner is peer:
+                scope.cancel()
+
+    async def _run(self, key: tuple[object, str], link: Link, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(link.run)
+                    while link.idle_for() < IDLE:
+                        await anyio.sleep(_LOOK)
+                    tasks.cancel_scope.cancel()
+        finally:
+            if self._links.get(key) == (link, scope):
+                del self._links[key]

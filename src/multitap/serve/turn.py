@@ -1,0 +1,106 @@
+"""One request of a client, while it is being answered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+import msgspec
+from msgspec import Raw
+
+from multitap.serve.message import EMPTY, Params, notification, text_of
+from multitap.serve.peer import Outlet, Peer, level_of, log_level
+from multitap.upstream.caller import CallContext
+from multitap.wire.wire import OnProgress, RpcError
+
+
+class _Log(msgspec.Struct):
+    level: str = "info"
+
+
+_parse_log = msgspec.json.Decoder(_Log).decode
+
+
+class Turn:
+    """Who asks, and where what concerns the request goes; a `Guest` to servers.
+
+    Args:
+        peer: Who asks.
+        request_id: Under which id, as it came.
+        outlet: Where messages about the request go before its answer.
+        params: What it says.
+        modern: Whether it is of the stateless era.
+    """
+
+    __slots__ = ("capabilities", "log_level", "modern", "outlet", "params", "peer", "request_id")
+
+    def __init__(
+        self, peer: Peer, request_id: Raw, outlet: Outlet, params: Params, *, modern: bool
+    ) -> None:
+        self.peer = peer
+        self.request_id = request_id
+        self.outlet = outlet
+        self.params = params
+        self.modern = modern
+        if modern:
+            meta = params.meta
+            self.capabilities = meta.get(types.CLIENT_CAPABILITIES_META_KEY, EMPTY)
+            self.log_level = log_level(meta.get(types.LOG_LEVEL_META_KEY))
+        else:
+            self.capabilities = peer.capabilities
+            self.log_level = peer.log_level
+
+    @property
+    def drives_rounds(self) -> bool:
+        return self.modern
+
+    def context(self) -> CallContext:
+        """For the servers that are asked because of it."""
+        return CallContext(guest=self, on_progress=self.on_progress())
+
+    def on_progress(self) -> OnProgress | None:
+        """Tells the client of progress; None where it does not want to know."""
+        token = self.params.meta.get("progressToken")
+        if token is None:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            told: dict[str, Any] = {"progressToken": token, "progress": _plain(progress)}
+            if total is not None:
+                told["total"] = _plain(total)
+            if message is not None:
+                told["message"] = message
+            self.outlet.send(notification("notifications/progress", told))
+
+        return report
+
+    def notified(self, method: str, params: Raw) -> None:
+        if method != "notifications/message" or self._wants(params):
+            self.outlet.send(notification(method, params))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        if self.modern:
+            raise RpcError(-32601, "the client can not be asked during this request")
+        return await self.peer.ask(method, params, self.outlet)
+
+    def _wants(self, params: Raw) -> bool:
+        if self.log_level is None:
+            return not self.modern  # the handshake era leaves it to the server then
+        try:
+            return level_of(_parse_log(params).level) >= level_of(self.log_level)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
+
+def _plain(number: float) -> float | int:
+    return int(number) if number.is_integer() else number
+
+
+def client_name(params: Params) -> str | None:
+    """What a client of the stateless era calls itself."""
+    info = params.meta.get(types.CLIENT_INFO_META_KEY)
+    if info is None:
+        return None
+    try:
+        return text_of(msgspec.json.decode(info, type=dict[str, Raw]).get("name"))
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,61 @@
+"""On whose behalf a server is asked for something."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from multitap.wire.wire import OnProgress
+
+
+class Guest(Protocol):
+    """A client of ours whose request is passed on: the server gets to know what it can do."""
+
+    @property
+    def capabilities(self) -> Raw:
+        """What it can be asked, as JSON."""
+        ...
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on it wants log messages; None: none."""
+        ...
+
+    @property
+    def drives_rounds(self) -> bool:
+        """Whether it answers what a stateless server asks back by itself."""
+        ...
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Take a notification that belongs to its request; must not block."""
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        """Have it answer a request of the server.
+
+        Raises:
+            RpcError: It refuses, or can not be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """On whose behalf a call is made, and how long it may take."""
+
+    agent_id: str | None = None
+    session_id: str | None = None
+    on_progress: OnProgress | None = None
+    """Told of the tool's progress, which also starts `timeout` anew."""
+    timeout: float | None = None
+    """Seconds to wait; the server's configured ones if not given."""
+    hard_timeout: float | None = None
+    """Seconds after which progress does not help; the server's configured ones if not given."""
+    guest: Guest | None = None
+    """The client whose request it is, where it is not the host's own."""
+
+
+def guest_of(call: object | None) -> Guest | None:
+    """The client for whose sake a server says something, where that is certain."""
+    return call.guest if isinstance(call, CallContext) else None

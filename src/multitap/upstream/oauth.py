@@ -1,0 +1,193 @@
+"""Logging in to a server with OAuth: the SDK knows the flow, our connections carry it."""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import anyio
+import httpx2
+from mcp.client.auth import (
+    AuthorizationCodeResult,
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
+from mcp.client.auth.utils import is_valid_client_metadata_url
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl, ValidationError
+from yarl import URL
+
+from multitap.config import HttpServer, OAuth
+from multitap.upstream.handlers import Asked, Login
+from multitap.wire.site import Challenge, http_client
+from multitap.wire.stderr import redact
+from multitap.wire.wire import AuthRequired, RequestFailed
+
+REDIRECT = "http://127.0.0.1:{port}/callback"
+PORT = 8414
+
+_PATIENCE = 30.0  # seconds for each answer of an authorization server
+_LONGEST = 1024 * 1024  # bytes of one
+_DESCRIPTIONS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+_TOLD = ("Content-Type", "Location", "WWW-Authenticate")
+
+
+class Account:
+    """What we are to one server: registered once, with tokens that are renewed when they must be.
+
+    Args:
+        name: The server's configured name.
+        config: Where it is, and what is known of how to log in.
+        login: Sends a person to the authorization server.
+    """
+
+    def __init__(self, name: str, config: HttpServer, login: Login) -> None:
+        self._known = config.oauth or OAuth()
+        self._url = config.url
+        self._asked = Asked(name)
+        self._login = login
+        self._address = ""
+        self._granted: Mapping[str, str] = {}
+        self._secrets = (self._known.client_secret,) if self._known.client_secret else ()
+        redirect = AnyUrl(
+            self._known.redirect_uri or REDIRECT.format(port=self._known.callback_port or PORT)
+        )
+        self._provider = OAuthClientProvider(
+            config.url,
+            OAuthClientMetadata(client_name="multitap", redirect_uris=[redirect]),
+            _Memory(_registration(self._known, redirect)),
+            redirect_handler=self._leave,
+            callback_handler=self._return,
+            client_metadata_url=_published(self._known),
+        )
+
+    async def authorize(self, challenge: Challenge | None) -> Mapping[str, str]:
+        """See `Authorize`: a challenge is met by logging in, once for all who meet it together."""
+        state = self._provider.context
+        if challenge is None and (state.current_tokens is None or state.is_token_valid()):
+            return self._granted
+        try:
+            self._granted = await self._run(challenge)
+        except (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError) as exc:
+            first, _, _ = str(exc).partition("\n")  # what follows may quote an answer with tokens
+            raise AuthRequired(f"cannot log in: {redact(first, self._secrets)}") from None
+        except (aiohttp.ClientError, OSError) as exc:
+            words = f"cannot log in: {str(exc) or type(exc).__name__}"
+            raise RequestFailed(words, sent=False) from None
+        return self._granted
+
+    async def _run(self, challenge: Challenge | None) -> Mapping[str, str]:
+        """Follow the flow to where it would send the request; that is the wire's to do."""
+        ours = httpx2.Request("POST", self._url)
+        async with aclosing(self._provider.async_auth_flow(ours)) as flow:
+            request = await anext(flow)
+            while True:
+                if request is not ours:
+                    response = await self._fetch(request)
+                elif challenge is None or _settled(challenge, ours):
+                    return _headers(ours)
+                else:
+                    response = self._refusal(challenge, ours)
+                    challenge = None
+                request = await flow.asend(response)
+
+    def _refusal(self, challenge: Challenge, request: httpx2.Request) -> httpx2.Response:
+        words = challenge.words
+        if challenge.status == HTTPStatus.UNAUTHORIZED and self._known.scope:
+            # what is configured comes before what the server asks for
+            words = f'Bearer scope="{self._known.scope}", {words.removeprefix("Bearer ")}'
+        return httpx2.Response(
+            challenge.status, headers={"WWW-Authenticate": words}, request=request
+        )
+
+    async def _fetch(self, request: httpx2.Request) -> httpx2.Response:
+        url = URL(str(request.url), encoded=True)
+        if self._known.metadata_url and url.path.startswith(_DESCRIPTIONS):
+            url = URL(self._known.metadata_url)
+        headers = {key: value for key, value in request.headers.items() if key != "content-length"}
+        with anyio.fail_after(_PATIENCE):
+            async with (
+                http_client(url) as client,
+                client.request(
+                    request.method,
+                    url,
+                    data=request.read() or None,
+                    headers=headers,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                body = await _bounded(response)
+        told = {key: value for key in _TOLD if (value := response.headers.get(key)) is not None}
+        return httpx2.Response(response.status, headers=told, content=body, request=request)
+
+    async def _leave(self, address: str) -> None:
+        self._address = address
+
+    async def _return(self) -> AuthorizationCodeResult:
+        came_back = await self._login(self._asked, self._address)
+        said = {key: values[0] for key, values in parse_qs(urlsplit(came_back).query).items()}
+        if "code" not in said:
+            reason = said.get("error_description") or said.get("error") or "no code came back"
+            raise OAuthFlowError(reason)
+        return AuthorizationCodeResult(
+            code=said["code"], state=said.get("state"), iss=said.get("iss")
+        )
+
+
+class _Memory:
+    """The SDK's `TokenStorage`, for as long as the hub runs."""
+
+    def __init__(self, client: OAuthClientInformationFull | None) -> None:
+        self._client = client
+        self._tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._client = client_info
+
+
+def _published(known: OAuth) -> str | None:
+    """An id that is the address of our own description; used where the server takes such."""
+    given = known.client_id
+    return given if given is not None and is_valid_client_metadata_url(given) else None
+
+
+def _registration(known: OAuth, redirect: AnyUrl) -> OAuthClientInformationFull | None:
+    if known.client_id is None or _published(known):
+        return None
+    return OAuthClientInformationFull(
+        client_id=known.client_id,
+        client_secret=known.client_secret,
+        redirect_uris=[redirect],
+        token_endpoint_auth_method="client_secret_basic" if known.client_secret else "none",
+    )
+
+
+def _settled(challenge: Challenge, request: httpx2.Request) -> bool:
+    """Whether somebody else has logged in since the refused request was sent."""
+    return request.headers.get("Authorization") not in {None, challenge.authorization}
+
+
+def _headers(request: httpx2.Request) -> Mapping[str, str]:
+    granted = request.headers.get("Authorization")
+    return {} if granted is None else {"Authorization": granted}
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    body = b""
+    while chunk := await response.content.readany():
+        body += chunk
+        if len(body) > _LONGEST:
+            raise OAuthFlowError(f"{response.url.host} answers with more than {_LONGEST:,} bytes")
+    return body

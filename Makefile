@@ -8,10 +8,10 @@ WORKERS ?= 2
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow demo bench lock clean
+.PHONY: help setup test lint format types fast slow conformance demo bench schema lock clean
 
 help:  ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed  ## Make .venv with the locked tools and this project in it
 
@@ -36,11 +36,18 @@ fast: setup  ## The tests that take seconds
 slow: setup  ## The tests that take minutes: real servers, many processes
 	$(BIN)/python -m pytest -m slow --numprocesses $(WORKERS) --dist loadscope
 
+conformance: setup  ## What the official conformance suite says of our gateway and our client
+	$(BIN)/python -m pytest tests/conformance
+
 demo: setup  ## Watch a hub at work on the bundled servers; needs no network
 	$(BIN)/python -m multitap.demo
 
 bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+schema: setup  ## Write schema/ anew, from the code
+	$(BIN)/multitap config schema > schema/multitap.schema.json
+	$(BIN)/python -m multitap.agent.env_schema > schema/env-protocol.json
 
 lock: setup  ## Choose dependency versions anew
 	$(BIN)/uv pip compile pyproject.toml --group dev --upgrade --universal --python-version 3.11 \

@@ -47,10 +47,10 @@ def pipe_config(era="handshake", tools=2, **options):
 
 
 @asynccontextmanager
-async def web_server(era="handshake"):
+async def web_server(era="handshake", *more):
     """The address of a running HTTP server."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(SERVERS / "web_server.py"), era),
+        *(sys.executable, str(SERVERS / "web_server.py"), era, *more),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -32,12 +32,26 @@ def test_the_readme_shows_the_quickstart():
     assert program in (ROOT / "README.md").read_text()
 
 
+def test_the_page_on_environments_shows_the_example():
+    program = (ROOT / "examples" / "environment.py").read_text().partition('"""\n\n')[2]
+
+    assert program in (ROOT / "docs" / "environment.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["quickstart", "sync_quickstart"])
 def test_the_quickstarts_list_tools_and_call_one(name, tmp_path):
     printed = run(f"examples/{name}.py", state=tmp_path)
 
     assert "calculator_divide - One number divided by another." in printed
     assert printed.endswith("42.0\n")
+
+
+def test_an_environment_has_tools_of_its_own_and_of_servers_for_each_agent(tmp_path):
+    printed = run("examples/environment.py", state=tmp_path)
+
+    assert "greet - Say hello.\n" in printed
+    assert "sums_divide - One number divided by another." in printed
+    assert "\nHello, Ada!\n42.0\nthe tool 'sums_divide' may not be used here" in printed
 
 
 def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):

@@ -2,11 +2,13 @@
 
 import sys
 
-from answers import answer
+from answers import answer, note
 
 
-def main(era="handshake", tools="2"):
+def main(era="handshake", tools="2", tally=None):
     for line in sys.stdin.buffer:
+        if tally:
+            note(tally, line)
         reply = answer(line, era=era, tools=int(tools))
         if reply is not None:
             sys.stdout.buffer.write(reply + b"\n")

@@ -4,6 +4,9 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multitap.agent.configured import ConfiguredEnvironment as ConfiguredEnvironment
+    from multitap.agent.environment import BaseEnvironment as BaseEnvironment
+    from multitap.config import Agent as Agent
     from multitap.config import HttpServer as HttpServer
     from multitap.config import LocalServer as LocalServer
     from multitap.config import Settings as Settings
@@ -21,16 +24,19 @@ if TYPE_CHECKING:
     from multitap.faces.spec07 import McpServerRegistry as McpServerRegistry
     from multitap.hub import Hub as Hub
     from multitap.hub import open_hub as open_hub
-    from multitap.router import CallContext as CallContext
     from multitap.sync import SyncHub as SyncHub
     from multitap.tools import ToolDef as ToolDef
     from multitap.tools import ToolInfo as ToolInfo
     from multitap.tools import ToolRegistry as ToolRegistry
+    from multitap.upstream.caller import CallContext as CallContext
     from multitap.upstream.handlers import Handlers as Handlers
 
 _HOME = {
+    "Agent": "config",
     "AgentEngine": "faces.excelmanus",
-    "CallContext": "router",
+    "BaseEnvironment": "agent.environment",
+    "CallContext": "upstream.caller",
+    "ConfiguredEnvironment": "agent.configured",
     "Handlers": "upstream.handlers",
     "HttpServer": "config",
     "Hub": "hub",
@@ -55,8 +61,11 @@ _HOME = {
 }
 
 __all__ = [
+    "Agent",
     "AgentEngine",
+    "BaseEnvironment",
     "CallContext",
+    "ConfiguredEnvironment",
     "Handlers",
     "HttpServer",
     "Hub",

@@ -17,8 +17,8 @@ from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
 from multitap.hub import Hub, open_hub
 from multitap.metrics import Metrics
-from multitap.router import CallContext
 from multitap.supervisor import Plan
+from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
 
 _T = TypeVar("_T")

@@ -113,6 +113,16 @@ def test_what_is_in_force_is_shown_as_one_file_without_secrets(multitap):
     assert multitap("config show --json").json == shown
 
 
+def test_the_key_of_a_model_is_not_shown(multitap, tmp_path):
+    file = tmp_path / "models.toml"
+    file.write_text("[model]\nname = 'm'\napi_key = 'hunter2'\n[agents.a.model]\nname = 'n'\n")
+
+    for command in ("show", "show --json", "explain", "explain --json"):
+        shown = multitap(f"--config {file} config {command}")
+        assert "********" in shown.out
+        assert "hunter2" not in shown.out
+
+
 @pytest.mark.usefixtures("layered")
 def test_one_server_can_be_shown_alone(multitap):
     assert tomllib.loads(multitap("config show api").out).keys() == {"servers"}

@@ -4,6 +4,7 @@ import pytest
 
 from multitap.config import (
     DIALECTS,
+    Agent,
     HttpServer,
     OAuth,
     Serve,
@@ -429,7 +430,7 @@ def test_our_own_file_says_everything_about_the_hub():
 
     assert settings.naming is Naming.CLAUDE
     assert settings.serve == Serve(transport="http", port=4000)
-    assert settings.agents == {"writer": ToolFilter(allow=("mcp__files__*",), deny=("*delete*",))}
+    assert settings.agents == {"writer": Agent(allow=("mcp__files__*",), deny=("*delete*",))}
     assert (settings.health_interval, settings.drain_timeout) == (60, 0)
     assert settings.state_dir == Path("/var/lib/multitap")
 

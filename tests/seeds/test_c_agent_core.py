@@ -1,8 +1,8 @@
 """agent-core (seed C): the client role, row by row, against real servers.
 
-Not here yet: the server role and the Environment (C1-C4, C17, C19, C23, C24, and `start_server` and
-`stop_server` of C16), logging in with OAuth (C7, of which the configuration is read here), and a
-store for the secrets of `${auth:NAME}` (C8, whose other half is here).
+The Environment and the server role (C1-C4, C17, C19, C23, C24) are in `tests/agent`. Not here yet:
+logging in with OAuth (C7, of which the configuration is read here), and a store for the secrets of
+`${auth:NAME}` (C8, whose other half is here).
 """
 
 import sys
@@ -12,10 +12,12 @@ from shutil import which
 import anyio
 import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 
 from multitap import (
+    BaseEnvironment,
     CallContext,
     Handlers,
     LocalServer,
@@ -273,6 +275,24 @@ async def test_c15_arguments_are_checked_by_the_schema_before_they_leave(manager
     assert not wrong.success
     assert "/a" in wrong.error
     assert '"b" is a required property' in missing.error
+
+
+async def test_c16_the_manager_starts_and_stops_a_server(manager, tmp_path):
+    class Office(BaseEnvironment):
+        def base_settings(self):
+            return Settings(state_dir=tmp_path)
+
+    role = {"transport": "http", "http": {"port": 0, "host": "127.0.0.1"}}
+    async with Office() as office:
+        front = await manager.start_server(role, office)
+        async with Client(front.url) as client:
+            answer = await client.call_tool("env/get_description", {})
+        await manager.stop_server()
+
+        assert answer.structured_content["id"] == "Office"
+        assert front.closed.is_set()
+        with pytest.raises(ConfigError, match=r"mcpServer\.transport"):
+            await manager.start_server({"transport": "pigeon"}, office)
 
 
 async def test_c16_clients_are_connected_and_disconnected_by_name(manager):

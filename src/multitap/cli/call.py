@@ -23,7 +23,8 @@ from multitap.config import Loaded
 from multitap.content import ToolResult
 from multitap.errors import BadArguments
 from multitap.hub import Hub
-from multitap.router import CallContext, find
+from multitap.router import find
+from multitap.upstream.caller import CallContext
 
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a tool's schema to the arguments that were typed."""

@@ -35,6 +35,44 @@ def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG0
 
 
 @multitap.command()
+@click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    help="Listen there instead of on the own pipes; the host is 127.0.0.1 if not given",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Let only clients in that have a bearer token of this file",
+)
+@click.option("--insecure", is_flag=True, help="Let other machines in without a token")
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Be called by this name too"
+)
+@click.option("--profile", metavar="NAME", help="Show only what this profile shows")
+@click.option("--demo", is_flag=True, help="Serve the bundled example servers")
+@with_config
+def serve(
+    asked: Asked,
+    *,
+    http: str | None,
+    token_file: Path | None,
+    insecure: bool,
+    hosts: tuple[str, ...],
+    profile: str | None,
+    demo: bool,
+) -> int:
+    """Be one MCP server that has everything of all of them
+
+    Speaks on its own pipes, as a client that starts it expects, or over HTTP.
+    """
+    from multitap.cli.serve import Serving, serve
+
+    return serve(asked, Serving(http, token_file, insecure, hosts, profile, demo))
+
+
+@multitap.command()
 @with_servers
 @json_option
 def status(asked: Asked, *, as_json: bool) -> int:

@@ -99,7 +99,7 @@ def _sum_up(loaded: Loaded) -> None:
 def _in_force(loaded: Loaded, server: str | None) -> Tables:
     settings = loaded.settings
     servers = {
-        name: {key: masked(key, value) for key, value in _written(config).items()}
+        name: _written(config)
         for name, config in settings.servers.items()
         if server in {None, name}
     }
@@ -111,7 +111,7 @@ def _written(model: Any) -> Tables:
     written: Tables = model.model_dump(
         mode="json", exclude_unset=True, exclude_none=True, exclude={"servers"}
     )
-    return written
+    return {key: masked(key, value) for key, value in written.items()}
 
 
 def _show_values(values: Iterable[Explained]) -> None:

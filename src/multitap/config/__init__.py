@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from multitap.config.discover import Toolbox as Toolbox
     from multitap.config.discover import scan as scan
     from multitap.config.documents import Document as Document
+    from multitap.config.expand import expand_model as expand_model
     from multitap.config.expand import expand_server as expand_server
     from multitap.config.expand import variables as variables
     from multitap.config.files import read_file as read_file
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
     from multitap.config.loading import load as load
     from multitap.config.loading import read_document as read_document
     from multitap.config.mask import masked as masked
+    from multitap.config.models import Agent as Agent
+    from multitap.config.models import Environment as Environment
     from multitap.config.models import HttpServer as HttpServer
     from multitap.config.models import Limits as Limits
     from multitap.config.models import LocalServer as LocalServer
+    from multitap.config.models import ModelConfig as ModelConfig
     from multitap.config.models import OAuth as OAuth
+    from multitap.config.models import Profile as Profile
+    from multitap.config.models import Prompt as Prompt
     from multitap.config.models import Serve as Serve
     from multitap.config.models import ServerConfig as ServerConfig
     from multitap.config.models import Settings as Settings
@@ -56,10 +62,12 @@ if TYPE_CHECKING:
     from multitap.config.watch import changes as changes
 
 _HOME = {
+    "Agent": "models",
     "DIALECTS": "dialects",
     "Dialect": "dialects",
     "Document": "documents",
     "Entry": "dialects",
+    "Environment": "models",
     "Explained": "layers",
     "Explanation": "layers",
     "HttpServer": "models",
@@ -68,9 +76,12 @@ _HOME = {
     "Loaded": "loading",
     "LocalServer": "models",
     "Merged": "layers",
+    "ModelConfig": "models",
     "OAuth": "models",
     "Place": "problems",
     "Problem": "problems",
+    "Profile": "models",
+    "Prompt": "models",
     "Reading": "dialects",
     "Reference": "scope",
     "Scope": "scope",
@@ -92,6 +103,7 @@ _HOME = {
     "detect": "dialects",
     "dialect": "dialects",
     "excelmanus": "search",
+    "expand_model": "expand",
     "expand_server": "expand",
     "host_files": "hosts",
     "json_schema": "schema",

@@ -8,7 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from multitap.config.models import HttpServer, LocalServer, OAuth, ServerConfig, StdioServer
+from multitap.config.models import (
+    HttpServer,
+    LocalServer,
+    ModelConfig,
+    OAuth,
+    ServerConfig,
+    StdioServer,
+)
 from multitap.config.problems import Place
 from multitap.config.scope import (
     Reference,
@@ -49,6 +56,20 @@ def expand_server(
         reason = error["msg"].removeprefix("Value error, ")
         invalid = ConfigError(f"not valid once its variables are put in: {reason}")
         raise put.placed(invalid, str(error["loc"][0])) from None
+
+
+def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
+    """The model with its variables put in.
+
+    Raises:
+        ConfigError: naming the variable and the field.
+    """
+    put = _Put(scope, {})
+    texts = {"name": config.name, "base_url": config.base_url, "api_key": config.api_key}
+    given = {key: put(f"model.{key}", text) for key, text in texts.items() if text is not None}
+    if not _ADDRESS.fullmatch(given.get("base_url", "http://default")):
+        raise ConfigError("`model.base_url` is no address once its variables are put in")
+    return config.model_copy(update=given)
 
 
 def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:

@@ -6,12 +6,22 @@ from typing import Any
 
 from multitap.config import validate
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
-from multitap.config.documents import Node
+from multitap.config.documents import Node, is_table
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
 
-OWNER_ONLY = frozenset({"serve", "state_dir"})
-"""What a project must not decide: where we listen, and where we write."""
+OWNER_ONLY = (
+    "serve",
+    "state_dir",
+    "model",
+    "agents.*.model",
+    "environment.tools",
+    "environment.execute_tool",
+    "environment.invoke_llm",
+)
+"""What a project must not decide: where we listen and write, what runs here, who gets our keys."""
+WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
+"""Tables that a later layer replaces; one model's key must not go to another one's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +94,10 @@ class Stack:
         base, *amendments = self.entries[self.base :]
         fields = dict(base.fields)
         for amendment in amendments:
-            for path, node in amendment.fields.items():
-                for nested in [known for known in fields if known[: len(path)] == path]:
+            for replaced in {_replaced(path, node) for path, node in amendment.fields.items()}:
+                for nested in [known for known in fields if _starts(known, replaced)]:
                     del fields[nested]
-                fields[path] = node
+            fields |= amendment.fields
         extra = {key: node for entry in (base, *amendments) for key, node in entry.extra.items()}
         broken = any(entry.broken for entry in (base, *amendments))
         return Entry(base.name, base.node, fields, extra, broken, base.words)
@@ -169,11 +179,33 @@ def _allowed(layer: Layer) -> tuple[dict[FieldPath, Node], list[Problem]]:
     allowed = dict(layer.reading.settings)
     if layer.trusted:
         return allowed, []
-    refused = [allowed.pop(path) for path in [*allowed] if path[0] in OWNER_ONLY]
+    refused = [allowed.pop(path) for path in [*allowed] if _within(path, OWNER_ONLY)]
     message = "only your own configuration may say this, not a project's"
+    hint = "name the file (`--config`, `MULTITAP_CONFIG`) if you trust it"
     return allowed, [
-        Problem(Severity.ERROR, message, node.key_place, node.dotted) for node in refused
+        Problem(Severity.ERROR, message, node.key_place, node.dotted, hint=hint) for node in refused
     ]
+
+
+def _replaced(path: FieldPath, node: Node) -> FieldPath | None:
+    """What of a lower layer a field takes the place of: the same one, or the table around it."""
+    empty = is_table(node.value) and not node.value  # says only that it is there
+    return _within(path, WHOLE) or (None if empty else path)
+
+
+def _starts(path: FieldPath, table: FieldPath | None) -> bool:
+    return table is not None and path[: len(table)] == table
+
+
+def _within(path: FieldPath, tables: Iterable[str]) -> FieldPath | None:
+    """The first of these tables that a field is in, or is; `*` stands for any one name."""
+    for table in tables:
+        steps = table.split(".")
+        if len(path) >= len(steps) and all(
+            step in ("*", given) for step, given in zip(steps, path, strict=False)
+        ):
+            return path[: len(steps)]
+    return None
 
 
 def _stacks(layers: Iterable[Layer], switch: Node | None) -> dict[str, Stack]:

@@ -1,6 +1,6 @@
 """From files on disk to settings, problems, and the reason for every value."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -100,10 +100,20 @@ def _with_defaults(said: Explanation, model: BaseModel | None) -> Explanation:
     return Explanation((*said.values, *defaults), said.dropped)
 
 
-def load(where: Search | None = None, *, toolbox: discover.Toolbox | None = None) -> Loaded:
+def load(
+    where: Search | None = None,
+    *,
+    toolbox: discover.Toolbox | None = None,
+    on_top: Sequence[Layer] = (),
+) -> Loaded:
     """Read all sources of a search; ours, from the current folder, where none is given.
 
     Never raises for what a file says: that is in `problems`.
+
+    Args:
+        where: Which files and folders.
+        toolbox: What there is to run scripts with.
+        on_top: What is said besides, and wins over every file.
     """
     wanted = where or search.native(Surroundings.here())
     before = stamps(wanted.sources)
@@ -116,7 +126,7 @@ def load(where: Search | None = None, *, toolbox: discover.Toolbox | None = None
         seen.append(_seen(source, readings[0], found=found))
         if found and wanted.first_only:
             break
-    merged = merge(layers)
+    merged = merge((*layers, *on_top))
     return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before)
 
 

@@ -9,7 +9,7 @@ from multitap.config.documents import is_table
 
 MASK = "********"
 SECRET_TABLES = ("env", "headers")
-SECRET_FIELDS = frozenset({"oauth.client_secret"})
+SECRET_FIELDS = ("oauth.client_secret", "model.api_key")
 
 _REFERENCE = re.compile(r"\$\{([^}:]*(?::(?!-)[^}:]*)?)(:-[^}]*)?\}")
 _SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
@@ -26,9 +26,9 @@ def masked(key: str, value: Any) -> Any:
         return masked_arguments(value)
     if not isinstance(value, str):
         return value
-    if key in SECRET_FIELDS or (table in SECRET_TABLES and name):
+    if key.endswith(SECRET_FIELDS) or (table in SECRET_TABLES and name):
         return masked_text(value)
-    return masked_url(value) if key == "url" else value
+    return masked_url(value) if key.endswith("url") else value
 
 
 def masked_text(text: str) -> str:

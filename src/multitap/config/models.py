@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
 from multitap.config.durations import PATTERN, seconds
@@ -28,7 +29,7 @@ def _seconds(value: object) -> float:
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
-_WRITTEN = WithJsonSchema(
+WRITTEN_SPAN = WithJsonSchema(
     {
         "anyOf": [
             {"type": "number", "minimum": 0},
@@ -36,9 +37,9 @@ _WRITTEN = WithJsonSchema(
         ]
     }
 )
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), _WRITTEN]
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), WRITTEN_SPAN]
 """Seconds; a text such as "1m30s" is understood too."""
-Grace = Annotated[float, BeforeValidator(_seconds), Field(ge=0), _WRITTEN]
+Grace = Annotated[float, BeforeValidator(_seconds), Field(ge=0), WRITTEN_SPAN]
 """The same, and it may be none at all."""
 
 
@@ -120,8 +121,11 @@ class _Server(_Model):
     result_caps: Mapping[str, int] = {}
     """The same by the server's own tool name."""
     limits: Limits = Limits()
-    log_level: LogLevel | None = None
+    # The SDK has the same words in another order, and `typing` takes both for one union.
+    log_level: Annotated[LogLevel, Field()] | None = None
     """From which level on the server shall send log messages; not given: as it likes."""
+    session: Literal["shared", "per-client"] = "shared"
+    """`per-client`: each client of the gateway gets a session, and so a process, of its own."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """Which protocol era to speak; `auto` asks the server and remembers."""
 
@@ -190,6 +194,86 @@ class Serve(_Model):
     port: int = Field(default=3000, ge=0, le=65535)
 
 
+class ModelConfig(_Model):
+    """A language model, and how to reach it."""
+
+    provider: Literal["openai", "anthropic"] = "openai"
+    """Whose protocol it speaks; most others speak OpenAI's."""
+    name: str = Field(min_length=1)
+    base_url: str | None = Field(default=None, pattern=URL.pattern)
+    """The provider's own address where not given."""
+    api_key: str | None = Field(default=None, repr=False)
+    """May hold `${...}`; the provider's own variable where not given."""
+    max_tokens: int = Field(default=4096, ge=1)
+    """Of one answer."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    timeout: Duration = 120.0
+    """Seconds to wait for an answer to begin, and between its parts."""
+
+
+class Agent(ToolFilter):
+    """Somebody who uses the tools; `allow` and `deny` go by the names callers see."""
+
+    description: str | None = None
+    prompt: str | None = None
+    """The name of the prompt that is its system prompt."""
+    model: ModelConfig | None = None
+    """The settings' model where not given."""
+    max_steps: int = Field(default=20, ge=1)
+    """How often the model may be asked before the answer must be there."""
+
+
+class Profile(ToolFilter):
+    """One way to use the environment: which servers, agents and tools belong to it."""
+
+    description: str | None = None
+    display_name: str | None = None
+    servers: tuple[str, ...] = ("*",)
+    """Globs over the names of servers."""
+    agents: tuple[str, ...] = ("*",)
+    """Globs over the names of agents."""
+    prompt: str | None = None
+    """The name of a prompt."""
+
+
+class Prompt(_Model):
+    """A text for a model, written here or in a file of its own."""
+
+    text: str | None = None
+    file: Path | None = None
+    description: str | None = None
+    arguments: Mapping[str, str] = {}
+    """What each `{name}` in the text stands for."""
+
+    @model_validator(mode="after")
+    def _one_text(self) -> Self:
+        if (self.text is None) is (self.file is None):
+            raise ValueError("needs either `text` or `file`")
+        return self
+
+
+class Environment(_Model):
+    """The world the agents live in, and what of it others may use."""
+
+    id: str = Field(default="multitap", min_length=1)
+    display_name: str | None = None
+    description: str | None = None
+    version: str = "1.0.0"
+    tools: tuple[str, ...] = ()
+    """Python functions: `module:function`, or `path/to/file.py:function` beside this file."""
+    skills: tuple[Path, ...] = (Path("skills"),)
+    """Folders whose folders hold a `SKILL.md`."""
+    execute_tool: bool = False
+    """Whether other programs may call tools through the environment's own server."""
+    invoke_llm: bool = False
+    """Whether other programs may ask the model through it."""
+
+
+def _agent(given: object) -> object:
+    """A mere filter is an agent too."""
+    return Agent(**given.model_dump()) if type(given) is ToolFilter else given
+
+
 class Settings(_Model):
     """Everything a hub runs by."""
 
@@ -199,8 +283,12 @@ class Settings(_Model):
     """Whether changed files are taken over without a restart."""
     serve: Serve = Serve()
     servers: Mapping[str, ServerConfig] = {}
-    agents: Mapping[str, ToolFilter] = {}
-    """What each agent may use, by the names callers see."""
+    environment: Environment = Environment()
+    model: ModelConfig | None = None
+    """For agents that have none of their own, and for whoever may ask one."""
+    agents: Mapping[str, Annotated[Agent, BeforeValidator(_agent)]] = {}
+    profiles: Mapping[str, Profile] = {}
+    prompts: Mapping[str, Prompt] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
     start_concurrency: int = Field(default=16, ge=1)

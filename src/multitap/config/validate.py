@@ -1,6 +1,7 @@
 """From what the files say to our models, every complaint with its place."""
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -48,14 +49,16 @@ def validated(
 
 
 def nested(fields: Fields) -> dict[str, Any]:
-    """`{("env", "A"): …}` as `{"env": {"A": …}}`."""
+    """`{("env", "A"): …}` as `{"env": {"A": …}}`, in the order in which it is written."""
     tree: dict[str, Any] = {}
-    for path in sorted(fields, key=len):
+    for path, node in fields.items():
         table = tree
         for step in path[:-1]:
             table = table.setdefault(step, {})
-        value = fields[path].value
-        table[path[-1]] = {} if value == {} else value  # its members go into a new one
+        if node.value == {}:
+            table.setdefault(path[-1], {})  # its members go into a new one
+        else:
+            table[path[-1]] = node.value
     return tree
 
 
@@ -106,8 +109,16 @@ def _blamed(location: tuple[int | str, ...], fields: Fields) -> Node:
     of_field = [path for path in fields if path[0] == location[0]]
     if named := [path for path in of_field if {*path} <= {*location}]:
         return fields[max(named, key=len)]
-    member = fields[of_field[0]]
-    return Node(None, member.key[:-1], member.document)
+    path = max(of_field, key=lambda path: _shared(path, location))
+    member = fields[path]
+    beyond = len(path) - max(_shared(path, location), 1)
+    return Node(None, member.key[: len(member.key) - beyond], member.document)
+
+
+def _shared(path: FieldPath, location: tuple[int | str, ...]) -> int:
+    """How many steps they go together."""
+    pairs = zip(path, location, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 _EXPECTED = {

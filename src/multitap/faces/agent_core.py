@@ -1,11 +1,25 @@
-"""agent-core's manager: clients connected one by one, their tools in one list."""
+"""agent-core's manager: clients connected one by one, their tools in one list, and a server."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
-from multitap.config import Loaded, ServerConfig, Settings
+from multitap.agent.env_server import EnvMCPServer, Front
+from multitap.agent.environment import McpClientLoadResult
+from multitap.agent.protocol import World
+from multitap.config import (
+    Document,
+    Layer,
+    Loaded,
+    Serve,
+    ServerConfig,
+    Settings,
+    merge,
+    read_document,
+)
+from multitap.errors import ConfigError
 from multitap.events import LinkState
 from multitap.faces import entry
 from multitap.faces.switchboard import Switchboard
@@ -14,19 +28,14 @@ from multitap.tools.tool import HubTools, ToolInfo
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class McpClientLoadResult:
-    """What came of loading many clients."""
-
-    loaded: int
-    failed: tuple[str, ...] = ()
+__all__ = ["McpClientLoadResult", "McpManager"]
 
 
 class McpManager:
-    """Clients by name, in a hub with a thread of its own.
+    """Clients by name, in a hub with a thread of its own, and a server beside them.
 
-    Its methods may be called from any task, loop or thread. Disconnecting the last client ends
-    everything, and so does `close`.
+    What is about clients may be called from any task, loop or thread. Disconnecting the last one
+    ends them all, and so does `close`. The server is stopped by the task that started it.
 
     Args:
         settings: By which rules; its servers come with the clients.
@@ -35,6 +44,35 @@ class McpManager:
     def __init__(self, settings: Settings | None = None) -> None:
         self._board = Switchboard(settings)
         self._tools = HubTools(self._board)
+        self._server = AsyncExitStack()
+
+    async def start_server(
+        self,
+        config: Mapping[str, Any] | Serve,
+        world: World,
+        *,
+        execute_tool: bool = False,
+        invoke_llm: bool = False,
+    ) -> Front:
+        """Show an environment to MCP clients, in place of the one before.
+
+        Args:
+            config: How, in agent-core's words (`{"transport": "http", "http": {…}}`) or in ours.
+            world: The environment, or whatever answers for one.
+            execute_tool: Whether others may use its tools.
+            invoke_llm: Whether others may use its model.
+
+        Raises:
+            ConfigError: The configuration is wrong, or nobody can listen there.
+        """
+        serve = config if isinstance(config, Serve) else _serve(config)
+        await self.stop_server()
+        server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)
+        return await self._server.enter_async_context(server.serve(serve))
+
+    async def stop_server(self) -> None:
+        """No longer show it; where there is no server, that is fine."""
+        await self._server.aclose()
 
     async def connect_client(self, name: str, config: Mapping[str, Any] | ServerConfig) -> None:
         """Connect a server, in place of one of the same name, and have its tools.
@@ -77,5 +115,16 @@ class McpManager:
         return "\n".join(f"  - {tool.name}: {tool.description}" for tool in self.get_tools())
 
     async def close(self) -> None:
-        """Disconnect all clients and wait until their servers have ended."""
-        await self._board.close()
+        """Stop the server, disconnect all clients, and wait until their servers have ended."""
+        try:
+            await self.stop_server()
+        finally:
+            await self._board.close()
+
+
+def _serve(config: Mapping[str, Any]) -> Serve:
+    document = Document(Path("(program)"), {"mcpServer": config})
+    merged = merge([Layer(read_document(document, Path.cwd(), told="agent-core"))])
+    for problem in merged.problems:
+        raise ConfigError(f"`{problem.key}`: {problem.message}", hint=problem.hint)
+    return merged.settings.serve

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
 
+from multitap.agent.engine import Engine
 from multitap.catalog import Tool
 from multitap.config import Settings
 from multitap.content import ToolResult
@@ -137,27 +138,18 @@ class MCPManager:
         return self._board.connected
 
 
-class AgentEngine:
-    """Where an agent holds its tools and the servers they come from.
+@dataclass
+class AgentEngine(Engine):
+    """An agent with the servers of `mcp.json`."""
 
-    Args:
-        registry: The agent's tools; those of servers come in addition.
-        workspace_root: Where `mcp.json` is looked for first.
-    """
+    _: KW_ONLY
+    workspace_root: str | Path = "."
+    """Where `mcp.json` is looked for first."""
+    mcp: MCPManager = field(init=False, repr=False)
+    """The servers."""
 
-    def __init__(
-        self, registry: ToolRegistry | None = None, *, workspace_root: str | Path = "."
-    ) -> None:
-        self.registry = registry or ToolRegistry()
-        self.mcp = MCPManager(workspace_root)
-
-    async def initialize_mcp(self) -> None:
-        """See `MCPManager.initialize`."""
-        await self.mcp.initialize(self.registry)
-
-    async def shutdown_mcp(self) -> None:
-        """See `MCPManager.shutdown`."""
-        await self.mcp.shutdown()
+    def __post_init__(self) -> None:
+        self.mcp = self.servers = MCPManager(self.workspace_root)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from multitap.content import ToolResult
 from multitap.errors import HubClosed, Unavailable
 from multitap.events import LinkState, ServerSnapshot
 from multitap.hub import Hub
-from multitap.router import CallContext
 from multitap.sync import SyncHub
 from multitap.tools.tool import NOBODY, Arguments
+from multitap.upstream.caller import CallContext
 from multitap.upstream.link import Link
 
 _T = TypeVar("_T")

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import msgspec
 
-from multitap.store import calls, catalogs
+from multitap.store import calls, catalogs, logs
 from multitap.store.calls import CallQuery, CallRecord, Page, encodable
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.database import is_unreadable, open_database, renewed
+from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 
 _T = TypeVar("_T")
 
@@ -44,6 +45,20 @@ class Archive:
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(calls.INSERT, rows)
             connection.execute(calls.TRIM, (calls.MAX_CALLS,))
+
+        self._try(lambda connection: _atomically(connection, write))
+
+    def read_logs(self, query: HappeningQuery) -> Happenings:
+        statement, values = query.select()
+        rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
+        return query.page(rows)
+
+    def write_logs(self, records: Iterable[LogRecord]) -> None:
+        rows = [record.row() for record in records]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(logs.INSERT, rows)
+            connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
 
         self._try(lambda connection: _atomically(connection, write))
 

@@ -138,7 +138,7 @@ class CallQuery:
             marks = ", ".join("?" * len(self.outcomes))
             condition(f"outcome IN ({marks})", *(outcome.value for outcome in self.outcomes))
         if self.text is not None:
-            pattern = _like(encodable(self.text))
+            pattern = like(encodable(self.text))
             named = (f"{column} LIKE ? ESCAPE '\\'" for column in ("error", "tool", "server"))
             condition(f"({' OR '.join(named)})", pattern, pattern, pattern)
         if self.cursor is not None:
@@ -177,7 +177,7 @@ def _record(row: tuple[Any, ...]) -> CallRecord:
     )
 
 
-def _like(text: str) -> str:
+def like(text: str) -> str:
     for special in "\\%_":
         text = text.replace(special, f"\\{special}")
     return f"%{text}%"

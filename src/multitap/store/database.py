@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from multitap.store import calls, catalogs
+from multitap.store import calls, catalogs, logs
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 1
@@ -139,9 +139,10 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    for statement in (calls.TABLE, calls.INDEX, catalogs.TABLE):
+    for statement in (calls.TABLE, calls.INDEX, logs.TABLE, logs.INDEX, catalogs.TABLE):
         connection.execute(statement)
     connection.execute(calls.TRIM, (calls.MAX_CALLS,))
+    connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
     connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
     connection.execute("COMMIT")
     return connection

@@ -1,4 +1,4 @@
-"""Past calls and last good catalogs, written and read off the event loop."""
+"""What happened and what servers last offered, written and read off the event loop."""
 
 import asyncio
 import sqlite3
@@ -7,18 +7,20 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import Generic, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import msgspec
 import platformdirs
 
+from multitap.config.models import LogLevel
 from multitap.errors import ungrouped
 from multitap.events import Outcome
 from multitap.store import catalogs
 from multitap.store.archive import Archive
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
+from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 
 FLUSH_INTERVAL = 0.5
 FLUSH_COUNT = 2048
@@ -86,6 +88,34 @@ def _nothing() -> None:
     pass
 
 
+class _Backlog(Generic[_T]):
+    """What waits to be written; where there is too much of it, the oldest is dropped."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._records: deque[_T] = deque()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: _T) -> None:
+        if len(self._records) == MAX_BUFFERED:
+            self._records.popleft()
+            self.dropped += 1
+        self._records.append(record)
+
+    def take(self) -> deque[_T]:
+        records, self._records = self._records, deque()
+        return records
+
+    def put_back(self, records: deque[_T]) -> None:
+        records.extend(self._records)
+        while len(records) > MAX_BUFFERED:
+            records.popleft()
+            self.dropped += 1
+        self._records = records
+
+
 class Store:
     """What outlives the process; made by `open_store`.
 
@@ -94,11 +124,10 @@ class Store:
     """
 
     def __init__(self, thread: _Thread, archive: Archive) -> None:
-        self.dropped = 0
-        """How many calls were lost, because they came faster than they could be written."""
         self._thread = thread
         self._archive = archive
-        self._records: deque[CallRecord] = deque()
+        self._calls = _Backlog[CallRecord]()
+        self._log = _Backlog[LogRecord]()
         self._offers: dict[CatalogKey, StoredCatalog] = {}
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
@@ -113,14 +142,23 @@ class Store:
         """What is wrong with the file, if anything."""
         return tuple(self._archive.warnings)
 
+    @property
+    def dropped(self) -> int:
+        """How many entries were lost, because they came faster than they could be written."""
+        return self._calls.dropped + self._log.dropped
+
     def log_call(self, record: CallRecord) -> None:
         """Note a call; it is written within a second."""
-        if len(self._records) == MAX_BUFFERED:
-            self._records.popleft()
-            self.dropped += 1
-        self._records.append(record)
+        self._calls.add(record)
         self._pending.set()
-        if len(self._records) >= FLUSH_COUNT:
+        if len(self._calls) >= FLUSH_COUNT:
+            self._full.set()
+
+    def log(self, record: LogRecord) -> None:
+        """Note what else happened; it is written within a second."""
+        self._log.add(record)
+        self._pending.set()
+        if len(self._log) >= FLUSH_COUNT:
             self._full.set()
 
     def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
@@ -180,6 +218,43 @@ class Store:
         await self.flush()
         return await self._thread.run(self._archive.read_calls, query)
 
+    async def logs(
+        self,
+        *,
+        level: LogLevel = "debug",
+        since: float | None = None,
+        until: float | None = None,
+        server: str | None = None,
+        text: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Happenings:
+        """All that happened, calls included, that fits every condition given, newest first.
+
+        Args:
+            level: And worse; a call that went well is `info`, one without an answer `error`.
+            since: Seconds since the epoch, included.
+            until: Seconds since the epoch, excluded.
+            server: By its configured name.
+            text: Part of the words or of the server's name, in any case.
+            limit: At most so many, and never more than 1000.
+            cursor: From the page before.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        query = HappeningQuery(
+            level=level,
+            since=since,
+            until=until,
+            server=server,
+            text=text,
+            limit=limit,
+            cursor=cursor,
+        )
+        await self.flush()
+        return await self._thread.run(self._archive.read_logs, query)
+
     async def run(self) -> None:
         """Write what is logged, some at a time, until cancelled."""
         while True:
@@ -190,12 +265,16 @@ class Store:
 
     async def flush(self) -> None:
         """Write what is waiting to be written."""
-        records, self._records = self._records, deque()
+        calls, log = self._calls.take(), self._log.take()
         offers, self._offers = self._offers, {}
         self._pending.clear()
         self._full.clear()
-        if records and not await self._written(self._archive.write_calls, records):
-            self._put_back(records)
+        if calls and not await self._written(self._archive.write_calls, calls):
+            self._calls.put_back(calls)
+            self._pending.set()
+        if log and not await self._written(self._archive.write_logs, log):
+            self._log.put_back(log)
+            self._pending.set()
         if offers and not await self._written(self._archive.write_catalogs, offers):
             self._offers = offers | self._offers
             self._pending.set()
@@ -216,14 +295,6 @@ class Store:
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
             self._warn(f"something was not written: {exc}")
         return True
-
-    def _put_back(self, records: deque[CallRecord]) -> None:
-        records.extend(self._records)
-        while len(records) > MAX_BUFFERED:
-            records.popleft()
-            self.dropped += 1
-        self._records = records
-        self._pending.set()
 
     def _warn(self, text: str) -> None:
         if text not in self._archive.warnings:

@@ -1,14 +1,52 @@
 """The tools of one agent: its own functions and those of MCP servers, in one set."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
+from multitap.catalog import Tool, allowed
+from multitap.config import ToolFilter
 from multitap.content import ToolResult
-from multitap.errors import MultitapError, UnknownName
-from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolDef, ToolInfo, failed
+from multitap.errors import MultitapError, NotAllowed, UnknownName
+from multitap.tools import providers
+from multitap.tools.providers import Offer, Provider
+from multitap.tools.tool import (
+    NOBODY,
+    Arguments,
+    Caller,
+    HubTool,
+    HubTools,
+    ToolContext,
+    ToolDef,
+    ToolInfo,
+    failed,
+)
 
 logger = logging.getLogger(__name__)
+
+TOOL_BUDGET = 5_000
+"""Tokens of one tool's definition; real ones of 82 KB would cost four times as much."""
+SEARCH_TOOLS = frozenset({"search_tools", "describe_tool", "call_tool"})
+"""Names of the tools that find and call all others; no other tool may have them."""
+
+_Registered = TypeVar("_Registered", bound=ToolInfo | Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """What tools cost in every request to a model, in tokens; an estimate."""
+
+    tools: Mapping[str, int]
+    servers: Mapping[str | None, int]
+    """By the name of the server; None for tools that are no server's."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.tools.values())
 
 
 class ToolRegistry:
@@ -18,24 +56,35 @@ class ToolRegistry:
     and an earlier set over a later one; a warning is logged for what is skipped.
     """
 
-    def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
+    def __init__(self, tools: Iterable[ToolInfo | Callable[..., Any]] = ()) -> None:
         self._own: dict[str, ToolInfo] = {}
         self._attached: list[Mapping[str, ToolInfo]] = []
         self._skipped: set[str] = set()
+        self._conversions = providers.Conversions()
         for tool in tools:
             self.register(tool)
 
-    def register(self, tool: ToolInfo) -> None:
-        """Add a tool.
+    def __iter__(self) -> Iterator[ToolInfo]:
+        return iter(self.list())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def register(self, tool: _Registered) -> _Registered:
+        """Add a tool, or a function as one; returns what was given.
 
         Raises:
-            MultitapError: One of that name was registered before.
+            MultitapError: One of that name was registered before, or the name is taken.
         """
-        if tool.name in self._own:
+        made = _as_tool(tool)
+        if made.name in SEARCH_TOOLS:
+            raise MultitapError(f"the name {made.name!r} is taken by the search among tools")
+        if made.name in self._own:
             raise MultitapError(
-                f"a tool named {tool.name!r} is registered already", hint="unregister it first"
+                f"a tool named {made.name!r} is registered already", hint="unregister it first"
             )
-        self._own[tool.name] = tool
+        self._own[made.name] = made
+        return tool
 
     def unregister(self, name: str) -> None:
         """Remove a tool that was registered; one that is not there is fine."""
@@ -51,6 +100,9 @@ class ToolRegistry:
         self._attached = [one for one in self._attached if one is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
+        """The tool of that name; the three that search are found too, though never listed."""
+        if name in SEARCH_TOOLS:
+            return self._search[name]
         for tools in (self._own, *self._attached):
             if (tool := tools.get(name)) is not None:
                 return tool
@@ -61,9 +113,61 @@ class ToolRegistry:
         found = dict(self._own)
         for tools in self._attached:
             for name, tool in tools.items():
-                if found.setdefault(name, tool) is not tool:
+                if name in SEARCH_TOOLS or found.setdefault(name, tool) is not tool:
                     self._skip(name)
         return tuple(found.values())
+
+    def narrowed(self, filter_: ToolFilter) -> "ToolRegistry":
+        """The same tools as they are whenever one looks, but only those a filter shows."""
+        return _Narrowed(self, filter_)
+
+    def description(self) -> str:
+        """Every tool in a line of its own, for a system prompt."""
+        return "\n".join(f"  - {tool.name}: {tool.description}" for tool in self.list())
+
+    def tokens(self) -> TokenCost:
+        """What each tool and each server costs in every request, as it is; an estimate."""
+        servers: Counter[str | None] = Counter()
+        tools: dict[str, int] = {}
+        for tool in self.list():
+            tools[tool.name] = self._conversions.cost(tool)
+            servers[tool.server if isinstance(tool, HubTool) else None] += tools[tool.name]
+        return TokenCost(tools, servers)
+
+    def for_openai(
+        self,
+        *,
+        strict: bool = False,
+        api: Literal["chat", "responses"] = "chat",
+        budget: int | None = None,
+        tool_budget: int = TOOL_BUDGET,
+    ) -> Offer:
+        """The tools as OpenAI takes them, and whoever speaks like it.
+
+        Args:
+            strict: Have the model write only arguments that fit, for tools that allow it.
+            api: Chat Completions or Responses.
+            budget: Tokens for all definitions; where they cost more, a search is offered instead.
+            tool_budget: Tokens for one definition; a larger one says less.
+        """
+        provider = providers.openai_provider(strict=strict, api=api)
+        return self._offer(provider, budget, tool_budget)
+
+    def for_anthropic(self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET) -> Offer:
+        """The tools as Anthropic takes them; see `for_openai`."""
+        return self._offer(providers.ANTHROPIC, budget, tool_budget)
+
+    def for_gemini(
+        self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET, images: bool = True
+    ) -> Offer:
+        """The tools as Gemini takes them; see `for_openai`.
+
+        Args:
+            budget: Tokens for all definitions.
+            tool_budget: Tokens for one definition.
+            images: Send images of results; models before Gemini 3 take none.
+        """
+        return self._offer(providers.gemini_provider(images=images), budget, tool_budget)
 
     async def execute(
         self, name: str, arguments: Arguments, context: ToolContext = NOBODY
@@ -87,6 +191,36 @@ class ToolRegistry:
             raise MultitapError(f"the tool {name!r} has to be awaited", hint="use `execute`")
         return tool.call(arguments)
 
+    def _offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
+        tools = self.list()
+        whole = self._offered(tools, provider, tool_budget)
+        if budget is None or (whole.tokens <= budget and provider.holds(len(tools))):
+            return whole
+        return self._offered(tuple(self._search.values()), provider, tool_budget, searching=True)
+
+    def _offered(
+        self,
+        tools: tuple[ToolInfo, ...],
+        provider: Provider,
+        tool_budget: int,
+        *,
+        searching: bool = False,
+    ) -> Offer:
+        return providers.offered(
+            tools,
+            provider,
+            tool_budget=tool_budget,
+            conversions=self._conversions,
+            execute=self.execute,
+            searching=searching,
+        )
+
+    @cached_property
+    def _search(self) -> Mapping[str, ToolInfo]:
+        from multitap.tools.search import search_mode  # noqa: PLC0415 - it needs registries itself
+
+        return {tool.name: tool for tool in search_mode(self)}
+
     def _find(self, name: str) -> ToolInfo:
         if (tool := self.get(name)) is not None:
             return tool
@@ -99,3 +233,64 @@ class ToolRegistry:
         if name not in self._skipped:
             self._skipped.add(name)
             logger.warning("the tool %r is skipped: another one has that name", name)
+
+
+class HubRegistry(ToolRegistry):
+    """The tools of a hub, and what is registered beside them.
+
+    Called, it gives the hub's own tools alone, as its catalog has them.
+    """
+
+    def __init__(self, hub: Caller) -> None:
+        super().__init__()
+        self._hub = hub
+        self.attach(HubTools(hub))
+
+    def __call__(self, *, agent: str | None = None) -> tuple[Tool, ...]:
+        """What there is to call on servers, as far as `agent` may see."""
+        filter_ = self._hub.settings.agents.get(agent) if agent is not None else None
+        return tuple(
+            tool
+            for tool in self._hub.catalog.tools.values()
+            if filter_ is None or allowed(tool.name, filter_)
+        )
+
+
+class _Narrowed(ToolRegistry):
+    def __init__(self, whole: ToolRegistry, filter_: ToolFilter) -> None:
+        super().__init__()
+        self._shown = _Shown(whole, filter_)
+        self._conversions = whole._conversions  # noqa: SLF001 - a view of the same tools
+        self.attach(self._shown)
+
+    def _find(self, name: str) -> ToolInfo:
+        if self.get(name) is None and self._shown.hides(name):
+            raise NotAllowed(f"the tool {name!r} may not be used here", hint="use another one")
+        return super()._find(name)
+
+
+class _Shown(Mapping[str, ToolInfo]):
+    """What a filter shows of a registry."""
+
+    def __init__(self, whole: ToolRegistry, filter_: ToolFilter) -> None:
+        self._whole = whole
+        self._filter = filter_
+
+    def __getitem__(self, name: str) -> ToolInfo:
+        tool = self._whole.get(name) if allowed(name, self._filter) else None
+        if tool is None:
+            raise KeyError(name)
+        return tool
+
+    def __iter__(self) -> Iterator[str]:
+        return (tool.name for tool in self._whole.list() if allowed(tool.name, self._filter))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def hides(self, name: str) -> bool:
+        return name in self._whole and not allowed(name, self._filter)
+
+
+def _as_tool(tool: ToolInfo | Callable[..., Any]) -> ToolInfo:
+    return ToolDef.of(tool) if callable(tool) else tool

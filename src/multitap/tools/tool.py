@@ -15,7 +15,8 @@ from multitap.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.content import ToolResult, cap
 from multitap.errors import MultitapError
-from multitap.router import CallContext
+from multitap.tools.docstring import described, documented
+from multitap.upstream.caller import CallContext
 
 RESULT_CAP = 5000
 NOBODY = CallContext()
@@ -56,12 +57,13 @@ class ToolDef:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
-        """A tool that says what the function's signature and docstring say."""
+        """A tool that says what the function's signature and docstring say, `Args:` included."""
         shape: Any = function  # pydantic takes functions; its annotations do not say so
+        description, parameters = documented(inspect.getdoc(function) or "")
         return cls(
             name or function.__name__,
-            inspect.getdoc(function) or "",
-            TypeAdapter(shape).json_schema(),
+            description,
+            described(TypeAdapter(shape).json_schema(), parameters),
             validate_call(function),
         )
 
@@ -128,8 +130,21 @@ class HubTool:
         return self.tool.name
 
     @property
+    def server(self) -> str:
+        return self.tool.server
+
+    @property
+    def title(self) -> str | None:
+        return self.tool.title
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """What the server says about the tool's effects; it may be wrong."""
+        return self.tool.annotations
+
+    @property
     def description(self) -> str:
-        return self.tool.description or f"MCP tool: {self.tool.raw_name}"
+        return self.tool.description or self.title or f"MCP tool: {self.tool.raw_name}"
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -138,17 +138,19 @@ class Account:
 
 
 class _Memory:
-    """The SDK's `TokenStorage`, for as long as the hub runs."""
+    """The SDK's `TokenStorage`: keeps who we are.
+
+    The flow holds its tokens itself, and asks for stored ones when those are of no use any more.
+    """
 
     def __init__(self, client: OAuthClientInformationFull | None) -> None:
         self._client = client
-        self._tokens: OAuthToken | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        return self._tokens
+        return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._tokens = tokens
+        pass
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self._client

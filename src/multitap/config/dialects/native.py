@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
 from multitap.config.dialects.draft import Draft, Reading
@@ -15,6 +16,7 @@ from multitap.config.dialects.rules import (
     Rules,
     arguments,
     argv,
+    based,
     duration,
     each,
     env,
@@ -22,30 +24,43 @@ from multitap.config.dialects.rules import (
     integer,
     members,
     nothing,
+    number,
     oauth,
     one_of,
     path,
+    paths,
     program,
     string,
     strings,
+    texts,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
-from multitap.config.models import HttpServer, OAuth, Settings, StdioServer
+from multitap.config.models import (
+    WRITTEN_SPAN,
+    Duration,
+    Environment,
+    HttpServer,
+    OAuth,
+    Settings,
+    StdioServer,
+)
 from multitap.names import Naming
 
 _SCALARS: Mapping[Any, Callable[..., Rule]] = {
     bool: flag,
     int: integer,
-    float: partial(duration, bare="s"),
+    float: number,
+    Duration: partial(duration, bare="s"),
     Path: path,
     tuple[str, ...]: strings,
+    tuple[Path, ...]: paths,
 }
 
 
 def rules_of(model: type[BaseModel], *within: str) -> Rules:
     """A rule for every field of a model."""
     return {
-        name: rule_for(field.annotation, *within, name)
+        name: rule_for(_declared(field), *within, name)
         for name, field in model.model_fields.items()
     }
 
@@ -57,14 +72,31 @@ def rule_for(annotation: Any, *field: str) -> Rule:
         _, member = get_args(kind)
         return each(lambda name: rule_for(member, *field, name), "a table")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return members(rules_of(kind, *field))
+        return _table(rules_of(kind, *field), *field)
     return _SCALARS.get(kind, string)(*field)
 
 
+def _table(rules: Rules, *field: str) -> Rule:
+    """A table of these keys; an empty one says something too: that it is there."""
+
+    def rule(draft: Draft, node: Node) -> None:
+        if is_table(node.value) and not node.value:
+            draft.set(field, node, {})
+        members(rules)(draft, node)
+
+    return rule
+
+
+def _declared(field: FieldInfo) -> Any:
+    """The type of a field as it is declared, constraints included."""
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
 def _bare(annotation: Any) -> Any:
-    """A type without its constraints and without None."""
+    """A type without None, and without its constraints but that a number is a span of time."""
     if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
+        kind, *constraints = get_args(annotation)
+        return Duration if WRITTEN_SPAN in constraints else _bare(kind)
     if get_origin(annotation) in (Union, UnionType):
         return _bare(next(kind for kind in get_args(annotation) if kind is not NoneType))
     return annotation
@@ -80,6 +112,17 @@ def _naming(draft: Draft, node: Node) -> None:
         draft.set("naming", node, named.get(text, text))
 
 
+def _functions(draft: Draft, node: Node) -> None:
+    """Python functions; one in a file is meant from where the file's paths start."""
+    if (values := texts(draft, node)) is not None:
+        split = [value.rpartition(":") for value in values]
+        rooted = [
+            f"{based(draft, where)}:{name}" if where.endswith(".py") else f"{where}{colon}{name}"
+            for where, colon, name in split
+        ]
+        draft.set(("environment", "tools"), node, rooted)
+
+
 SERVER: Rules = {
     **rules_of(StdioServer),
     **rules_of(HttpServer),
@@ -91,6 +134,7 @@ SERVER: Rules = {
 }
 GENERAL: Rules = {
     **rules_of(Settings),
+    "environment": members({**rules_of(Environment, "environment"), "tools": _functions}),
     "naming": _naming,
     "servers": nothing,
     "$schema": nothing,

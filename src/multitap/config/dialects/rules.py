@@ -79,6 +79,16 @@ def integer(*field: str) -> Rule:
     return rule
 
 
+def number(*field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            draft.set(field, node, float(node.value))
+        else:
+            draft.wrong(node, "a number")
+
+    return rule
+
+
 def strings(*field: str) -> Rule:
     def rule(draft: Draft, node: Node) -> None:
         if (values := texts(draft, node)) is not None:
@@ -148,10 +158,23 @@ def env(draft: Draft, node: Node) -> None:
 def path(*field: str) -> Rule:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
-            rooted = text.startswith(("~", "${"))
-            draft.set(field, node, Path(text) if rooted else Path(literal(str(draft.base)), text))
+            draft.set(field, node, based(draft, text))
 
     return rule
+
+
+def paths(*field: str) -> Rule:
+    def rule(draft: Draft, node: Node) -> None:
+        if (values := texts(draft, node)) is not None:
+            draft.set(field, node, [based(draft, value) for value in values])
+
+    return rule
+
+
+def based(draft: Draft, text: str) -> Path:
+    """A path from where the file's paths start."""
+    rooted = text.startswith(("~", "${"))
+    return Path(text) if rooted else Path(literal(str(draft.base)), text)
 
 
 def duration(*field: str, bare: Unit | None) -> Rule:

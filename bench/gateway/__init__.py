@@ -1,0 +1,1 @@
+"""What the gateway costs, next to a bare forwarder and to other gateways."""

@@ -1,0 +1,56 @@
+"""Who says whether an agent may use a tool as it wants to."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from multitap.schemas.values import is_object
+from multitap.tools.providers import ToolCall
+from multitap.tools.registry import SEARCH_TOOLS
+from multitap.tools.tool import HubTool, ToolInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Yes or no, and what the model is told with a no."""
+
+    allowed: bool
+    words: str = ""
+
+
+ALLOW = Verdict(allowed=True)
+
+
+def deny(words: str = "") -> Verdict:
+    """No; the words tell the model why, or what to do instead."""
+    return Verdict(allowed=False, words=words)
+
+
+Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
+"""Asked before a tool is used."""
+
+
+def meant(call: ToolCall) -> ToolCall:
+    """What a call really uses: not `call_tool`, but the tool that is called through it."""
+    while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
+        given = call.arguments.get("arguments")
+        call = replace(call, name=name, arguments=given if is_object(given) else {})
+    return call
+
+
+def harmless(call: ToolCall) -> bool:
+    """Whether it only looks among the tools."""
+    return call.name in SEARCH_TOOLS
+
+
+def unless_read_only(approve: Approve) -> Approve:
+    """Ask only about tools that do not say of themselves that they change nothing."""
+
+    async def approved(call: ToolCall, tool: ToolInfo) -> Verdict:
+        return ALLOW if read_only(tool) else await approve(call, tool)
+
+    return approved
+
+
+def read_only(tool: ToolInfo) -> bool:
+    """Whether the tool says that it changes nothing."""
+    return isinstance(tool, HubTool) and tool.tool.annotations.get("readOnlyHint") is True

@@ -1,0 +1,164 @@
+"""What was said between a person, a model and its tools, whoever made the model."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.content import ImageBlock, ToolResult
+from multitap.errors import MultitapError
+from multitap.tools.providers import ToolCall
+from multitap.tools.tool import said
+
+CANCELLED = said("cancelled before it was done", is_error=True)
+_VERSION = 1
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Picture(msgspec.Struct, frozen=True, tag="image"):
+    mime_type: str
+    data: str
+    """The bytes in base64."""
+
+
+Part = Text | Picture
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool the model wants to use."""
+
+    id: str
+    name: str
+    """The tool's name in the registry."""
+    arguments: Mapping[str, Any]
+    sent: str
+    """The tool's name as the model wrote it."""
+    kept: Mapping[str, Any] = {}
+    """What its maker wants to have back with it."""
+
+    @classmethod
+    def of(cls, call: ToolCall, kept: Mapping[str, Any] | None = None) -> "Call":
+        return cls(call.id, call.name, dict(call.arguments), call.sent, kept or {})
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of one call."""
+
+    id: str
+    """The call's."""
+    result: Raw
+    """As MCP writes it, its text no longer than the model may see."""
+
+    @classmethod
+    def of(cls, call_id: str, result: ToolResult) -> "Answer":
+        return cls(call_id, _shown(result))
+
+
+class User(msgspec.Struct, frozen=True, tag="user"):
+    content: tuple[Part, ...]
+
+
+class Assistant(msgspec.Struct, frozen=True, tag="assistant"):
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    model: str = ""
+    """Who said it, as `provider/name`."""
+    kept: Mapping[str, Any] = {}
+    """What its maker wants to have back: thoughts, signatures."""
+
+
+class Answers(msgspec.Struct, frozen=True, tag="tools"):
+    """The answers to all calls of the message before."""
+
+    answers: tuple[Answer, ...]
+
+
+Message = User | Assistant | Answers
+
+
+class _File(msgspec.Struct):
+    version: int
+    messages: tuple[Message, ...]
+
+
+_parse = msgspec.json.Decoder(_File).decode
+
+
+def user(*content: str | Part) -> User:
+    """What a person says."""
+    return User(tuple(Text(one) if isinstance(one, str) else one for one in content))
+
+
+@dataclass
+class Conversation:
+    """Messages in order, at every moment such that any model can go on from there."""
+
+    messages: Sequence[Message] = field(default=())
+
+    def __post_init__(self) -> None:
+        self.messages = mended(self.messages)
+
+    def add(self, *messages: Message) -> None:
+        """Add messages, all or none; calls come together with their answers."""
+        self.messages = mended((*self.messages, *messages))
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether it is the model's turn."""
+        return bool(self.messages) and not isinstance(self.messages[-1], Assistant)
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(_File(_VERSION, tuple(self.messages)))
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> "Conversation":
+        """The conversation that `to_json` wrote.
+
+        Raises:
+            MultitapError: It did not.
+        """
+        try:
+            file = _parse(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+            raise MultitapError(f"this is no stored conversation: {exc}") from None
+        if file.version != _VERSION:
+            raise MultitapError(f"the conversation is of version {file.version}, not {_VERSION}")
+        return cls(file.messages)
+
+
+def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages with an answer to every call, and no answer without its call."""
+    return tuple(_mended(tuple(messages)))
+
+
+def _mended(messages: tuple[Message, ...]) -> Iterator[Message]:
+    for at, message in enumerate(messages):
+        if isinstance(message, Answers):
+            continue
+        yield message
+        if isinstance(message, Assistant) and message.calls:
+            following = messages[at + 1] if at + 1 < len(messages) else None
+            yield _complete(message.calls, following)
+
+
+def _complete(calls: Iterable[Call], given: Message | None) -> Answers:
+    found = {one.id: one for one in given.answers} if isinstance(given, Answers) else {}
+    return Answers(tuple(found.get(call.id) or Answer.of(call.id, CANCELLED) for call in calls))
+
+
+def _shown(result: ToolResult) -> Raw:
+    if not result.truncated:
+        return Raw(bytes(result.raw))
+    text = {"type": "text", "text": result.text}
+    pictures = [
+        {"type": "image", "mimeType": block.mime_type, "data": block.encoded}
+        for block in result.blocks
+        if isinstance(block, ImageBlock)
+    ]
+    answer = {"content": [text, *pictures], "isError": result.is_error}
+    return Raw(msgspec.json.encode(answer))

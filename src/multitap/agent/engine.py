@@ -1,0 +1,220 @@
+"""An agent: a model, its tools, and the rules by which it uses them."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+from anyio import to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from multitap.agent import prompts
+from multitap.agent.approval import Approve
+from multitap.agent.conversation import Conversation, Message, user
+from multitap.agent.models.model import Model
+from multitap.agent.models.opening import open_model
+from multitap.agent.steps import Finished, Step
+from multitap.agent.turn import Rules, Tell, Turn
+from multitap.config import Agent, ModelConfig, Scope, Settings
+from multitap.errors import ConfigError, MultitapError, UnknownName, ungrouped
+from multitap.tools.registry import ToolRegistry
+from multitap.tools.tool import ToolContext
+
+
+class Servers(Protocol):
+    """MCP servers that come and go with an engine, their tools in its registry."""
+
+    async def initialize(self, registry: ToolRegistry) -> None: ...
+    async def shutdown(self) -> None: ...
+
+
+@dataclass
+class Engine:
+    """Has a model answer, with the tools it needs for that.
+
+    Entered as a block it keeps its model open, and in the end closes it and the servers that
+    `initialize_mcp` connected; else every turn opens the model anew. Several turns may run side by
+    side, each with a history of its own.
+    """
+
+    registry: ToolRegistry = field(default_factory=ToolRegistry)
+    """The agent's tools, as they are whenever the model is asked."""
+    _: KW_ONLY
+    model: Model | ModelConfig | None = None
+    """The agent's, else the settings' model where not given."""
+    settings: Settings = field(default_factory=Settings, repr=False)
+    """Where agents, prompts and the model are looked up."""
+    agent: str | None = None
+    """Whose filter, prompt, model and steps count."""
+    instructions: str | None = None
+    """The system prompt; the agent's where not given."""
+    max_steps: int | None = None
+    """How often the model may be asked in a turn; the agent's, else 20 where not given."""
+    max_tokens: int | None = None
+    """Of a whole turn, as the provider counts; no further step is taken beyond it."""
+    tool_budget: int | None = None
+    """Tokens for the definitions of tools; where they cost more, the model searches them."""
+    approve: Approve | None = None
+    """Asked before a tool is used; everything is allowed where not given."""
+    parallel: int = 8
+    """Tools that are used at the same time."""
+    history: Conversation = field(default_factory=Conversation)
+    """What turns go on with that are given no other."""
+    servers: Servers | None = field(default=None, repr=False)
+    """What `initialize_mcp` connects."""
+    _open: Model | None = field(default=None, init=False, repr=False)
+    _block: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
+
+    async def initialize_mcp(self) -> None:
+        """Connect the servers, and have their tools."""
+        if self.servers is not None:
+            await self.servers.initialize(self.registry)
+
+    async def shutdown_mcp(self) -> None:
+        """Close the servers; their tools are gone."""
+        if self.servers is not None:
+            await self.servers.shutdown()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as block:
+            block.push_async_callback(self.shutdown_mcp)
+            if (model := self._wanted()) is not None:
+                self._open = await block.enter_async_context(_opened(model))
+            self._block = block.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open = None
+        await self._block.__aexit__(exc_type, exc, traceback)
+
+    @asynccontextmanager
+    async def run(
+        self, prompt: str | Sequence[Message] | None = None, *, history: Conversation | None = None
+    ) -> AsyncGenerator[AsyncIterator[Step]]:
+        """One turn, as the steps it takes; the last of them is `Finished`.
+
+        Leaving the block early, or cancelling it, cancels the model and the tools. The history can
+        be gone on with in any case: it has all that was done, and an answer to every call.
+
+        Args:
+            prompt: What to say to the model; not given: it goes on from where the history ends.
+            history: What was said before, and is added to; the engine's where not given.
+
+        Raises:
+            ModelError: The model gave no answer.
+            MultitapError: There is no model, no such agent, or nothing to answer.
+        """
+        history = self.history if history is None else history
+        send, receive = anyio.create_memory_object_stream[Step | MultitapError]()
+        with ungrouped(), send, receive:
+            async with self._ready() as model, anyio.create_task_group() as tasks:
+                turn = await self._turn(model, history, send.send)
+                history.add(*_messages(prompt))
+                if not history.awaits_answer:
+                    raise MultitapError("there is nothing to answer", hint="give a prompt")
+
+                async def work() -> None:
+                    with send:
+                        try:
+                            await turn.run()
+                        except MultitapError as exc:
+                            await send.send(exc)  # raised where the steps are read
+
+                tasks.start_soon(work)
+                yield _Steps(receive)
+                tasks.cancel_scope.cancel()
+
+    async def chat(self, prompt: str, *, history: Conversation | None = None) -> str:
+        """What the model says in the end; see `run`."""
+        text = ""
+        async with self.run(prompt, history=history) as steps:
+            async for step in steps:
+                if isinstance(step, Finished):
+                    text = step.text
+        return text
+
+    @asynccontextmanager
+    async def _ready(self) -> AsyncGenerator[Model]:
+        if (model := self._open or self._wanted()) is None:
+            raise ConfigError("no model is configured", hint="set `model` in the configuration")
+        async with _opened(model) as opened:
+            yield opened
+
+    def _wanted(self) -> Model | ModelConfig | None:
+        return self.model or self._agent.model or self.settings.model
+
+    @property
+    def _agent(self) -> Agent:
+        if self.agent is None:
+            return Agent()
+        try:
+            return self.settings.agents[self.agent]
+        except KeyError:
+            known = ", ".join(self.settings.agents) or "none"
+            raise UnknownName(f"no agent named {self.agent!r}", hint=f"there is: {known}") from None
+
+    async def _turn(self, model: Model, history: Conversation, tell: Tell) -> Turn:
+        agent = self._agent
+        rules = Rules(
+            max_steps=self.max_steps or agent.max_steps,
+            max_tokens=self.max_tokens,
+            tool_budget=self.tool_budget,
+            parallel=self.parallel,
+            approve=self.approve,
+        )
+        registry = self.registry if self.agent is None else self.registry.narrowed(agent)
+        context = ToolContext(agent_id=self.agent)
+        system = await to_thread.run_sync(self._system, agent)
+        return Turn(model, registry, history, system, context, rules, tell)
+
+    def _system(self, agent: Agent) -> str | None:
+        if self.instructions is not None or agent.prompt is None:
+            return self.instructions
+        try:
+            prompt = self.settings.prompts[agent.prompt]
+        except KeyError:
+            raise ConfigError(
+                f"agent {self.agent!r} has no prompt: there is none named {agent.prompt!r}",
+                hint="add it to `prompts` in the configuration",
+            ) from None
+        return prompts.text_of(prompt, Scope(os.environ, Path.cwd(), Path.home()))
+
+
+class _Steps:
+    """The steps of a turn, and what ended it too early."""
+
+    def __init__(self, stream: MemoryObjectReceiveStream[Step | MultitapError]) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Step:
+        step = await anext(self._stream)
+        if isinstance(step, MultitapError):
+            raise step
+        return step
+
+
+@asynccontextmanager
+async def _opened(model: Model | ModelConfig) -> AsyncGenerator[Model]:
+    if isinstance(model, ModelConfig):
+        async with open_model(model) as opened:
+            yield opened
+    else:
+        yield model
+
+
+def _messages(prompt: str | Sequence[Message] | None) -> Sequence[Message]:
+    if prompt is None:
+        return ()
+    return (user(prompt),) if isinstance(prompt, str) else prompt

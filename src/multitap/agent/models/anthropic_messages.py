@@ -1,0 +1,242 @@
+"""Anthropic's messages, and whoever else speaks them."""
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic.types import (
+    RawContentBlockDeltaEvent,
+    RawContentBlockStartEvent,
+    RawMessageDeltaEvent,
+    RawMessageStartEvent,
+    RawMessageStreamEvent,
+)
+
+from multitap.agent.conversation import Assistant, Call, Part, Text, User
+from multitap.agent.models.failures import cut, no_key, paced, readable, translated
+from multitap.agent.models.model import (
+    Model,
+    Reply,
+    Request,
+    StopReason,
+    TextDelta,
+    ToolChoice,
+    Usage,
+)
+from multitap.agent.models.telling import distinct, told, whole
+from multitap.config import ModelConfig
+from multitap.tools.providers import Offer, ToolCall
+from multitap.tools.registry import ToolRegistry
+
+_STOPS: Mapping[str, StopReason] = {
+    "max_tokens": StopReason.LENGTH,
+    "model_context_window_exceeded": StopReason.LENGTH,
+    "stop_sequence": StopReason.STOPPED,
+    "refusal": StopReason.REFUSED,
+}
+_CHOICES: Mapping[ToolChoice, str] = {"auto": "auto", "required": "any", "none": "none"}
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_NO_ID = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@asynccontextmanager
+async def connected(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
+    """A model whose variables are put in already."""
+    # Our user's key for Anthropic is nobody else's business.
+    key = config.api_key or (None if config.base_url is None else "none")
+    try:
+        client = anthropic.AsyncAnthropic(
+            api_key=key, base_url=config.base_url, timeout=config.timeout, max_retries=retries
+        )
+    except anthropic.AnthropicError as exc:
+        raise no_key(config) from exc
+    async with client:
+        if not (client.api_key or client.auth_token or client.credentials):
+            raise no_key(config)
+        yield MessagesModel(config.model_copy(update={"api_key": client.api_key}), client)
+
+
+class MessagesModel:
+    """See `Model`."""
+
+    provider = "anthropic"
+
+    def __init__(self, config: ModelConfig, client: anthropic.AsyncAnthropic) -> None:
+        self._config = config
+        self._client = client
+        self._id = f"{self.provider}/{config.name}"
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
+        """See `Model.offer`."""
+        return registry.for_anthropic(budget=budget)
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """See `Model.stream`."""
+        config, offer = self._config, request.offer or self.offer(ToolRegistry())
+        heard = _Heard(self._id)
+        with translated(config, anthropic.AnthropicError, httpx2.HTTPError):
+            stream = await self._client.messages.create(
+                model=config.name,
+                messages=[*_messages(request, offer, self._id)],
+                max_tokens=request.max_tokens or config.max_tokens,
+                stream=True,
+                **self._options(request, offer),
+            )
+            with readable(config):
+                async with stream:
+                    async for event in paced(stream, config.timeout):
+                        for text in heard.take(event):
+                            yield TextDelta(text)
+                if heard.stop is None:
+                    raise cut(config)
+                yield heard.reply(offer)
+
+    async def complete(self, request: Request) -> Reply:
+        """See `Model.complete`."""
+        return await whole(self.stream(request))
+
+    def _options(self, request: Request, offer: Offer) -> dict[str, Any]:
+        config = self._config
+        options: dict[str, Any] = {}
+        if config.base_url is None:  # every step repeats the whole conversation
+            options["cache_control"] = {"type": "ephemeral"}
+        if request.system:
+            options["system"] = request.system
+        if config.temperature is not None:  # newer models refuse it: who sets it knows theirs
+            given = config.temperature if request.temperature is None else request.temperature
+            options["extra_body"] = {"temperature": given}
+        if request.stop:
+            options["stop_sequences"] = [*request.stop]
+        if offer.tools:
+            choice = {"type": _CHOICES[request.tool_choice]}
+            options |= {"tools": offer.tools, "tool_choice": choice}
+        return options
+
+
+def _messages(request: Request, offer: Offer, model: str) -> Iterator[Any]:
+    """The conversation as this protocol has it."""
+    for message in told(request.messages, offer, model):
+        match message:
+            case User(content):
+                yield {"role": "user", "content": [*map(_part, content)]}
+            case Assistant():
+                if blocks := _blocks(message):  # an answer of nothing at all would be refused
+                    yield {"role": "assistant", "content": blocks}
+            case _:
+                yield from offer.messages(
+                    (replace(call, id=_id(call.id)), result) for call, result in message
+                )
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    source = {"type": "base64", "media_type": part.mime_type, "data": part.data}
+    return {"type": "image", "source": source}
+
+
+def _blocks(message: Assistant) -> Sequence[dict[str, Any]]:
+    calls = [
+        {"type": "tool_use", "id": _id(call.id), "name": call.sent, "input": call.arguments}
+        for call in message.calls
+    ]
+    said = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    return [*message.kept.get("thoughts", ()), *said, *calls]
+
+
+def _id(given: str) -> str:
+    """An id in the letters that are accepted here, wherever it comes from."""
+    return _NO_ID.sub("_", given)
+
+
+@dataclass
+class _Block:
+    """One block of an answer that is still coming in."""
+
+    fields: dict[str, Any]
+    pieces: list[str] = field(default_factory=list[str])
+
+    @property
+    def joined(self) -> str:
+        return "".join(self.pieces)
+
+
+class _Heard:
+    """An answer that is still coming in."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._answered_by = model
+        self._blocks: dict[int, _Block] = {}
+        self._usage = Usage()
+        self.stop: str | None = None
+
+    def take(self, event: RawMessageStreamEvent) -> Iterator[str]:
+        """Note what comes; the text in it is handed on."""
+        match event:
+            case RawMessageStartEvent(message=message):
+                self._answered_by = message.model
+                self._usage = _used(message.usage, self._usage)
+            case RawContentBlockStartEvent(index=index, content_block=block):
+                started = self._blocks[index] = _Block(block.to_dict())
+                if text := started.fields.get("text"):
+                    started.pieces.append(text)
+                    yield text
+            case RawContentBlockDeltaEvent(index=index, delta=delta):
+                yield from self._delta(self._blocks[index], delta)
+            case RawMessageDeltaEvent(delta=delta, usage=usage):
+                self.stop = delta.stop_reason or self.stop
+                self._usage = _used(usage, self._usage)
+            case _:
+                pass
+
+    def _delta(self, block: _Block, delta: Any) -> Iterator[str]:
+        match delta.type:
+            case "text_delta":
+                block.pieces.append(delta.text)
+                yield delta.text
+            case "input_json_delta":
+                block.pieces.append(delta.partial_json)
+            case "thinking_delta":
+                block.fields["thinking"] += delta.thinking
+            case "signature_delta":
+                block.fields["signature"] = delta.signature
+            case _:
+                pass  # citations, and what is yet to be invented
+
+    def reply(self, offer: Offer) -> Reply:
+        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        uses = [block for block in blocks if block.fields["type"] == "tool_use"]
+        ids = distinct(block.fields["id"] for block in uses)
+        calls = tuple(_call(offer, *pair) for pair in zip(ids, uses, strict=True))
+        thoughts = [block.fields for block in blocks if block.fields["type"] in _THOUGHTS]
+        text = "".join(block.joined for block in blocks if block.fields["type"] == "text")
+        message = Assistant(
+            text,
+            tuple(map(Call.of, calls)),
+            self._model,
+            {"thoughts": thoughts} if thoughts else {},
+        )
+        stop = _STOPS.get(self.stop or "", StopReason.TOOLS if calls else StopReason.END)
+        return Reply(message, calls, stop, self._usage, self._answered_by)
+
+
+def _call(offer: Offer, call_id: str, block: _Block) -> ToolCall:
+    return offer.call(call_id, block.fields["name"], block.joined or block.fields["input"])
+
+
+def _used(usage: Any, before: Usage) -> Usage:
+    """What is counted so far; what is read is said at the start, the rest at the end."""
+    counted = (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
+    return Usage(
+        sum(count or 0 for count in counted) or before.input_tokens,
+        usage.output_tokens or before.output_tokens,
+    )

@@ -1,0 +1,226 @@
+"""Any endpoint that speaks OpenAI's chat completions."""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import msgspec
+import openai
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+
+from multitap.agent.conversation import Assistant, Call, Part, Text, User
+from multitap.agent.models.failures import cut, no_key, paced, readable, translated
+from multitap.agent.models.model import Model, Reply, Request, StopReason, TextDelta, Usage
+from multitap.agent.models.telling import distinct, told, whole
+from multitap.config import ModelConfig
+from multitap.tools.providers import Offer
+from multitap.tools.registry import ToolRegistry
+
+_STOPS: Mapping[str, StopReason] = {
+    "length": StopReason.LENGTH,
+    "content_filter": StopReason.REFUSED,
+}
+_THOUGHTS = ("reasoning_content", "reasoning_details")
+"""Fields that some makers add to a message, and want to have back."""
+
+
+@asynccontextmanager
+async def connected(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
+    """A model whose variables are put in already."""
+    # Our user's key for OpenAI is nobody else's business.
+    key = config.api_key or (None if config.base_url is None else "none")
+    try:
+        client = openai.AsyncOpenAI(
+            api_key=key, base_url=config.base_url, timeout=config.timeout, max_retries=retries
+        )
+    except openai.OpenAIError:
+        raise no_key(config) from None
+    async with client:
+        yield ChatModel(config.model_copy(update={"api_key": client.api_key}), client)
+
+
+class ChatModel:
+    """See `Model`."""
+
+    provider = "openai"
+
+    def __init__(self, config: ModelConfig, client: openai.AsyncOpenAI) -> None:
+        self._config = config
+        self._client = client
+        self._id = f"{self.provider}/{config.name}"
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
+        """See `Model.offer`."""
+        return registry.for_openai(budget=budget)
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """See `Model.stream`."""
+        config, offer = self._config, request.offer or self.offer(ToolRegistry())
+        heard = _Heard(self._id)
+        with translated(config, openai.OpenAIError, httpx2.HTTPError):
+            stream = await self._client.chat.completions.create(
+                model=config.name,
+                messages=[*_messages(request, offer, self._id)],
+                stream=True,
+                **self._options(request, offer),
+            )
+            with readable(config):
+                async with stream:
+                    async for chunk in paced(stream, config.timeout):
+                        for text in heard.take(chunk):
+                            yield TextDelta(text)
+                if heard.finish is None:
+                    raise cut(config)
+                yield heard.reply(offer)
+
+    async def complete(self, request: Request) -> Reply:
+        """See `Model.complete`."""
+        return await whole(self.stream(request))
+
+    def _options(self, request: Request, offer: Offer) -> dict[str, Any]:
+        config = self._config
+        temperature = config.temperature if request.temperature is None else request.temperature
+        # OpenAI's own newer models know only the new name, most others only the old one.
+        limit = "max_tokens" if config.base_url else "max_completion_tokens"
+        options: dict[str, Any] = {
+            "stream_options": {"include_usage": True},
+            limit: request.max_tokens or config.max_tokens,
+        }
+        if temperature is not None:
+            options["temperature"] = temperature
+        if request.stop:
+            options["stop"] = [*request.stop]
+        if offer.tools:
+            options |= {"tools": offer.tools, "tool_choice": request.tool_choice}
+        return options
+
+
+def _messages(request: Request, offer: Offer, model: str) -> Iterator[Any]:
+    """The conversation as this protocol has it."""
+    if request.system:
+        yield {"role": "system", "content": request.system}
+    for message in told(request.messages, offer, model):
+        match message:
+            case User(content):
+                yield {"role": "user", "content": _parts(content)}
+            case Assistant():
+                yield _assistant(message)
+            case _:
+                yield from offer.messages(message)
+
+
+def _assistant(message: Assistant) -> dict[str, Any]:
+    calls = [
+        {
+            **call.kept,
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.sent, "arguments": _json(call.arguments)},
+        }
+        for call in message.calls
+    ]
+    said = {"role": "assistant", "content": message.text or (None if calls else "")}
+    return {**message.kept, **said, **({"tool_calls": calls} if calls else {})}
+
+
+def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, Text) for part in content):
+        return "\n".join(part.text for part in content if isinstance(part, Text))
+    return [
+        {"type": "text", "text": part.text}
+        if isinstance(part, Text)
+        else {
+            "type": "image_url",
+            "image_url": {"url": f"data:{part.mime_type};base64,{part.data}"},
+        }
+        for part in content
+    ]
+
+
+def _json(arguments: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(arguments).decode()
+
+
+@dataclass
+class _Fragment:
+    """A call that is still coming in."""
+
+    index: int | None
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    kept: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def take(self, piece: ChoiceDeltaToolCall) -> None:
+        self.id = self.id or piece.id or ""
+        self.kept |= piece.model_extra or {}
+        if piece.function is not None:
+            self.name += piece.function.name or ""
+            self.arguments += piece.function.arguments or ""
+
+
+class _Heard:
+    """An answer that is still coming in."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._answered_by = ""
+        self._texts: list[str] = []
+        self._fragments: list[_Fragment] = []
+        self._kept: dict[str, Any] = {}
+        self._usage = Usage()
+        self._refused = False
+        self.finish: str | None = None
+
+    def take(self, chunk: ChatCompletionChunk) -> Iterator[str]:
+        """Note what comes; the text in it is handed on."""
+        self._answered_by = chunk.model or self._answered_by
+        if chunk.usage is not None:
+            self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
+        for choice in chunk.choices or ():
+            self.finish = choice.finish_reason or self.finish
+            yield from self._delta(choice.delta)
+
+    def _delta(self, delta: ChoiceDelta) -> Iterator[str]:
+        for piece in delta.tool_calls or ():
+            self._fragment(piece).take(piece)
+        for name in _THOUGHTS:
+            if thought := (delta.model_extra or {}).get(name):
+                self._kept[name] = self._kept[name] + thought if name in self._kept else thought
+        if delta.refusal:
+            self._refused = True
+        if text := (delta.content or delta.refusal):
+            self._texts.append(text)
+            yield text
+
+    def _fragment(self, piece: ChoiceDeltaToolCall) -> _Fragment:
+        """The call that a piece belongs to; some endpoints number all of them 0, or none."""
+        for fragment in reversed(self._fragments):
+            if fragment.index == piece.index and (not piece.id or piece.id == fragment.id):
+                return fragment
+        self._fragments.append(_Fragment(piece.index))
+        return self._fragments[-1]
+
+    def reply(self, offer: Offer) -> Reply:
+        ids = distinct(fragment.id for fragment in self._fragments)
+        calls = tuple(
+            offer.call(id_, fragment.name, fragment.arguments)
+            for id_, fragment in zip(ids, self._fragments, strict=True)
+        )
+        kept = (fragment.kept for fragment in self._fragments)
+        message = Assistant(
+            "".join(self._texts),
+            tuple(map(Call.of, calls, kept)),
+            self._model,
+            self._kept,
+        )
+        usual = StopReason.TOOLS if calls else StopReason.END
+        stop = StopReason.REFUSED if self._refused else _STOPS.get(self.finish or "", usual)
+        return Reply(message, calls, stop, self._usage, self._answered_by or self._model)

@@ -1,0 +1,42 @@
+"""Prompts of the configuration: their texts, and what is put into them."""
+
+import re
+from collections.abc import Mapping
+
+from multitap.config import Prompt, Scope
+from multitap.config.scope import content, expand
+from multitap.errors import BadArguments
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def text_of(prompt: Prompt, scope: Scope) -> str:
+    """What a prompt says, its places still empty.
+
+    Raises:
+        ConfigError: Its file can not be read.
+    """
+    if prompt.file is not None:
+        return content(expand(str(prompt.file), scope), scope)
+    return prompt.text or ""
+
+
+def filled(text: str, declared: Mapping[str, str], arguments: Mapping[str, str]) -> str:
+    """A text with its arguments in their places; any other `{word}` stays as it is.
+
+    Raises:
+        BadArguments: One is missing, or is not declared.
+    """
+    for name in arguments.keys() - declared.keys():
+        raise BadArguments(
+            f"the prompt has no argument {name!r}",
+            path=f"/{name}",
+            hint=f"it has: {', '.join(declared) or 'none'}",
+        )
+    for name in declared.keys() - arguments.keys():
+        raise BadArguments(
+            f"the prompt needs the argument {name!r}",
+            path=f"/{name}",
+            hint=declared[name] or None,
+        )
+    return _PLACE.sub(lambda match: arguments.get(match[1], match[0]), text)

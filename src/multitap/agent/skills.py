@@ -1,0 +1,196 @@
+"""Skills: folders of instructions that an agent reads when it needs them."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from multitap.config.documents import Document, Malformed, is_table
+from multitap.config.formats import yaml
+from multitap.config.problems import Place, Problem, Severity, did_you_mean
+from multitap.errors import UnknownName
+from multitap.tools import ToolDef
+
+MANUAL = "SKILL.md"
+LARGEST_FILE = 1024 * 1024
+MAX_FILES = 100
+"""So many files beside a manual are named in it."""
+LONGEST_TEXT = 50_000
+"""Characters of a manual or file that a model is shown."""
+
+_HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+_LONGEST_DESCRIPTION = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """Something an agent can learn."""
+
+    name: str
+    description: str
+    """What it is for, and when."""
+    folder: Path
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else its manual says of it, such as `license`."""
+
+    def instructions(self) -> str:
+        """The manual, and the names of the files beside it.
+
+        Raises:
+            UnknownName: It is gone, or can not be read.
+        """
+        text = _HEADER.sub("", self.read(MANUAL), count=1).strip()
+        files = "\n".join(f"- {name}" for name in self.files())
+        return f"{text}\n\nFiles of this skill:\n{files}" if files else text
+
+    def files(self) -> tuple[str, ...]:
+        """What else is in its folder, by names that `read` takes."""
+        return tuple(name for name, _ in zip(_beside(self.folder), range(MAX_FILES), strict=False))
+
+    def read(self, file: str) -> str:
+        """The text of one of its files.
+
+        Raises:
+            UnknownName: There is no such file within its folder, or it is no text.
+        """
+        try:
+            return _read_within(self.folder, file)
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or exc
+            hint = did_you_mean(file, (MANUAL, *self.files()))
+            raise UnknownName(
+                f"the skill {self.name!r} has no file {file!r} to read: {reason}", hint=hint
+            ) from None
+
+
+Skills = Mapping[str, Skill]
+
+
+def scan(folders: Iterable[Path]) -> tuple[Skills, tuple[Problem, ...]]:
+    """The skills in some folders, and what is wrong with others; a later folder wins."""
+    found: dict[str, Skill] = {}
+    problems: list[Problem] = []
+    for folder in folders:
+        for manual in _manuals(folder):
+            skill, complaints = read_skill(manual)
+            problems += complaints
+            if skill is not None:
+                found[skill.name] = skill
+    return found, tuple(problems)
+
+
+def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
+    """The skill that a manual describes; None, with the reason, where it does not."""
+    try:
+        text = _read_within(manual.parent, manual.name)
+    except (OSError, ValueError) as exc:
+        return None, (_wrong(manual, f"can not be read: {getattr(exc, 'strerror', None) or exc}"),)
+    if not (header := _HEADER.match(text)):
+        return None, (_wrong(manual, "does not begin with `---`, `name`, `description`, `---`"),)
+    document = Document(manual, {}, "yaml", text)
+    try:
+        said = yaml.parse(header[1]).data
+    except Malformed as exc:
+        place = document.at(header.start(1) + exc.offset)
+        return None, (Problem(Severity.ERROR, f"not valid YAML: {exc}", place),)
+    return _described(manual, said if is_table(said) else {})
+
+
+def overview(skills: Skills) -> str:
+    """What a model must know of the skills there are, for its system prompt; empty for none."""
+    lines = (f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills.values())
+    text = "\n".join(lines)
+    opening = "Skills: before you do what one is for, read its instructions with `read_skill`."
+    return f"{opening}\n{text}" if text else ""
+
+
+def reading_tool(folders: Iterable[Path]) -> ToolDef:
+    """A tool that reads the skills in some folders, as they are then."""
+    places = tuple(folders)
+
+    def read_skill(name: str, file: str = MANUAL) -> str:
+        skill = _find(scan(places)[0], name)
+        return skill.instructions() if file == MANUAL else skill.read(file)
+
+    return ToolDef(
+        "read_skill",
+        "Read the instructions of a skill, or another file of it.",
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Which skill."},
+                "file": {
+                    "type": "string",
+                    "default": MANUAL,
+                    "description": "Which of its files; the instructions name them.",
+                },
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+        read_skill,
+        max_result_chars=LONGEST_TEXT,
+    )
+
+
+def _find(skills: Skills, name: str) -> Skill:
+    try:
+        return skills[name]
+    except KeyError:
+        there = ", ".join(skills) or "none"
+        raise UnknownName(f"no skill named {name!r}", hint=f"there are: {there}") from None
+
+
+def _manuals(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.glob(f"*/{MANUAL}") if path.is_file())
+    except OSError:  # a folder that must not be looked at has no skills for us
+        return []
+
+
+def _described(manual: Path, said: Mapping[str, Any]) -> tuple[Skill | None, tuple[Problem, ...]]:
+    name, description = said.get("name"), said.get("description")
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        message = "expected 1 to 64 lower-case letters, digits and single hyphens"
+        return None, (_wrong(manual, message, "name"),)
+    if not isinstance(description, str) or not 0 < len(description.strip()) <= _LONGEST_DESCRIPTION:
+        return None, (_wrong(manual, "expected a text of 1 to 1024 characters", "description"),)
+    metadata = {key: value for key, value in said.items() if key not in ("name", "description")}
+    skill = Skill(name, description.strip(), manual.parent, metadata)
+    if name == manual.parent.name:
+        return skill, ()
+    message = f"is {name!r} in a folder named {manual.parent.name!r}; other programs refuse that"
+    return skill, (Problem(Severity.WARNING, message, Place(manual), "name"),)
+
+
+def _wrong(manual: Path, message: str, key: str = "") -> Problem:
+    return Problem(Severity.ERROR, message, Place(manual), key)
+
+
+def _read_within(folder: Path, file: str) -> str:
+    """A file's text, if it is in the folder itself and not only linked or led to from there."""
+    root = folder.resolve()
+    path = (root / PurePosixPath(file)).resolve()
+    if not path.is_relative_to(root):
+        raise ValueError("it is outside of the folder")
+    if not path.is_file():
+        raise ValueError("there is none")
+    if path.stat().st_size > LARGEST_FILE:
+        raise ValueError("it is too large")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is no text") from None
+
+
+def _beside(folder: Path) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(place, name).relative_to(folder)
+            if not name.startswith(".") and path != Path(MANUAL):
+                yield path.as_posix()

@@ -1,0 +1,243 @@
+"""What happened: every call, what servers said, and when they came and went, newest first."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from multitap.config.models import LogLevel
+from multitap.errors import BadArguments
+from multitap.events import (
+    Event,
+    LinkChanged,
+    LinkRemoved,
+    LinkState,
+    Outcome,
+    Reloaded,
+    ReloadFailed,
+    ServerLog,
+    Warned,
+)
+from multitap.store.calls import MAX_LIMIT, encodable, like
+
+MAX_RECORDS = 100_000
+_LONGEST_TEXT = 2_000
+_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+"""From the least to the worst."""
+
+LogKind = Literal["call", "server", "state", "warning", "configuration"]
+"""A tool was called; a server logged; a server came or went; something is odd; a file was read."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS log (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    level TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    server TEXT,
+    text TEXT NOT NULL
+)
+"""
+INDEX = "CREATE INDEX IF NOT EXISTS log_by_time ON log (at)"
+INSERT = "INSERT INTO log (at, level, kind, server, text) VALUES (?, ?, ?, ?, ?)"
+# Ids are given in order and never again, so that the highest tells how many there can be.
+TRIM = "DELETE FROM log WHERE id <= (SELECT max(id) FROM log) - ?"
+
+_LEVEL_OF_STATE: dict[LinkState, LogLevel] = {
+    LinkState.DISABLED: "info",
+    LinkState.DISCONNECTED: "info",
+    LinkState.CONNECTING: "debug",
+    LinkState.CONNECTED: "info",
+    LinkState.NEEDS_AUTH: "error",
+    LinkState.ERROR: "error",
+}
+_LEVEL_OF_CALL: dict[Outcome, LogLevel] = {
+    Outcome.OK: "info",
+    Outcome.CANCELLED: "notice",
+    Outcome.ERROR: "warning",
+    Outcome.REFUSED: "warning",
+    Outcome.FAILED: "error",
+    Outcome.TIMEOUT: "error",
+}
+_CASES = " ".join(f"WHEN '{outcome}' THEN '{level}'" for outcome, level in _LEVEL_OF_CALL.items())
+_CALLS = f"""
+SELECT id, 1 AS source, at, CASE outcome {_CASES} END AS level, 'call' AS kind, server,
+    tool || ': ' || coalesce(error, outcome) AS text, tool, agent, seconds, outcome FROM calls
+"""  # noqa: S608 - made of our own words only
+_LOG = """
+SELECT id, 0 AS source, at, level, kind, server, text,
+    NULL AS tool, NULL AS agent, NULL AS seconds, NULL AS outcome FROM log
+"""
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, and is no call."""
+
+    at: float
+    """Seconds since the epoch."""
+    level: LogLevel
+    kind: LogKind
+    server: str | None = None
+    """With which server; None: with none of them."""
+    text: str
+    """In words; the first 2000 characters are kept."""
+
+    @classmethod
+    def of(cls, event: Event, *, at: float) -> "LogRecord | None":
+        """What to remember of an event; calls have a table of their own."""
+        told = _told(event)
+        if told is None:
+            return None
+        level, kind, server, text = told
+        return cls(at=at, level=level, kind=kind, server=server, text=text)
+
+    def row(self) -> tuple[Any, ...]:
+        """The values of `INSERT`."""
+        return (
+            self.at,
+            self.level,
+            self.kind,
+            None if self.server is None else encodable(self.server),
+            encodable(self.text[:_LONGEST_TEXT]),
+        )
+
+
+def _told(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
+    told: tuple[LogLevel, LogKind, str | None, str] | None = None
+    match event:
+        case LinkChanged(server, state, failure):
+            lost = state is LinkState.DISCONNECTED and failure is not None
+            text = state.value if failure is None else f"{state.value}: {failure.message}"
+            told = ("warning" if lost else _LEVEL_OF_STATE[state], "state", server, text)
+        case LinkRemoved(server):
+            told = ("info", "state", server, "removed")
+        case ServerLog(server, level, logger, text):
+            told = (_level(level), "server", server, f"{logger}: {text}" if logger else text)
+        case Warned(server, text):
+            told = ("warning", "warning", server, text)
+        case Reloaded(plan, problems):
+            text = "; ".join((f"reloaded: {plan}", *problems))
+            told = ("warning" if problems else "info", "configuration", None, text)
+        case ReloadFailed(problems):
+            told = ("error", "configuration", None, "; ".join(("not reloaded", *problems)))
+        case _:
+            pass
+    return told
+
+
+def _level(name: str) -> LogLevel:
+    known: dict[str, LogLevel] = {level: level for level in _LEVELS}
+    return known.get(name, "info")
+
+
+class Happening(LogRecord, frozen=True, kw_only=True):
+    """Something that happened, calls included."""
+
+    tool: str | None = None
+    """What was called, by the server's own name."""
+    agent: str | None = None
+    """Who called."""
+    seconds: float | None = None
+    """How long the call took."""
+    outcome: Outcome | None = None
+    """How the call ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happenings:
+    """Some of what happened, newest first."""
+
+    records: tuple[Happening, ...]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HappeningQuery:
+    """What to look for; every condition that is given must hold."""
+
+    level: LogLevel = "debug"
+    """And worse."""
+    since: float | None = None
+    until: float | None = None
+    server: str | None = None
+    text: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def select(self) -> tuple[str, list[Any]]:
+        """The statement and its values; it yields one row more than `limit` if there are more.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        conditions: list[str] = []
+        values: list[Any] = []
+
+        def condition(sql: str, *given: Any) -> None:
+            conditions.append(sql)
+            values.extend(given)
+
+        if self.level != _LEVELS[0]:
+            levels = _LEVELS[_LEVELS.index(self.level) :]
+            condition(f"level IN ({', '.join('?' * len(levels))})", *levels)
+        if self.since is not None:
+            condition("at >= ?", self.since)
+        if self.until is not None:
+            condition("at < ?", self.until)
+        if self.server is not None:
+            condition("server = ?", encodable(self.server))
+        if self.text is not None:
+            pattern = like(encodable(self.text))
+            condition("(text LIKE ? ESCAPE '\\' OR server LIKE ? ESCAPE '\\')", pattern, pattern)
+        if self.cursor is not None:
+            at, source, number = _position(self.cursor)
+            condition("at <= ?", at)  # by the index; the next decides among those of one moment
+            condition("(at, source, id) < (?, ?, ?)", at, source, number)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        newest = "ORDER BY at DESC, source DESC, id DESC LIMIT ?"
+        # Each table gives its newest by its own index; one order over both would read them whole.
+        parts = (f"SELECT * FROM ({table} {where} {newest})" for table in (_CALLS, _LOG))  # noqa: S608 - all that was given is in the values
+        count = self._count + 1
+        return f"{' UNION ALL '.join(parts)} {newest}", [*values, count, *values, count, count]
+
+    def page(self, rows: list[tuple[Any, ...]]) -> Happenings:
+        """What the rows of `select` say."""
+        shown = rows[: self._count]
+        more = len(rows) > self._count
+        return Happenings(tuple(map(_happening, shown)), _cursor(shown[-1]) if more else None)
+
+    @property
+    def _count(self) -> int:
+        return min(max(self.limit, 1), MAX_LIMIT)
+
+
+def _happening(row: tuple[Any, ...]) -> Happening:
+    _, _, at, level, kind, server, text, tool, agent, seconds, outcome = row
+    return Happening(
+        at=at,
+        level=level,
+        kind=kind,
+        server=server,
+        text=text,
+        tool=tool,
+        agent=agent,
+        seconds=seconds,
+        outcome=outcome and Outcome(outcome),
+    )
+
+
+def _cursor(row: tuple[Any, ...]) -> str:
+    number, source, at, *_ = row
+    return base64.urlsafe_b64encode(msgspec.json.encode((at, source, number))).decode()
+
+
+def _position(cursor: str) -> tuple[float, int, int]:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[float, int, int])
+    except (binascii.Error, ValueError):
+        raise BadArguments(
+            "not a cursor of this log", path="/cursor", hint="leave it out to begin anew"
+        ) from None

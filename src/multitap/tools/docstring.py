@@ -1,0 +1,51 @@
+"""What a docstring says to a model: of the function, and of each parameter."""
+
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_PARAMETER = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+
+
+def documented(docstring: str) -> tuple[str, Mapping[str, str]]:
+    """A docstring without its `Args:`, and what that says of each parameter."""
+    kept: list[str] = []
+    inside: list[str] = []
+    within = False
+    for line in docstring.splitlines():
+        if _SECTION.match(line):
+            within = True
+        elif within and (not line or line[0].isspace()):
+            inside.append(line)
+        else:
+            within = False
+            kept.append(line)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    return text, dict(_parameters(inside))
+
+
+def described(schema: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """A schema whose properties say what they are for, where they did not say it themselves."""
+    copy = deepcopy(dict(schema))
+    for name, member in copy.get("properties", {}).items():
+        if text := parameters.get(name):
+            member.setdefault("description", text)
+    return copy
+
+
+def _parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Names and texts; what is indented further goes on with the text before."""
+    written = [line for line in lines if line.strip()]
+    indent = min((len(line) - len(line.lstrip()) for line in written), default=0)
+    name, words = "", [""]
+    for line in written:
+        if match := _PARAMETER.match(line[indent:]):
+            if name:
+                yield name, " ".join(words).strip()
+            name, words = match[1], [match[2]]
+        else:
+            words.append(line.strip())
+    if name:
+        yield name, " ".join(words).strip()

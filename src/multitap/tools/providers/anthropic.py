@@ -1,0 +1,60 @@
+"""Tools, calls and results as Anthropic's Messages interface writes them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from multitap.content import ToolResult
+from multitap.tools.providers.convert import Converted
+from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.offer import Answered, RawCall
+from multitap.tools.providers.pictures import Frame, text_of
+from multitap.tools.providers.reading import each, field
+
+NAME = "Anthropic"
+dialect = Loose(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
+_FRAME = Frame(
+    frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}),
+    largest=5 * 2**20,
+    longest_side=8000,
+)
+
+
+class Messages:
+    """The Messages interface."""
+
+    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+        about = {"description": tool.description} if tool.description else {}
+        return {"name": name, **about, "input_schema": tool.schema}
+
+    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return tools
+
+    def calls(self, answer: Any) -> Iterator[RawCall]:
+        """From a message, or from its content."""
+        for block in each(answer, "content"):
+            if field(block, "type") == "tool_use":
+                yield field(block, "id") or "", field(block, "name") or "", field(block, "input")
+
+    def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
+        """One message with every result: each call has to be answered in the next message."""
+        blocks = [_block(call.id, result) for call, result in answered]
+        return [{"role": "user", "content": blocks}] if blocks else []
+
+
+def _block(call_id: str, result: ToolResult) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": text_of(result)}]
+    if not result.is_error:  # a failed result may hold text only
+        content += [
+            {
+                "type": "image",
+                "source": {
+                    "type": "base64",
+                    "media_type": picture.mime_type,
+                    "data": picture.data,
+                },
+            }
+            for picture in _FRAME.pictures(result)
+        ]
+    failed = {"is_error": True} if result.is_error else {}
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **failed}

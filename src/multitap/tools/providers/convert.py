@@ -1,0 +1,113 @@
+"""One tool's definition as a provider takes it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multitap.schemas.values import is_list, pointer
+from multitap.tools.providers.flat import COMBINATORS, flattened
+from multitap.tools.providers.inline import inlined
+from multitap.tools.providers.restore import Back
+from multitap.tools.providers.shrink import STEPS, Step, shortened
+from multitap.tools.providers.strict import NotStrict, strict
+from multitap.tools.providers.tokens import estimate
+from multitap.tools.providers.walk import Note, Path, Schema
+from multitap.tools.providers.words import cut, listed
+
+Dialect = Callable[[Schema, Note], tuple[Schema | None, Back]]
+"""Makes a schema of arguments, without references and top-level combinators, acceptable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a provider is told of a tool, but for its name."""
+
+    description: str
+    schema: Schema | None
+    """None for a tool without arguments, where a provider wants it so."""
+    strict: bool
+    back: Back
+    notes: tuple[tuple[str, str, str], ...]
+    """Where, what and why of each change."""
+    tokens: int
+
+
+class Unfit(Exception):
+    """A tool that can not be offered; the message says why."""
+
+
+def converted(
+    description: str,
+    schema: Mapping[str, Any],
+    dialect: Dialect,
+    *,
+    wants_strict: bool = False,
+    budget: int,
+) -> Converted:
+    """A tool's definition in the provider's dialect, of at most `budget` tokens.
+
+    Args:
+        description: The tool's own.
+        schema: That of its arguments, which stays as it is.
+        dialect: The provider's.
+        wants_strict: Try strict mode first.
+        budget: Tokens; a larger definition says less, step by step.
+
+    Raises:
+        Unfit: It takes no object, or can not be made short enough.
+    """
+    kinds = schema.get("type", "object")
+    if kinds != "object" and not (is_list(kinds) and "object" in kinds):
+        raise Unfit(f"its arguments are of type {kinds!r:.100}, not an object")
+    notes = _Notes()
+    flat, words = flattened(inlined(schema, notes))
+    if found := [word for word in COMBINATORS if word in schema]:
+        notes((), f"{listed(found)} made one object", "the top of a schema has to be one")
+    about = " ".join(filter(None, (description.strip(), words)))
+    made = _made(about, flat, dialect, notes, wants_strict=wants_strict)
+    for step in STEPS:
+        if made.tokens <= budget:
+            return made
+        made = _shorter(about, flat, dialect, notes, step, wants_strict=wants_strict)
+    if made.tokens > budget:
+        raise Unfit(f"its definition has {made.tokens:,} tokens even when cut, over {budget:,}")
+    return made
+
+
+class _Notes:
+    """Every change once, in the order they were made."""
+
+    def __init__(self, before: Mapping[tuple[str, str, str], None] | None = None) -> None:
+        self.all = dict(before or {})
+
+    def __call__(self, path: Path, what: str, why: str) -> None:
+        self.all[pointer(path), what, why] = None
+
+
+def _made(
+    about: str, flat: Schema, dialect: Dialect, before: _Notes, *, wants_strict: bool
+) -> Converted:
+    notes = _Notes(before.all)
+    if wants_strict:
+        try:
+            return _whole(about, *strict(flat, notes), notes, is_strict=True)
+        except NotStrict as exc:
+            notes = _Notes(before.all)
+            notes((), "it is offered without strict mode", str(exc))
+    return _whole(about, *dialect(flat, notes), notes, is_strict=False)
+
+
+def _shorter(
+    about: str, flat: Schema, dialect: Dialect, before: _Notes, step: Step, *, wants_strict: bool
+) -> Converted:
+    notes = _Notes(before.all)
+    notes((), str(step), "it is too long")
+    short = shortened(flat, step)
+    return _made(cut(about, step.about), short, dialect, notes, wants_strict=wants_strict)
+
+
+def _whole(
+    about: str, schema: Schema | None, back: Back, notes: _Notes, *, is_strict: bool
+) -> Converted:
+    tokens = estimate({"description": about, "parameters": schema})
+    return Converted(about, schema, is_strict, back, tuple(notes.all), tokens)

@@ -1,0 +1,14 @@
+"""Limits of numbers, as JSON Schema of 2020 has them."""
+
+from multitap.tools.providers.walk import Note, Path, Schema
+
+_PAIRS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+
+
+def modernise(node: Schema, note: Note, path: Path) -> None:
+    """Write the limits of draft 4, where `exclusiveMinimum` is true or false, as numbers."""
+    for limit, exclusive in _PAIRS:
+        if isinstance(node.get(exclusive), bool):
+            note(path, f"`{exclusive}` is a number", "only draft 4 has it otherwise")
+            if node.pop(exclusive) and limit in node:
+                node[exclusive] = node.pop(limit)

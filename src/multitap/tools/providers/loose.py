@@ -1,0 +1,133 @@
+"""Schemas for providers that take nearly all of JSON Schema."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.schemas.values import is_list, is_object
+from multitap.tools.providers.combine import distinct
+from multitap.tools.providers.limits import modernise
+from multitap.tools.providers.patterns import compiles
+from multitap.tools.providers.properties import renamed
+from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.tuples import limited, places_of
+from multitap.tools.providers.walk import (
+    Note,
+    Path,
+    Schema,
+    mapped,
+    properties_of,
+    required_of,
+)
+from multitap.tools.providers.words import listed, told, with_description
+
+_ANY_NAME = re.compile(r".*", re.DOTALL)
+
+
+class Loose:
+    """What is valid JSON Schema of 2020, and the little that a provider wants beyond it."""
+
+    def __init__(self, provider: str, names: re.Pattern[str] = _ANY_NAME) -> None:
+        self._provider = provider
+        self._names = names
+
+    def __call__(self, schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
+        return self._node(schema, note, ())
+
+    def _node(self, schema: Mapping[str, Any], note: Note, path: Path) -> tuple[Schema, Back]:
+        node = self._cleaned(schema, note, path)
+        names = renamed(properties_of(node), self._names)
+        backs: dict[Path, Back] = {}
+
+        def visit(part: Any, at: Path) -> Any:
+            if not is_object(part):
+                return part if at[-1] == "additionalProperties" else _unbooled(part)
+            made, backs[at[len(path) :]] = self._node(part, note, at)
+            return made
+
+        made = mapped(node, visit, path)
+        if names:
+            note(path, f"{listed(names)} renamed", f"{self._provider} takes no such property names")
+            made = _with_names(made, names)
+        return made, _back(names, backs)
+
+    def _cleaned(self, schema: Mapping[str, Any], note: Note, path: Path) -> Schema:
+        lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
+        node = {word: value for word, value in schema.items() if word not in lost}
+        if lost:
+            note(path, f"{listed(lost)} left out", "it means nothing to a model")
+        kinds: Any = node.get("type")
+        kinds = kinds if is_list(kinds) else [kinds]
+        if "array" in kinds or is_list(node.get("items")):
+            self._set_items(node, note, path)
+        if "object" in kinds and not is_object(node.get("properties")):
+            node["properties"] = {}
+        if "required" in node and not is_list(node["required"]):
+            del node["required"]
+        modernise(node, note, path)
+        self._set_pattern(node, note, path)
+        return node
+
+    def _set_items(self, node: Schema, note: Note, path: Path) -> None:
+        places = places_of(node)
+        if places is not None:
+            note(path, "any place may have what one of the places has", self._why("tuples"))
+            node.update(limited(node, places))
+            node["items"] = {"anyOf": [_unbooled(place) for place in distinct(places)]}
+            node.pop("prefixItems", None)
+            node.pop("additionalItems", None)
+        elif not is_object(node.get("items")):
+            note(path, "`items` is there", self._why("arrays without"))
+            node["items"] = {}
+
+    def _set_pattern(self, node: Schema, note: Note, path: Path) -> None:
+        pattern = node.get("pattern")
+        if isinstance(pattern, str) and not compiles(pattern):
+            del node["pattern"]
+            note(path, "`pattern` became words", self._why("patterns that Python does not"))
+            words = told(node.get("description"), {"pattern": pattern})
+            node.update(with_description({}, words))
+
+    def _why(self, what: str) -> str:
+        return f"{self._provider} does not take {what}"
+
+
+def _unbooled(part: Any) -> Any:
+    if part is False:
+        return {"not": {}}
+    return {} if part is True else part
+
+
+def _with_names(node: Schema, names: Mapping[str, str]) -> Schema:
+    return {
+        **node,
+        "properties": {names.get(name, name): part for name, part in properties_of(node).items()},
+        "required": [names.get(name, name) for name in required_of(node)],
+    }
+
+
+def _back(names: Mapping[str, str], backs: Mapping[Path, Back]) -> Back:
+    """How to undo a node, from how to undo each schema within it."""
+
+    def found(words: frozenset[str]) -> Back:
+        return either(back for at, back in backs.items() if at[0] in words)
+
+    if not names and not any(backs.values()):
+        return SAME
+    own = Back(
+        names={sent: name for name, sent in names.items()},
+        properties={str(at[1]): back for at, back in backs.items() if at[0] == "properties"},
+        others=found(_OTHERS) or None,
+        items=found(_ITEMS) or None,
+    )
+    return either([own, found(_SAME_VALUE)])
+
+
+_OTHERS = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})
+_ITEMS = frozenset({"items", "contains", "unevaluatedItems"})
+_SAME_VALUE = frozenset(
+    {
+        *("anyOf", "oneOf", "allOf", "if", "then", "else", "not"),
+        *("dependentSchemas", "dependencies"),
+    }
+)

@@ -1,0 +1,114 @@
+"""Schemas as Gemini has them: a part of OpenAPI 3.0."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.tools.providers.patterns import portable
+from multitap.tools.providers.plain import plain
+from multitap.tools.providers.properties import renamed
+from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
+from multitap.tools.providers.words import listed, told, with_description
+
+PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+FORMATS: Mapping[str, frozenset[str]] = {
+    "string": frozenset({"date-time"}),
+    "number": frozenset({"float", "double"}),
+    "integer": frozenset({"int32", "int64"}),
+}
+_KEPT = frozenset(
+    {
+        *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+        *("minProperties", "maxProperties"),
+    }
+)
+_NULL: Schema = {"type": "STRING", "nullable": True}
+_WHY = "Gemini does not take it"
+
+
+def narrow(schema: Mapping[str, Any], note: Note) -> tuple[Schema | None, Back]:
+    """The schema of a tool's arguments for Gemini; none for a tool that takes none."""
+    root = plain(schema, note)
+    if not properties_of(root):
+        return None, SAME
+    return _node(root, note, ())
+
+
+def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+    if "anyOf" in node:
+        return _choice(node, note, path)
+    match node.get("type"):
+        case None:
+            return _text(node, "any value, as JSON", note, path), Back(text=True)
+        case "object" if not properties_of(node):
+            return _text(node, "an object, as JSON", note, path), Back(text=True, word=True)
+        case "object":
+            return _object(node, note, path)
+        case "array":
+            items, back = _node(node["items"], note, (*path, "items"))
+            return {**_kept(node, note, path), "items": items}, Back(items=back or None)
+        case _:
+            return _kept(node, note, path), SAME
+
+
+def _choice(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+    """Nothing may stand beside `anyOf`, so the description goes to the first alternative."""
+    branches = [one for one in node["anyOf"] if one.get("type") != "null"] or node["anyOf"][:1]
+    nullable = {"nullable": True} if len(branches) < len(node["anyOf"]) else {}
+    pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(branches)]
+    made = _spread([one for one, _ in pairs])
+    words = " ".join(filter(None, (told(*_about(node)), made[0].get("description", ""))))
+    made[0] = with_description(made[0], words)
+    back = either(back for _, back in pairs)
+    if len(made) == 1:
+        return {**made[0], **nullable}, back
+    return {"anyOf": [{**one, **nullable} for one in made]}, back
+
+
+def _spread(schemas: list[Schema]) -> list[Schema]:
+    return [inner for one in schemas for inner in one.get("anyOf", [one])]
+
+
+def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+    names = renamed(node["properties"], PROPERTY)
+    if names:
+        note(path, f"{listed(names)} renamed", "Gemini takes no such property names")
+    made: Schema = {}
+    backs: dict[str, Back] = {}
+    for name, part in node["properties"].items():
+        made[names.get(name, name)], backs[name] = _node(part, note, (*path, "properties", name))
+    whole = {**_kept(node, note, path), "properties": made}
+    if required := [names.get(name, name) for name in required_of(node)]:
+        whole["required"] = required
+    inner = {name: back for name, back in backs.items() if back}
+    return whole, Back({sent: name for name, sent in names.items()}, properties=inner)
+
+
+def _text(node: Schema, what: str, note: Note, path: Path) -> Schema:
+    note(path, f"{what} in a string", "Gemini wants to know every property")
+    words = " ".join(filter(None, (told(*_about(node)), f"({what})")))
+    return {"type": "STRING", "description": words}
+
+
+def _kept(node: Schema, note: Note, path: Path) -> Schema:
+    kind = node["type"]
+    made: Schema = {"type": kind.upper()} if kind != "null" else _NULL
+    made = {**made, **{word: node[word] for word in node if word in _KEPT}}
+    if node.get("format") in FORMATS.get(kind, ()):
+        made["format"] = node["format"]
+    if portable(node.get("pattern")):
+        made["pattern"] = node["pattern"]
+    if kind == "string" and (values := [value for value in node.get("enum", ()) if value]):
+        made |= {"enum": values, "format": "enum"}
+    apart = {"type", "description", "items", "properties", "required"}
+    lost = {word: node[word] for word in node if word not in made and word not in apart}
+    if "" in node.get("enum", ()) and "enum" in made:
+        lost["enum"] = node["enum"]
+    if lost:
+        note(path, f"{listed(lost)} left out of the schema", _WHY)
+    return with_description(made, told(node.get("description"), lost))
+
+
+def _about(node: Schema) -> tuple[Any, Schema]:
+    return node.get("description"), {"default": node["default"]} if "default" in node else {}

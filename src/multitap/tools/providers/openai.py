@@ -1,0 +1,99 @@
+"""Tools, calls and results as OpenAI's two interfaces write them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from multitap.tools.providers.convert import Converted
+from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.offer import Answered, RawCall
+from multitap.tools.providers.pictures import Frame, Picture, text_of
+from multitap.tools.providers.reading import each, field
+
+NAME = "OpenAI"
+MOST_TOOLS = 128
+dialect = Loose(NAME)
+_FRAME = Frame(
+    frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}), largest=20 * 2**20
+)
+
+
+class Chat:
+    """Chat Completions, which most other providers speak too."""
+
+    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+        return {"type": "function", "function": _function(name, tool)}
+
+    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return tools
+
+    def calls(self, answer: Any) -> Iterator[RawCall]:
+        """From a completion, or from its message."""
+        choices = each(field(answer, "choices"))
+        message = field(choices[0], "message") if choices else answer
+        for call in each(field(message, "tool_calls")):
+            function = field(call, "function")
+            yield (
+                field(call, "id") or "",
+                field(function, "name") or "",
+                field(function, "arguments"),
+            )
+
+    def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
+        """One message for each result and, as those hold no images, one for all images."""
+        tools: list[dict[str, Any]] = []
+        images: list[dict[str, Any]] = []
+        for call, result in answered:
+            text = text_of(result)
+            content = f"error: {text}" if result.is_error else text
+            tools.append({"role": "tool", "tool_call_id": call.id, "content": content})
+            if pictures := list(_FRAME.pictures(result)):
+                images.append({"type": "text", "text": f"From {call.sent} ({call.id}):"})
+                images += [
+                    {"type": "image_url", "image_url": {"url": picture.url}} for picture in pictures
+                ]
+        return [*tools, {"role": "user", "content": images}] if images else tools
+
+
+class Responses:
+    """The Responses interface."""
+
+    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+        return {"type": "function", **_function(name, tool), "strict": tool.strict}
+
+    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return tools
+
+    def calls(self, answer: Any) -> Iterator[RawCall]:
+        """From a response, or from its output."""
+        for item in each(answer, "output"):
+            if field(item, "type") == "function_call":
+                yield (
+                    field(item, "call_id") or "",
+                    field(item, "name") or "",
+                    field(item, "arguments"),
+                )
+
+    def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
+        return [
+            {"type": "function_call_output", "call_id": call.id, "output": _output(result)}
+            for call, result in answered
+        ]
+
+
+def _function(name: str, tool: Converted) -> dict[str, Any]:
+    about = {"description": tool.description} if tool.description else {}
+    how = {"strict": True} if tool.strict else {}
+    return {"name": name, **about, "parameters": tool.schema, **how}
+
+
+def _output(result: Any) -> str | list[dict[str, Any]]:
+    text = text_of(result)
+    said = f"error: {text}" if result.is_error else text
+    pictures = list(_FRAME.pictures(result))
+    if not pictures:
+        return said
+    return [{"type": "input_text", "text": said}, *map(_input_image, pictures)]
+
+
+def _input_image(picture: Picture) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": picture.url, "detail": "auto"}

@@ -1,0 +1,63 @@
+"""The images of a tool's answer, as providers take them."""
+
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from multitap.content import ImageBlock, ToolResult
+
+NOTHING = "(no output)"
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    mime_type: str
+    """What the bytes are, whatever the server calls them: providers refuse a wrong name."""
+    data: str
+    """The bytes in base64."""
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.mime_type};base64,{self.data}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which images a provider takes; of others the model gets the description."""
+
+    types: frozenset[str]
+    largest: int
+    """Characters in base64."""
+    longest_side: int | None = None
+    """Pixels."""
+
+    def pictures(self, result: ToolResult) -> Iterator[Picture]:
+        for block in result.blocks:
+            if isinstance(block, ImageBlock) and self._fits(block):
+                yield Picture(_type(block), binascii.b2a_base64(block.data, newline=False).decode())
+
+    def _fits(self, image: ImageBlock) -> bool:
+        side = max(image.width or 0, image.height or 0)
+        return (
+            (image.size + 2) // 3 * 4 <= self.largest
+            and (self.longest_side is None or side <= self.longest_side)
+            and _type(image) in self.types
+        )
+
+
+def text_of(result: ToolResult) -> str:
+    """What the model reads of a result, with a line for each thing that is no text."""
+    text = result.error if result.is_error else result.text
+    return text if text and text.strip() else NOTHING
+
+
+def _type(image: ImageBlock) -> str:
+    head = image.data[:16]
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for magic, name in _MAGIC if head.startswith(magic)), image.mime_type)

@@ -1,0 +1,31 @@
+"""Names of properties that a provider takes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import count
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_]")
+_LONGEST = 64
+
+
+def renamed(names: Iterable[str], taken: re.Pattern[str]) -> Mapping[str, str]:
+    """What to call the properties of one object whose names do not fit, by their own names."""
+    own = tuple(names)
+    used = {name for name in own if taken.fullmatch(name)}
+    given: dict[str, str] = {}
+    for name in own:
+        if name not in used and name not in given:
+            given[name] = _free(_fitting(name), used | set(given.values()))
+    return given
+
+
+def _fitting(name: str) -> str:
+    plain = _FOREIGN.sub("_", name)[:_LONGEST] or "_"
+    return plain if plain[0].isalpha() or plain[0] == "_" else f"_{plain}"[:_LONGEST]
+
+
+def _free(name: str, used: set[str]) -> str:
+    if name not in used:
+        return name
+    numbered = (f"{name[: _LONGEST - 6]}_{number}" for number in count(2))
+    return next(one for one in numbered if one not in used)

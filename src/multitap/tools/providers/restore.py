@@ -1,0 +1,81 @@
+"""From the arguments a model sends to those the tool takes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from multitap.schemas.values import is_list, is_object
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """How a value differs from what the tool takes; nothing set where it does not."""
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The tool's names of properties by those the model knows, where they differ."""
+    optional: frozenset[str] = frozenset()
+    """Properties, as the tool names them, whose null means that they are left out."""
+    properties: Mapping[str, "Back"] = field(default_factory=dict[str, "Back"])
+    """What is different within them, by the tool's names."""
+    others: "Back | None" = None
+    """What is different within properties that are not named."""
+    items: "Back | None" = None
+    text: bool = False
+    """It comes as JSON in a string."""
+    word: bool = False
+    """That string may also be meant as it is, unless it is an object or a list."""
+
+    def __bool__(self) -> bool:
+        inner = any(self.properties.values()) or self.others or self.items
+        return bool(self.names or self.optional or inner or self.text)
+
+
+SAME = Back()
+
+
+def restored(value: Any, back: Back) -> Any:
+    """The value as the tool takes it."""
+    if back.text and isinstance(value, str):
+        return _read(value, word=back.word)
+    if is_object(value):
+        return _object(value, back)
+    if is_list(value) and back.items:
+        return [restored(item, back.items) for item in value]
+    return value
+
+
+def either(backs: Iterable[Back]) -> Back:
+    """What undoes every one of several alternatives."""
+    found = [back for back in backs if back]
+    if len(found) <= 1:
+        return found[0] if found else SAME
+    names = {sent: name for back in found for sent, name in back.names.items()}
+    inner = dict.fromkeys(name for back in found for name in back.properties)
+    return Back(
+        names,
+        frozenset[str]().union(*(back.optional for back in found)),
+        {name: either(back.properties.get(name, SAME) for back in found) for name in inner},
+        either(back.others for back in found if back.others) or None,
+        either(back.items for back in found if back.items) or None,
+        any(back.text for back in found),
+        any(back.word for back in found),
+    )
+
+
+def _object(value: Mapping[str, Any], back: Back) -> dict[str, Any]:
+    named = {back.names.get(sent, sent): inner for sent, inner in value.items()}
+    return {
+        name: restored(inner, back.properties.get(name, back.others or SAME))
+        for name, inner in named.items()
+        if not (inner is None and name in back.optional)
+    }
+
+
+def _read(text: str, *, word: bool) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text  # a word without quotes, where any value is fine
+    return text if word and not (is_object(value) or is_list(value)) else value

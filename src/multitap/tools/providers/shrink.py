@@ -1,0 +1,71 @@
+"""Schemas made shorter, step by step, until they fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multitap.schemas.values import is_list, is_object
+from multitap.tools.providers.walk import Path, Schema, mapped, outline
+from multitap.tools.providers.words import cut
+
+_DECORATION = frozenset(
+    {
+        *("title", "examples", "example", "deprecated", "readOnly", "writeOnly"),
+        *("markdownDescription", "enumDescriptions", "discriminator", "externalDocs"),
+    }
+)
+_SAME_LEVEL = frozenset({"anyOf", "oneOf", "allOf"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How short to be."""
+
+    about: int
+    """Characters of the tool's description."""
+    words: int
+    """Characters of a description within the schema."""
+    values: int
+    """How many allowed values are listed."""
+    levels: int
+    """How deep properties and items are described."""
+
+    def __str__(self) -> str:
+        return (
+            f"descriptions are cut to {self.words} characters, lists of more than {self.values} "
+            f"values and what is nested deeper than {self.levels} levels left out"
+        )
+
+
+STEPS = (
+    Step(about=4000, words=400, values=200, levels=20),
+    Step(about=2000, words=150, values=100, levels=20),
+    Step(about=1000, words=80, values=50, levels=5),
+    Step(about=1000, words=80, values=20, levels=3),
+    Step(about=600, words=60, values=10, levels=2),
+    Step(about=300, words=0, values=0, levels=1),
+)
+
+
+def shortened(schema: Mapping[str, Any], step: Step, level: int = 0) -> Schema:
+    """The schema, saying less; what it says is still true."""
+    if level >= step.levels:
+        return _worded(outline(schema), step.words)
+    kept = {word: value for word, value in schema.items() if word not in _DECORATION}
+    if is_list(values := kept.get("enum")) and len(values) > step.values:
+        del kept["enum"]
+
+    def visit(part: Any, at: Path) -> Any:
+        inner = level if at[0] in _SAME_LEVEL else level + 1
+        return shortened(part, step, inner) if is_object(part) else part
+
+    return _worded(mapped(kept, visit, ()), step.words)
+
+
+def _worded(schema: Schema, longest: int) -> Schema:
+    words = schema.get("description")
+    if not isinstance(words, str):
+        return schema
+    if not longest:
+        return {word: value for word, value in schema.items() if word != "description"}
+    return {**schema, "description": cut(words, longest)}

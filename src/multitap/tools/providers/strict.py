@@ -1,0 +1,176 @@
+"""Schemas for OpenAI's strict mode, in which the model can only write what fits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.schemas.values import is_object
+from multitap.tools.providers.patterns import portable
+from multitap.tools.providers.plain import plain
+from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
+from multitap.tools.providers.words import listed, told, with_description
+
+MOST_PROPERTIES = 5_000
+MOST_LEVELS = 10
+MOST_VALUES = 1_000
+MOST_CHARACTERS = 120_000
+MOST_LONG_VALUES = 250
+MOST_LONG_CHARACTERS = 15_000
+
+_KEPT = frozenset(
+    {
+        *("type", "enum", "pattern", "format", "minItems", "maxItems", "multipleOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    }
+)
+_FORMATS = frozenset(
+    {
+        *("date-time", "time", "date", "duration", "email"),
+        *("hostname", "ipv4", "ipv6", "uuid"),
+    }
+)
+_WHY = "OpenAI's strict mode does not take it"
+
+
+class NotStrict(Exception):
+    """A schema says something that strict mode can not."""
+
+
+def strict(schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
+    """The schema of a tool's arguments in strict mode.
+
+    Raises:
+        NotStrict: It can not be; the message says why.
+    """
+    root = plain(schema, note)
+    if not properties_of(root) and root.get("additionalProperties") is None:
+        root["additionalProperties"] = False  # a tool without arguments takes none
+    made, back = _node(root, note, ())
+    _Count().add(made, 1)
+    return made, back
+
+
+def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+    if "anyOf" in node:
+        pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(node["anyOf"])]
+        made: Schema = {"anyOf": [one for one, _ in pairs]}
+        return _described(made, node, {}), either(back for _, back in pairs)
+    match node.get("type"):
+        case None:
+            raise NotStrict(f"{_where(path)} takes any value")
+        case "object":
+            return _object(node, note, path)
+        case "array":
+            items, back = _node(node["items"], note, (*path, "items"))
+            made, lost = _kept(node, note, path)
+            return _described({**made, "items": items}, node, lost), Back(items=back or None)
+        case _:
+            made, lost = _kept(node, note, path)
+            return _described(made, node, lost), SAME
+
+
+def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+    rest = node.get("additionalProperties")
+    named = rest is False or (rest is None and node["properties"])
+    if not named or "patternProperties" in node:
+        raise NotStrict(f"{_where(path)} takes properties of any name")
+    made: Schema = {}
+    backs: dict[str, Back] = {}
+    for name, part in node["properties"].items():
+        made[name], backs[name] = _node(part, note, (*path, "properties", name))
+    optional = [name for name in made if name not in required_of(node)]
+    added = frozenset(name for name in optional if not _nullable(made[name]))
+    if added:
+        note(path, f"{listed(sorted(added))} may be null", "strict mode has no optional properties")
+    for name in added:
+        made[name] = _or_null(made[name])
+    whole = {
+        "type": "object",
+        "properties": made,
+        "required": list(made),
+        "additionalProperties": False,
+    }
+    _, lost = _kept(node, note, path)
+    inner = {name: back for name, back in backs.items() if back}
+    return _described(whole, node, lost), Back(optional=added, properties=inner)
+
+
+def _kept(node: Schema, note: Note, path: Path) -> tuple[Schema, Schema]:
+    """What strict mode takes of a node, and what it does not."""
+    apart = {"description", "items", "properties", "required", "additionalProperties"}
+    made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}
+    lost = {word: node[word] for word in node if word not in made and word not in apart}
+    if lost:
+        note(path, f"{listed(lost)} left out of the schema", _WHY)
+    return made, lost
+
+
+def _takes(word: str, node: Schema) -> bool:
+    value = node[word]
+    match word:
+        case "format":
+            return node.get("type") == "string" and value in _FORMATS
+        case "pattern":
+            return portable(value)
+        case "enum":
+            return not any(isinstance(one, dict | list) for one in value)
+        case _:
+            return True
+
+
+def _described(made: Schema, node: Schema, lost: Mapping[str, Any]) -> Schema:
+    default = {"default": node["default"]} if "default" in node and "anyOf" in made else {}
+    return with_description(made, told(node.get("description"), {**lost, **default}))
+
+
+def _nullable(schema: Schema) -> bool:
+    branches = schema.get("anyOf", [schema])
+    return any(one.get("type") == "null" for one in branches)
+
+
+def _or_null(schema: Schema) -> Schema:
+    null = {"type": "null"}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], null]}
+    if schema["type"] in {"object", "array"} or "enum" in schema:
+        inner = {word: value for word, value in schema.items() if word != "description"}
+        return with_description({"anyOf": [inner, null]}, schema.get("description", ""))
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+class _Count:
+    """Keeps within OpenAI's limits for one schema."""
+
+    def __init__(self) -> None:
+        self.properties = self.values = self.characters = 0
+
+    def add(self, node: Schema, level: int) -> None:
+        values = node.get("enum", ())
+        texts = [value for value in values if isinstance(value, str)]
+        length = sum(map(len, texts))
+        if len(texts) > MOST_LONG_VALUES and length > MOST_LONG_CHARACTERS:
+            raise NotStrict("a list of allowed values is too long")
+        self.values += len(values)
+        self.properties += len(properties_of(node))
+        self.characters += length + sum(map(len, properties_of(node)))
+        self._check(level)
+        inner = level + 1
+        for part in properties_of(node).values():
+            self.add(part, inner)
+        for part in (node.get("items"), *node.get("anyOf", ())):
+            if is_object(part):
+                self.add(part, level if part is not node.get("items") else inner)
+
+    def _check(self, level: int) -> None:
+        if (
+            level > MOST_LEVELS
+            or self.properties > MOST_PROPERTIES
+            or self.values > MOST_VALUES
+            or self.characters > MOST_CHARACTERS
+        ):
+            raise NotStrict("it is larger than strict mode allows")
+
+
+def _where(path: Path) -> str:
+    names = [str(part) for part in path if part not in {"properties", "items", "anyOf"}]
+    return f"`{'.'.join(names)}`" if names else "it"

@@ -1,0 +1,22 @@
+"""Arrays that say for each place what stands there, which no provider takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.schemas.values import is_list
+from multitap.tools.providers.walk import Schema
+
+
+def places_of(array: Mapping[str, Any]) -> list[Any] | None:
+    """What stands in each place; none for an array whose items are all alike."""
+    places = array.get("prefixItems", array.get("items"))
+    return places if is_list(places) else None
+
+
+def limited(array: Schema, places: list[Any]) -> Schema:
+    """The length that an array of those places may have at most, if there is one."""
+    rest = array.get("items") if "prefixItems" in array else array.get("additionalItems")
+    if rest is not False:
+        return {}
+    most = array.get("maxItems")
+    return {"maxItems": min(len(places), most) if isinstance(most, int) else len(places)}

@@ -1,0 +1,74 @@
+"""Text taken apart into the words that are compared."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_TOKEN = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_LOWER_CAMEL = re.compile(r"\b[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+"""Japanese, Chinese, Korean: read in pairs of characters, for want of spaces."""
+
+_STOP = """
+    a about all also am an and any anything are as at back be been but by can could did do does
+    for from go going gonna had has have he her here him his how i if in into is it its just
+    kindly know let like ll lot m many may maybe me much my need of off on one or our out over
+    please re s shall she should so some someone something still t than that the their them then
+    there these they thing this those to too up us ve very want was we were what when where
+    which while who why will with would you your
+"""
+STOP = frozenset(_STOP.split())
+"""Words that say nothing about what is asked for."""
+
+
+def of_prose(text: str) -> list[str]:
+    """The words of a text that say something; `camelCase` falls apart, but `GitHub` stays."""
+    return [word for word in spoken(text) if word not in STOP]
+
+
+def of_name(text: str) -> list[str]:
+    """The words of an identifier: `snake_case`, `camelCase`, `kebab-case`."""
+    return [word for word in _words(_parted(text)) if word not in STOP]
+
+
+def spoken(text: str) -> list[str]:
+    """All words of a text, one after the other."""
+    return _words(_LOWER_CAMEL.sub(lambda found: _parted(found[0]), text))
+
+
+def _parted(text: str) -> str:
+    return _HUMP.sub(" ", text)
+
+
+def _words(text: str) -> list[str]:
+    plain = (text if text.isascii() else _unaccented(text)).replace("%", " percent ")
+    return [*_fine(_TOKEN.findall(plain.casefold()))]
+
+
+def _unaccented(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(c for c in decomposed if not _is_accent(c)))
+
+
+def _is_accent(character: str) -> bool:
+    return "\u0300" <= character <= "\u036f"
+
+
+def _fine(tokens: Iterable[str]) -> Iterable[str]:
+    for token in tokens:
+        if token.isascii():
+            yield token
+            if not token.isalpha():
+                yield from _LETTERS.findall(token)  # `context7` is found by `context`, too
+        elif _UNSPACED.search(token):
+            yield from _pairs(token)
+        else:
+            yield token
+
+
+def _pairs(token: str) -> Iterable[str]:
+    if len(token) == 1:
+        return (token,)
+    return (token[at : at + 2] for at in range(len(token) - 1))

@@ -8,7 +8,7 @@ WORKERS ?= 2
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow conformance demo bench schema lock clean
+.PHONY: help setup test lint format types fast slow conformance clients demo run bench schema lock clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,13 +34,19 @@ fast: setup  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m slow --numprocesses $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -m "slow and not clients" --numprocesses $(WORKERS) --dist loadscope
 
 conformance: setup  ## What the official conformance suite says of our gateway and our client
 	$(BIN)/python -m pytest tests/conformance
 
+clients: setup  ## Real agents at our gateway, offline with a stand-in for their model; downloads 1.3 GB
+	$(BIN)/python -m pytest -m clients tests/clients
+
 demo: setup  ## Watch a hub at work on the bundled servers; needs no network
 	$(BIN)/python -m multitap.demo
+
+run: setup  ## Serve the bundled servers to any MCP client, and say how to connect
+	$(BIN)/multitap serve --http 127.0.0.1:3000 --demo
 
 bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

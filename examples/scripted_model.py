@@ -95,6 +95,13 @@ class ScriptedModel:
     def openai_url(self) -> str:
         return f"{self.anthropic_url}/v1"
 
+    def routes(self) -> Iterable[web.RouteDef]:
+        """What it answers to."""
+        return (
+            web.post("/v1/chat/completions", self.openai),
+            web.post("/v1/messages", self.anthropic),
+        )
+
     async def openai(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, OpenAI())
 
@@ -269,12 +276,13 @@ def _interleaved(uses: Iterable[Use]) -> Iterator[tuple[int, str]]:
 
 
 @asynccontextmanager
-async def scripted_model(script: Script) -> AsyncGenerator[ScriptedModel]:
+async def scripted_model(
+    script: Script, kind: type[ScriptedModel] = ScriptedModel
+) -> AsyncGenerator[ScriptedModel]:
     """A model on a port of its own, which goes with the block."""
-    model = ScriptedModel(script)
+    model = kind(script)
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", model.openai)
-    app.router.add_post("/v1/messages", model.anthropic)
+    app.add_routes(model.routes())
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     try:

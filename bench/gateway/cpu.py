@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.gateway.gateways import FLOOR, MULTITAP, PEERS, SDK, Gateway, chosen
+from bench.gateway.gateways import FLOOR, MULTITAP, PEERS, Gateway, chosen
 from bench.gateway.peers import Missing
 from bench.gateway.running import Failed, Running, clients, running, upstream
 from bench.report import Promise, Report, micro
@@ -16,8 +16,6 @@ LIMIT = 2.5
 WAYS = ("stdio", "http")
 ERAS = ("handshake", "stateless")
 PARALLEL = (1, 16)
-CROSSING = (MULTITAP, SDK)
-"""Those that are also asked by clients of the other era."""
 FEWEST, MOST = 32, 2400
 """Calls in one block."""
 WARM_UP = 8
@@ -67,7 +65,7 @@ class Place:
 
 
 async def run(*, quick: bool, among: list[str] | None = None) -> Report:
-    gateways = [one for one in chosen(among, quick=quick) if one.key != "mcpo"]
+    gateways = chosen(among, quick=quick)
     rows = {}
     for way in WAYS:
         for era in ERAS:
@@ -101,7 +99,7 @@ async def _cell(way, era, gateways, rows, *, quick):
 
 def _rows(rows, gateway, era):
     """The rows of one gateway before servers of one era."""
-    asked = ERAS if gateway in CROSSING else (era,)
+    asked = ERAS if gateway.crosses else (era,)
     return [rows.setdefault((gateway, one, era), Row(gateway, one, era)) for one in asked]
 
 

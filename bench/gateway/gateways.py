@@ -51,7 +51,7 @@ class Gateway:
     eras: frozenset[str] = BOTH_ERAS
     """Of clients."""
     crosses: bool = False
-    """Whether a client and a server of different eras understand each other through it."""
+    """Whether clients of the other era can use a server through it."""
     reaches: frozenset[str] = BOTH_WAYS
     many: bool = False
     """Whether it serves several servers at one port."""

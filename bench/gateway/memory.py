@@ -12,6 +12,7 @@ LIMIT = 4.0
 PARALLEL = 16
 WARM_UP = 5000
 """Calls; and a tenth of that sessions."""
+STEPS = 4
 
 
 async def run(*, quick: bool, among: list[str] | None = None) -> Report:
@@ -43,7 +44,7 @@ def _promises(sizes, hellos, calls, sessions):
 
 async def _measured(gateway, calls, sessions):
     """Megabytes after each step, times that the server was introduced to, and a note."""
-    sizes = []
+    sizes, note = [], ""
     with TemporaryDirectory() as folder:
         tally = Path(folder) / "tally"
         tally.touch()
@@ -55,8 +56,9 @@ async def _measured(gateway, calls, sessions):
             try:
                 await _steps(work, asking, calls, sessions, note=sizes.append)
             except Failed as failed:
-                return [*sizes, *[math.inf] * (4 - len(sizes))], math.inf, f": {failed}"
-        return sizes, tally.read_text().count("\n"), ""
+                note = f": {failed}"
+        hellos = tally.read_text().count("\n")
+    return [*sizes, *[math.inf] * (STEPS - len(sizes))], hellos, note
 
 
 async def _steps(work, asking, calls, sessions, *, note):

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(ABC):
     """One release of a package, so that figures can be compared from run to run."""
 
     package: str
@@ -45,8 +46,8 @@ class Peer:
             unfinished.rename(folder)
         return program
 
-    def install(self, folder: Path) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def install(self, folder: Path) -> None: ...
 
 
 class PythonPeer(Peer):

@@ -1,40 +1,38 @@
-"""Real tools and what people ask of them."""
+"""Real tools, and what people ask of them."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
 from multitap.catalog import Tool
-from multitap.names import Naming, expose
+from multitap.names import expose
 from multitap.tools import HubTool
 
 HERE = Path(__file__).parent
+PARTS = ("everyday", "drawn", "held out")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody says, and the tools that do it, any of them equally well."""
+    """What somebody says, and the tools that do it, any of them as well as the others."""
 
     words: str
-    right: tuple[str, ...]
-    """As `server/tool`."""
-    half: str
-    """`dev`: weights and words were chosen by it. `held out`: they were not."""
-
-    @cached_property
-    def wanted(self):
-        return frozenset(self.right)
+    right: frozenset[str]
+    """Each as `server/tool`."""
+    part: str
+    """`everyday`: what comes to mind first. `drawn`: written for tools drawn by lot. The weights
+    and the word list were chosen with both in view. `held out`: drawn by lot and written when that
+    was done; nobody has looked at which of these fail."""
 
 
 def tools():
     """Every tool of the corpus, named as a hub names it; none can be called."""
     definitions = msgspec.json.decode((HERE / "tools.json").read_bytes())
-    by_server = {}
+    servers = {}
     for definition in definitions:
-        by_server.setdefault(definition["server"], {})[definition["name"]] = definition
-    return [tool for server in by_server for tool in _named(server, by_server)]
+        servers.setdefault(definition["server"], {})[definition["name"]] = definition
+    return [tool for server in servers for tool in _named(server, servers)]
 
 
 def requests():
@@ -42,15 +40,12 @@ def requests():
 
 
 def label(tool):
-    return f"{tool.tool.server}/{tool.tool.raw_name}"
+    return f"{tool.server}/{tool.tool.raw_name}"
 
 
-def _named(server, by_server):
-    definitions = by_server[server]
-    names = expose(
-        server, tuple(definitions), servers=by_server, naming=Naming.SERVER_TOOL, shared=()
-    )
-    for raw_name, definition in definitions.items():
+def _named(server, servers):
+    names = expose(server, tuple(servers[server]), servers=servers)
+    for raw_name, definition in servers[server].items():
         described = definition.get("description", "")
         tool = Tool(names[raw_name], server, raw_name, described, definition, link=None)
         yield HubTool(tool, hub=None)

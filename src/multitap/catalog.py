@@ -50,7 +50,7 @@ class Tool:
     def annotations(self) -> Mapping[str, Any]:
         return _object(self.definition.get("annotations")) or {}
 
-    @property
+    @cached_property
     def repeatable(self) -> bool:
         """Whether the server says that a second run does no harm."""
         hints = self.annotations

@@ -429,6 +429,8 @@ class Hub:
             self._store.log(record)
 
     def _call_done(self, call: Call, event: CallDone) -> None:
+        if event.error:
+            event = event._replace(error=call.tool.link.redacted(event.error))
         self.metrics.record(
             event.server,
             event.tool,
@@ -438,8 +440,7 @@ class Hub:
             bytes_out=call.size,
             error=event.error,
         )
-        said = event._replace(error=call.tool.link.redacted(event.error)) if event.error else event
-        self._store.log_call(CallRecord.of(said, bytes_out=call.size, agent=call.context.agent_id))
+        self._store.log_call(CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id))
         if self.events.watched:
             self.events.publish(event)
 

@@ -17,6 +17,8 @@ from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed
 from multitap.events import CallDone, Outcome
 from multitap.router import Call, Handler, Middleware
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
 CHECKED = 256 * 1024
 """Bytes of undecoded arguments up to which they are checked; the server checks longer ones."""
 
@@ -45,12 +47,13 @@ def checked(following: Handler) -> Handler:
     """Arguments that do not fit the tool's schema never leave."""
 
     def handle(call: Call) -> Awaitable[ToolResult]:
-        arguments = call.arguments
+        arguments, size = call.arguments, None
         if isinstance(arguments, Raw):
-            if len(arguments) > CHECKED:  # looking through it would hold up everybody
+            size = len(arguments)
+            if size > CHECKED:  # looking through it would hold up everybody
                 return following(call)
             arguments = _decoded(arguments)
-        call.tool.checker.check(arguments)
+        call.tool.checker.check(arguments, size=size)
         return following(call)
 
     return handle
@@ -96,7 +99,7 @@ def measured(done: Callable[[Call, CallDone], None]) -> Middleware:
 
 def _decoded(arguments: Raw) -> Mapping[str, Any]:
     try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
+        return _decode(arguments)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise BadArguments(f"the arguments can not be read: {exc}", path="") from None
 

@@ -194,6 +194,6 @@ def test_reload_checks_the_files_and_says_that_nobody_serves(multitap, home):
     broken = multitap("reload")
 
     assert good.code == 4
-    assert good.err.startswith("error: no hub is serving that could be told\nhint: ")
+    assert good.err.startswith("error: no gateway is serving this configuration\nhint: ")
     assert broken.code == 3
     assert "not valid TOML" in broken.err

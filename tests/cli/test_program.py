@@ -18,6 +18,7 @@ from tests.zoo.ledger import Ledger
 
 HEAVY = ("mcp", "mcp_types", "multitap.hub", "aiohttp", "pydantic", "anyio")
 COMMANDS = (
+    "serve",
     "status",
     "tools",
     "call",
@@ -31,8 +32,10 @@ COMMANDS = (
     "config explain",
     "config schema",
     "logs",
+    "stats",
     "doctor",
     "reload",
+    "restart",
     "demo",
 )
 PROGRAM = f"""
@@ -41,10 +44,11 @@ from multitap.cli.program import run
 for line in sys.argv[1:]:
     run(line.split())
 sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
-import multitap.cli.known, multitap.cli.configuration, multitap.cli.logs
+import multitap.cli.known, multitap.cli.configuration, multitap.cli.logs, multitap.cli.reload
+import multitap.cli.stats, multitap.cli.status, multitap.cli.tools
 sys.stderr.write(" ".join(name for name in ("mcp", "mcp_types") if name in sys.modules))
 """
-"""What a shell completes from, and all about files, has to do without the SDK."""
+"""What a shell completes from, all about files, and what a gateway is asked, need no SDK."""
 
 
 @pytest.mark.usefixtures("home")
@@ -88,7 +92,7 @@ def test_the_version_is_told(multitap):
 @pytest.mark.parametrize(
     ("line", "error", "hint"),
     [
-        ("stauts", "no such command 'stauts'", "did you mean 'status'?"),
+        ("statuss", "no such command 'statuss'", "did you mean 'status'?"),
         ("config chek", "no such command 'chek'", "did you mean 'check'?"),
         ("frobnicate", "no such command 'frobnicate'", "`multitap --help` says what there is"),
         ("status --jsn", "no such option '--jsn'", "did you mean '--json'?"),
@@ -192,7 +196,7 @@ def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure,
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
         return [line.partition(",")[2] for line in multitap("").lines if line]
 
-    assert completed("st") == ["status"]
+    assert completed("stat") == ["status", "stats"]
     assert completed("doctor z") == ["zoo", "zebra"]
     assert completed("call zoo_a") == ["zoo_add", "zoo_ask"]
     assert completed("call none") == []

@@ -52,14 +52,19 @@ def fetch(home):
         NotFetched: A registry can not be reached, or does not have it.
     """
     with locked(home / "lock"):
-        for name, fill in (("suite", _fetch_suite), ("sdk", _fetch_sdk)):
-            if not (home / name).exists():
-                unfinished = home / f"{name}.unfinished"
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir()
-                fill(unfinished)
-                unfinished.rename(home / name)
+        for name, fill in (("sdk", _fetch_sdk), ("suite", _fetch_suite)):
+            fill_once(home / name, fill)
     return Kit(home)
+
+
+def fill_once(folder, fill):
+    """Have a folder filled, in full or not at all."""
+    if not folder.exists():
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        fill(unfinished)
+        unfinished.rename(folder)
 
 
 @contextmanager
@@ -69,10 +74,16 @@ def locked(path):
         yield
 
 
-def _fetch_suite(target):
+def npm_install(target, *packages):
+    """Have packages in a folder of their own, without running anything of theirs."""
     npm = NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
-    _run(NODE / "bin" / "node", npm, "install", "--prefix", target, *quiet, SUITE)
+    soon = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+    run(NODE / "bin" / "node", npm, "install", "--prefix", target, *quiet, *soon, *packages)
+
+
+def _fetch_suite(target):
+    npm_install(target, SUITE)
 
 
 def _fetch_sdk(target):
@@ -80,7 +91,7 @@ def _fetch_sdk(target):
     wanted = target / "wanted.txt"
     wanted.write_text(SDK)
     uv = Path(sys.executable).with_name("uv")
-    lock = _run(uv, "pip", "compile", wanted, "--format", "pylock.toml", "--no-deps", "--quiet")
+    lock = run(uv, "pip", "compile", wanted, "--format", "pylock.toml", "--no-deps", "--quiet")
     archive = tomllib.loads(lock)["packages"][0]["sdist"]
     try:
         with urllib.request.urlopen(archive["url"], timeout=PATIENCE) as response:
@@ -95,7 +106,12 @@ def _fetch_sdk(target):
         path.rename(target / path.name)
 
 
-def _run(*command):
+def run(*command):
+    """What a program prints.
+
+    Raises:
+        NotFetched: It fails, or takes too long.
+    """
     try:
         done = subprocess.run(
             [str(part) for part in command],
@@ -109,5 +125,5 @@ def _run(*command):
     except subprocess.TimeoutExpired:
         raise NotFetched(f"{command[0].name} took longer than {PATIENCE} s") from None
     if done.returncode:
-        raise NotFetched(done.stderr.strip()[-300:] or f"{command[0].name} gave no reason")
+        raise NotFetched(done.stderr.strip()[:300] or f"{command[0].name} gave no reason")
     return done.stdout

@@ -5,14 +5,14 @@ In the handshake era it asks its client in the middle of a call, in the stateles
 
 import sys
 import warnings
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import anyio
 import mcp_types as types
 from mcp import MCPError
 from mcp.server import NotificationOptions, Server
+from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -24,11 +24,12 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from multitap.errors import ungrouped
+
 Era = Literal["old", "new"]
 
 ICON = types.Icon(src="data:image/png;base64,AAAA", mime_type="image/png", sizes=["16x16"])
 META = {"cells.example/kept": {"as": ["it", 1, None]}}
-WATCHED = "cells://watched"
 PLACE = "https://example.invalid/sign-in"
 WRONG = -32099
 ASK = types.ElicitRequest(
@@ -104,7 +105,9 @@ class _Unanswered(Exception):
 class Cast:
     """What the server does, over all its sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.watched = f"{name}://watched"
+        self.made = f"{name}://made/"
         self.bus = InMemorySubscriptionBus()
         self.more: list[types.Tool] = []
         self.sessions: set[Any] = set()
@@ -144,9 +147,10 @@ class Cast:
             related = ServerMessageMetadata(related_request_id=ctx.request_id)
             answers[key] = await ctx.session.send_request(request, model, metadata=related)
 
-        async with anyio.create_task_group() as tasks:
-            for key, request in requests.items():
-                tasks.start_soon(ask, key, request)
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                for key, request in requests.items():
+                    tasks.start_soon(ask, key, request)
         return [answers[key] for key in requests]
 
     async def _add(self, _: Any, params: Any) -> types.CallToolResult:
@@ -168,7 +172,7 @@ class Cast:
 
     async def _picture(self, *_: Any) -> types.CallToolResult:
         image = types.ImageContent(data="AAAA", mime_type="image/png")
-        link = types.ResourceLink(name="watched", uri=WATCHED)
+        link = types.ResourceLink(name="watched", uri=self.watched)
         return types.CallToolResult(content=[image, link])
 
     async def _count(self, ctx: Any, _: Any) -> str:
@@ -201,7 +205,7 @@ class Cast:
 
     async def _touch(self, _: Any, params: Any) -> str:
         """Change one resource, and the list of tools if told to."""
-        events: list[Any] = [ResourceUpdated(uri=WATCHED)]
+        events: list[Any] = [ResourceUpdated(uri=self.watched)]
         if name := (params.arguments or {}).get("tool"):
             self.more.append(_tool(name))
             events.append(ToolsListChanged())
@@ -209,7 +213,7 @@ class Cast:
             await self.bus.publish(event)
         for session in tuple(self.sessions):
             if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                await session.send_resource_updated(WATCHED)
+                await session.send_resource_updated(self.watched)
                 if name:
                     await session.send_tool_list_changed()
         return "touched"
@@ -269,17 +273,20 @@ class Cast:
         return f"{content[0].name} {content[0].input}"
 
     async def _roots(self, ctx: Any, params: Any) -> str:
-        (answer,) = await self._ask_for(ctx, params, where=ROOTS)
+        if (params.arguments or {}).get("beside"):  # over HTTP, not on the stream of the call
+            answer = await ctx.session.send_request(ROOTS, types.ListRootsResult)
+        else:
+            (answer,) = await self._ask_for(ctx, params, where=ROOTS)
         return str([str(root.uri) for root in answer.roots])
 
     async def list_resources(self, *_: Any) -> types.ListResourcesResult:
         watched = types.Resource(
-            name="watched", uri=WATCHED, mime_type="text/plain", icons=[ICON], _meta=META
+            name="watched", uri=self.watched, mime_type="text/plain", icons=[ICON], _meta=META
         )
         return types.ListResourcesResult(resources=[watched])
 
     async def list_templates(self, *_: Any) -> types.ListResourceTemplatesResult:
-        made = types.ResourceTemplate(name="made", uri_template="cells://made/{name}")
+        made = types.ResourceTemplate(name="made", uri_template=f"{self.made}{{name}}")
         return types.ListResourceTemplatesResult(resource_templates=[made])
 
     async def read(self, ctx: Any, params: types.ReadResourceRequestParams) -> Any:
@@ -290,7 +297,7 @@ class Cast:
             except _Unanswered as asked:
                 return types.InputRequiredResult(input_requests=asked.requests)
             text = str(answer.content)
-        elif uri not in {WATCHED, "cells://made/thing"}:
+        elif uri not in {self.watched, f"{self.made}thing"}:
             raise MCPError(-32602 if is_modern(ctx) else -32002, "no such resource", {"uri": uri})
         contents = [types.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
         return types.ReadResourceResult(contents=contents, _meta=META)
@@ -346,13 +353,10 @@ class _Told(Server[Any]):
         return super().create_initialization_options(everything)
 
 
-def build(era: Era, name: str = "cells") -> Server[Any]:
+def build(era: Era, name: str = "") -> Server[Any]:
     """The server, which refuses to speak any era but its own."""
-    cast = Cast()
-
-    @asynccontextmanager
-    async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
-        yield {}
+    name = name or era
+    cast = Cast(name)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -360,7 +364,6 @@ def build(era: Era, name: str = "cells") -> Server[Any]:
             name,
             version="1",
             instructions=f"about {name}",
-            lifespan=lifespan,
             on_list_tools=cast.list_tools,
             on_call_tool=cast.call,
             on_list_resources=cast.list_resources,
@@ -386,8 +389,12 @@ def build(era: Era, name: str = "cells") -> Server[Any]:
 
 async def _main(era: Era) -> None:
     server = build(era)
+    options = server.create_initialization_options()
     async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        if era == "new":
+            await server.run(read, write, options)
+        else:
+            await serve_loop(server, read, write, lifespan_state={}, init_options=options)
 
 
 if __name__ == "__main__":

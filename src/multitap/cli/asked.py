@@ -22,6 +22,10 @@ class Asked:
     """How the files are written; found out where not given."""
     timeout: float | None = None
     """Seconds for a server to start, and for an answer."""
+    live: bool = True
+    """Whether a running gateway is asked rather than the servers."""
+    pid: int | None = None
+    """Which one; where not given, one with the same configuration."""
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -63,6 +67,12 @@ timeout_option = click.option(
     callback=_duration,
     help="Wait at most so long for a server to start and for an answer: 5, 90s, 1m30s",
 )
+live_option = click.option(
+    "--live", "pid", type=int, metavar="PID", help="Ask this gateway; else one with the same files"
+)
+no_live_option = click.option(
+    "--no-live", "live", flag_value=False, default=True, help="Ask the servers, not a gateway"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON")
 
 
@@ -76,13 +86,30 @@ def with_servers(command: Work) -> Work:
     return config_option(dialect_option(timeout_option(_asking(command))))
 
 
+def with_gateway(command: Work) -> Work:
+    """Give a command the options of one that talks to a running gateway and nobody else."""
+    return config_option(dialect_option(live_option(_asking(command))))
+
+
+def with_either(command: Work) -> Work:
+    """Give a command the options of one that talks to a running gateway, or else to servers."""
+    return config_option(
+        dialect_option(timeout_option(live_option(no_live_option(_asking(command)))))
+    )
+
+
 def _asking(command: Work) -> Work:
     @wraps(command)
     def asking(
-        files: tuple[Path, ...], dialect: str | None, timeout: float | None = None, **given: Any
+        files: tuple[Path, ...],
+        dialect: str | None,
+        timeout: float | None = None,
+        live: bool = True,  # noqa: FBT001, FBT002 - click passes it by name
+        pid: int | None = None,
+        **given: Any,
     ) -> int:
         whole: dict[str, Any] = click.get_current_context().find_root().params
-        asked = Asked(files or whole.get("files", ()), dialect, timeout)
+        asked = Asked(files or whole.get("files", ()), dialect, timeout, live, pid)
         return command(asked, **given)
 
     return asking

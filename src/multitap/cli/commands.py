@@ -4,7 +4,17 @@ from pathlib import Path
 
 import click
 
-from multitap.cli.asked import Asked, config_option, json_option, with_config, with_servers
+from multitap.cli.asked import (
+    Asked,
+    config_option,
+    json_option,
+    live_option,
+    no_live_option,
+    with_config,
+    with_either,
+    with_gateway,
+    with_servers,
+)
 from multitap.cli.completion import complete_server, complete_tool
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -73,10 +83,13 @@ def serve(
 
 
 @multitap.command()
-@with_servers
+@with_either
 @json_option
 def status(asked: Asked, *, as_json: bool) -> int:
-    """Say how each server is doing"""
+    """Say how each server is doing
+
+    A running gateway with the same files is asked, if there is one.
+    """
     from multitap.cli.status import status
 
     return status(asked, as_json=as_json)
@@ -86,14 +99,15 @@ def status(asked: Asked, *, as_json: bool) -> int:
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
 @click.option("--schema", is_flag=True, help="Show what each tool takes")
-@with_servers
+@with_either
 @json_option
 def tools(
     asked: Asked, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
 ) -> int:
     """List the tools, those with PATTERN in name or description
 
-    PATTERN may be a shell-style glob, which the whole name has to fit.
+    PATTERN may be a shell-style glob, which the whole name has to fit. A running gateway with the
+    same files is asked, if there is one.
     """
     from multitap.cli.tools import tools
 
@@ -233,15 +247,36 @@ def schema() -> int:
 
 
 @multitap.command()
-@click.argument("server", shell_complete=complete_server)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what it writes from now on")
+@click.argument("server", required=False, shell_complete=complete_server)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes from now on")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines")
+@live_option
+@no_live_option
 @with_config
-def logs(asked: Asked, server: str, *, follow: bool, lines: int | None) -> int:
-    """Print what a server wrote to its standard error"""
-    from multitap.cli.logs import logs
+@click.option("--json", "as_json", is_flag=True, help="Print what happens as lines of JSON")
+def logs(
+    asked: Asked, server: str | None, *, follow: bool, lines: int | None, as_json: bool
+) -> int:
+    """Print what a server wrote to its standard error
 
-    return logs(asked, server, follow=follow, lines=lines)
+    With -f, what happens to it at a running gateway is told too: what it logs, its states, calls.
+    Without SERVER, that of all servers.
+    """
+    if not follow and (server is None or as_json):
+        raise click.UsageError("name a server, or say -f to follow the gateway")
+    from multitap.cli.logs import Wanted, logs
+
+    return logs(asked, server, Wanted(follow, lines, as_json))
+
+
+@multitap.command()
+@with_gateway
+@json_option
+def stats(asked: Asked, *, as_json: bool) -> int:
+    """Count calls, errors, times and clients of the running gateway"""
+    from multitap.cli.stats import stats
+
+    return stats(asked, as_json=as_json)
 
 
 @multitap.command()
@@ -259,12 +294,26 @@ def doctor(asked: Asked, server: str | None, *, as_json: bool) -> int:
 
 
 @multitap.command()
-@with_config
-def reload(asked: Asked) -> int:
-    """Tell the serving hub to read its configuration anew"""
+@with_gateway
+@json_option
+def reload(asked: Asked, *, as_json: bool) -> int:
+    """Have running gateways read their files anew
+
+    All that have the same files as this command.
+    """
     from multitap.cli.reload import reload
 
-    return reload(asked)
+    return reload(asked, as_json=as_json)
+
+
+@multitap.command()
+@click.argument("server", shell_complete=complete_server)
+@with_gateway
+def restart(asked: Asked, server: str) -> int:
+    """Have the running gateway start a server anew"""
+    from multitap.cli.reload import restart
+
+    return restart(asked, server)
 
 
 @multitap.command()

@@ -2,24 +2,25 @@
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, require
-from multitap.cli.opening import asleep, settled
 from multitap.cli.output import advise, note
 from multitap.cli.running import run_async
 from multitap.cli.stories import Story, stories
 from multitap.config import Loaded
 from multitap.errors import Unavailable
-from multitap.hub import Hub
+
+if TYPE_CHECKING:
+    from multitap.hub import Hub
 
 _Listed = TypeVar("_Listed")
 
 
 def listed(
-    asked: Asked, collect: Callable[[Hub], Iterable[_Listed]], *, server: str | None
+    asked: Asked, collect: Callable[["Hub"], Iterable[_Listed]], *, server: str | None
 ) -> tuple[_Listed, ...]:
     """What `collect` finds, after a word on each server that cannot be asked.
 
@@ -33,10 +34,19 @@ def listed(
     found, told = run_async(lambda: _looked(loaded, asked, collect, server))
     problems.show(problem for problem in loaded.errors if problem.server is None)
     explain_emptiness(loaded)
+    mention(told, server)
+    return found
+
+
+def mention(told: Iterable[Story], server: str | None) -> None:
+    """Say why nothing of a server is listed, where that is so.
+
+    Raises:
+        Unavailable: It is the one that was asked for.
+    """
     for story in told:
         if server in {None, story.name}:
             _mention(story, alone=server is not None)
-    return found
 
 
 def fits(pattern: str | None, name: str, *texts: str) -> bool:
@@ -49,14 +59,15 @@ def fits(pattern: str | None, name: str, *texts: str) -> bool:
 
 
 async def _looked(
-    loaded: Loaded, asked: Asked, collect: Callable[[Hub], Iterable[_Listed]], server: str | None
+    loaded: Loaded, asked: Asked, collect: Callable[["Hub"], Iterable[_Listed]], server: str | None
 ) -> tuple[tuple[_Listed, ...], tuple[Story, ...]]:
+    from multitap.cli.opening import asleep, settled  # noqa: PLC0415 - 0.5 s that a gateway spares
+
     async with settled(loaded, asked, only=server) as hub:
         return tuple(collect(hub)), stories(loaded, hub.snapshot(), asleep(loaded))
 
 
 def _mention(story: Story, *, alone: bool) -> None:
-    """Say why nothing of a server is listed, if so."""
     if story.fine:
         if story.state == "asleep" and story.server and not story.server.stale:
             note(f"{story.name} was never started, so it is not known what it has")

@@ -1,47 +1,127 @@
-"""`multitap logs`: what a server wrote to its standard error."""
+"""`multitap logs`: what a server wrote to its standard error, and what happens at a gateway."""
 
 import codecs
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import click
+import msgspec
 
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, require, state_directory
 from multitap.cli.exits import Exit
-from multitap.cli.output import note
+from multitap.cli.live import Following, Live, chosen, nobody_serves
+from multitap.cli.output import Colour, note, painted, say
+from multitap.cli.tables import one_line
+from multitap.config import Loaded
+from multitap.store.logs import Happening
 from multitap.wire.stderr import log_path, printable, rotated
 
 INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
 
+_COLOURS: dict[str, Colour] = {
+    "debug": "bright_black",
+    "warning": "yellow",
+    "error": "red",
+    "critical": "red",
+    "alert": "red",
+    "emergency": "red",
+}
 
-def logs(asked: Asked, server: str, *, follow: bool, lines: int | None) -> int:
-    """Print the log, what was written before its rotation first."""
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the log, and how."""
+
+    follow: bool = False
+    lines: int | None = None
+    as_json: bool = False
+
+
+def logs(asked: Asked, server: str | None, wanted: Wanted) -> int:
+    """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
     loaded = configured(asked)
+    live = chosen(asked, loaded) if wanted.follow else None
+    if server is None or wanted.as_json:
+        return _follow(live, server, as_json=wanted.as_json) if live else nobody_serves()
     path = log_path(state_directory(loaded) / "logs", server)
-    if not _content(path) and not _content(rotated(path)):
-        if not path.exists():
-            require(loaded, server)
-        note(f"{server} has not written anything")
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for data in written(path, follow=follow, lines=lines):
-        _print(decoder.decode(data))
+    _explain_silence(loaded, server, path)
+    with ExitStack() as stack:
+        pause = _pause
+        if live is not None:
+            pause = _shown_meanwhile(stack.enter_context(live.follow(server)), live)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for data in written(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
+            _print(decoder.decode(data))
     return Exit.DONE
 
 
-def written(path: Path, *, follow: bool, lines: int | None) -> Iterator[bytes]:
+def _pause() -> None:
+    time.sleep(INTERVAL)
+
+
+def _follow(live: Live, server: str | None, *, as_json: bool) -> Exit:
+    with live.follow(server) as following:
+        while not following.ended:
+            for happening in following.within(INTERVAL):
+                say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
+    note(f"{live.words} has ended")
+    return Exit.DONE
+
+
+def _shown_meanwhile(following: Following, live: Live) -> Callable[[], None]:
+    """Passes the time between two looks at a file with what happens at the gateway."""
+
+    def pause() -> None:
+        if following.ended:
+            _pause()
+            return
+        for happening in following.within(INTERVAL):
+            say(sentence(happening))
+        if following.ended:
+            note(f"{live.words} has ended")
+
+    return pause
+
+
+def sentence(happening: Happening) -> str:
+    """What happened, in one line."""
+    at = time.strftime("%H:%M:%S", time.localtime(happening.at))
+    level = painted(f"{happening.level:<7}", _COLOURS.get(happening.level), sys.stdout)
+    took = "" if happening.seconds is None else f" ({happening.seconds * 1000:,.1f} ms)"
+    who = "" if happening.server is None else f"{one_line(happening.server)}  "
+    return f"{at}  {level}  {who}{one_line(happening.text)}{took}"
+
+
+def _explain_silence(loaded: Loaded, server: str, path: Path) -> None:
+    if _content(path) or _content(rotated(path)):
+        return
+    if not path.exists():
+        require(loaded, server)
+    note(f"{server} has not written anything")
+
+
+def written(
+    path: Path,
+    *,
+    follow: bool,
+    lines: int | None,
+    pause: Callable[[], None] = _pause,
+) -> Iterator[bytes]:
     """What is in a log and, where it is followed, what comes; through rotation.
 
     Args:
         path: The log file, there or not.
         follow: Never end.
         lines: Begin with the last so many lines.
+        pause: Passes the time between two looks.
     """
     with ExitStack() as files:
         file = _opened(path, files)
@@ -52,7 +132,7 @@ def written(path: Path, *, follow: bool, lines: int | None) -> Iterator[bytes]:
                 yield _rest(file)
                 file = _opened(path, files)
             else:
-                time.sleep(INTERVAL)
+                pause()
 
 
 def _opened(path: Path, files: ExitStack) -> BinaryIO | None:

@@ -1,5 +1,6 @@
 """`multitap serve`: every server as one, for any MCP client."""
 
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -8,25 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import platformdirs
 
 from multitap.cli import problems
 from multitap.cli.asked import Asked
-from multitap.cli.configured import configured, explain_emptiness
+from multitap.cli.configured import configured, explain_emptiness, state_directory
 from multitap.cli.exits import Exit
 from multitap.cli.output import note
 from multitap.cli.running import run_async
+from multitap.cli.tables import one_line
 from multitap.config import Settings
 from multitap.errors import ConfigError
 from multitap.hub import Hub, open_hub
 from multitap.reload import Reloader, open_configured
 from multitap.serve.access import Access, check_exposure, read_tokens
+from multitap.serve.control import Control, open_control
 from multitap.serve.gateway import Gateway, open_gateway
-from multitap.serve.http import HttpFront
+from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.stdio import serve_stdio
-from multitap.serve.web import bind, serve_http
+from multitap.serve.web import bind
 from multitap.upstream.handlers import Handlers
-
-OpenHub = Callable[[Handlers], AbstractAsyncContextManager[Hub]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +44,70 @@ class Serving:
     demo: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served."""
+
+    settings: Settings
+    open: Callable[[Handlers], AbstractAsyncContextManager[Hub]]
+    state: Path
+    reloader: Reloader | None = None
+    """None: there are no files to follow."""
+
+
+class _OneLine(logging.Formatter):
+    """What went wrong, without where in our code: it is for who reads it beside other output."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        exc = record.exc_info[1] if record.exc_info else None
+        reason = f": {type(exc).__name__}: {exc}" if exc else ""
+        return one_line(f"{record.getMessage()}{reason}")
+
+
 def serve(asked: Asked, serving: Serving) -> int:
     """Serve until the client leaves, or the person ends it."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
-    if serving.demo:
-        settings, opens = _demo()
-    else:
-        reloader = Reloader(lambda: configured(asked))
-        problems.show(problems.serious(reloader.problems))
-        explain_emptiness(reloader.loaded)
-        settings, opens = reloader.settings, _following(reloader)
-    _check_profile(serving.profile, settings)
-    address = _address(serving, settings)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    served = _demo() if serving.demo else _configured(asked)
+    _check_profile(serving.profile, served.settings)
+    address = _address(serving, served.settings)
+    _spare_the_collector()
     if address is None:
-        run_async(lambda: _serve_stdio(opens, serving.profile), fast=True)
+        run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
     else:
-        run_async(lambda: _serve_http(opens, address, serving), fast=True)
+        run_async(lambda: _serve_http(served, address, serving), fast=True)
     return Exit.DONE
 
 
-def _following(reloader: Reloader) -> OpenHub:
-    return lambda handlers: open_configured(reloader, handlers=handlers, recall=True)
+def _spare_the_collector() -> None:
+    """Let it not look through what stays for good, again and again, while calls are waiting."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
-def _demo() -> tuple[Settings, OpenHub]:
+def _configured(asked: Asked) -> Served:
+    reloader = Reloader(lambda: configured(asked))
+    problems.show(problems.serious(reloader.problems))
+    explain_emptiness(reloader.loaded)
+    return Served(
+        reloader.settings,
+        lambda handlers: open_configured(reloader, handlers=handlers, recall=True),
+        state_directory(reloader.loaded),
+        reloader,
+    )
+
+
+def _demo() -> Served:
     from multitap.demo.cast import GOOD, bundled  # noqa: PLC0415 - nobody else needs them
 
     shown = Settings(servers={name: bundled(name) for name in GOOD})
-    return shown, lambda handlers: open_hub(shown, handlers=handlers, recall=True)
+    return Served(
+        shown,
+        lambda handlers: open_hub(shown, handlers=handlers, recall=True),
+        Path(platformdirs.user_state_dir("multitap")),
+    )
 
 
 def _check_profile(name: str | None, settings: Settings) -> None:
@@ -91,22 +129,31 @@ def _address(serving: Serving, settings: Settings) -> tuple[str, int] | None:
     return host or settings.serve.host, int(port)
 
 
-async def _serve_stdio(opens: OpenHub, profile: str | None) -> None:
-    async with open_gateway(opens) as gateway:
-        await serve_stdio(gateway, profile=profile)
+async def _serve_stdio(served: Served, profile: str | None) -> None:
+    async with open_gateway(served.open) as gateway:
+        control = Control(gateway, reloader=served.reloader)
+        async with open_control(control, served.state):
+            await serve_stdio(gateway, profile=profile)
 
 
-async def _serve_http(opens: OpenHub, address: tuple[str, int], serving: Serving) -> None:
+async def _serve_http(served: Served, address: tuple[str, int], serving: Serving) -> None:
     host, port = address
     tokens = read_tokens(serving.token_file) if serving.token_file else ()
     check_exposure(host, tokens, insecure=serving.insecure)
     listener = bind(host, port)
     try:
-        async with open_gateway(opens) as gateway:
+        async with open_gateway(served.open) as gateway:
             front = HttpFront(gateway, Access(host, tokens, serving.hosts), profile=serving.profile)
             async with serve_http(front, listener) as url:
-                _say_how_to_connect(gateway, url, secured=bool(tokens))
-                await anyio.sleep_forever()
+                control = Control(
+                    gateway,
+                    reloader=served.reloader,
+                    url=url,
+                    sessions=lambda: len(front.sessions),
+                )
+                async with open_control(control, served.state):
+                    _say_how_to_connect(gateway, url, secured=bool(tokens))
+                    await anyio.sleep_forever()
     finally:
         listener.close()
 

@@ -7,12 +7,12 @@ from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness
 from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
-from multitap.cli.opening import asleep, settled
-from multitap.cli.output import Colour, advise
+from multitap.cli.live import Live, chosen
+from multitap.cli.output import Colour, advise, note
 from multitap.cli.running import run_async
-from multitap.cli.stories import Story, described, latency, stories
+from multitap.cli.stories import Story, described, latency, stories, stories_of_gateway
 from multitap.cli.tables import table
-from multitap.config import Loaded
+from multitap.config import Loaded, Problem, Severity
 
 _COLOURS: dict[str, Colour] = {
     "connected": "green",
@@ -24,33 +24,52 @@ _COLOURS: dict[str, Colour] = {
 
 
 def status(asked: Asked, *, as_json: bool) -> int:
-    """Start what is not lazy, tell how it went."""
+    """Tell how the servers of a running gateway are; without one, start what is not lazy."""
     loaded = configured(asked)
-    told = run_async(lambda: _told(loaded, asked))
+    live = chosen(asked, loaded)
+    ours = live is None or live.runs(loaded)
+    told = stories_of(live, loaded) if live else run_async(lambda: _told(loaded, asked))
+    known = loaded.problems if ours else ()
     if as_json:
         say_json(
             {
                 "servers": [described(story) for story in told],
-                "problems": [problems.for_programs(problem) for problem in loaded.problems],
+                "problems": [problems.for_programs(problem) for problem in known],
+                "gateway": live and live.about.pid,
             }
         )
     elif told:
         _show(told)
     if not as_json:
-        problems.show(problems.serious(loaded.problems))
-        explain_emptiness(loaded)
+        problems.show(problems.serious(known))
+        if ours:
+            explain_emptiness(loaded)
         _suggest(told)
-    return verdict(loaded, told)
+    return verdict(known, told)
 
 
-def verdict(loaded: Loaded, told: Sequence[Story]) -> Exit:
-    """How the program ends for such a configuration and such servers."""
-    if loaded.errors:
+def verdict(known: Sequence[Problem], told: Sequence[Story]) -> Exit:
+    """How the program ends for such problems of the configuration and such servers."""
+    if any(problem.severity is Severity.ERROR for problem in known):
         return Exit.CONFIG
     return Exit.DONE if all(story.fine for story in told) else Exit.UNAVAILABLE
 
 
+def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
+    """The servers of a running gateway, after a word if the files name others by now."""
+    picture = live.picture()
+    if not live.runs(loaded):
+        return stories_of_gateway(picture.snapshot, picture.asleep, {})
+    running = {server.name for server in picture.snapshot.servers}
+    if running - loaded.broken.keys() != set(loaded.settings.servers):
+        note("the files name other servers by now")
+        advise("`multitap reload` has the gateway take them over")
+    return stories_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
+
+
 async def _told(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:
+    from multitap.cli.opening import asleep, settled  # noqa: PLC0415 - 0.5 s that a gateway spares
+
     async with settled(loaded, asked) as hub:
         return stories(loaded, hub.snapshot(), asleep(loaded))
 

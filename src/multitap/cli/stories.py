@@ -1,6 +1,6 @@
 """How each configured server is doing, in one line a person understands."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,21 @@ def stories(loaded: Loaded, snapshot: Snapshot, asleep: Collection[str]) -> tupl
         for name in loaded.merged.servers
     ]
     return tuple(story for story in told if story.server or story.problems)
+
+
+def stories_of_gateway(
+    snapshot: Snapshot, asleep: Collection[str], broken: Mapping[str, tuple[Problem, ...]]
+) -> tuple[Story, ...]:
+    """All servers of a running gateway, then those that it can not have.
+
+    Args:
+        snapshot: How its servers are.
+        asleep: Those that start with the first call.
+        broken: Those whose configuration can not be used, and why.
+    """
+    running = [_running(server, asleep=server.name in asleep) for server in snapshot.servers]
+    lost = broken.keys() - {story.name for story in running}
+    return (*running, *(_broken(name, broken[name]) for name in sorted(lost)))
 
 
 def reason(failure: Failure) -> str:

@@ -28,7 +28,7 @@ class Unchecked:
 
     reason: str
 
-    def check(self, arguments: Mapping[str, Any]) -> None:
+    def check(self, arguments: Mapping[str, Any], *, size: int | None = None) -> None:
         """Let everything pass."""
 
 
@@ -39,12 +39,18 @@ class Checker:
     schema: Mapping[str, Any] = field(repr=False)
     _validator: Validator = field(repr=False)
 
-    def check(self, arguments: Mapping[str, Any]) -> None:
+    def check(self, arguments: Mapping[str, Any], *, size: int | None = None) -> None:
         """Let arguments pass that fit the schema.
+
+        Args:
+            arguments: What a caller gives.
+            size: Their bytes as JSON, where known: a few can not be nested deep.
 
         Raises:
             BadArguments: They do not; `path` says where.
         """
+        if size is not None and size <= MAX_ARGUMENT_DEPTH and self._validator.is_valid(arguments):
+            return
         depth, items = _extent(arguments)
         if depth > MAX_ARGUMENT_DEPTH:
             raise BadArguments(f"nested more than {MAX_ARGUMENT_DEPTH} levels deep", path="")

@@ -2,16 +2,23 @@
 
 import hmac
 import ipaddress
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from multitap.errors import ConfigError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SHORTEST = 16
 _PUBLIC_MODE = 0o077
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(.+)")
+_KNOWN = 256
+"""Addresses that need no second look."""
+_SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id"})
+"""Headers whose second value would be anybody's guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +79,14 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         ConfigError: The file can not be used; says why, and never what is in it.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        mode = path.stat().st_mode
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{path}: the tokens can not be read: {exc}") from None
-    if mode & _PUBLIC_MODE:
-        raise ConfigError(f"{path}: others can read it", hint=f"run `chmod 600 {path}`")
+        with path.open(encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & _PUBLIC_MODE:
+                raise ConfigError(f"{path}: others can read it", hint=f"run `chmod 600 {path}`")
+            lines = file.read().splitlines()
+    except OSError as exc:
+        raise ConfigError(f"{path}: the tokens can not be read: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: the tokens can not be read: this is no text") from None
     tokens = [
         _token(line.strip(), f"{path}:{number}", number)
         for number, line in enumerate(lines, 1)
@@ -85,13 +94,17 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     ]
     if not tokens:
         raise ConfigError(f"{path}: there is no token in it", hint="write one a line")
+    if len({token.secret for token in tokens}) < len(tokens):
+        raise ConfigError(f"{path}: a token stands there twice", hint="give everybody their own")
     return tuple(tokens)
 
 
 def _token(line: str, place: str, number: int) -> Token:
-    named, _, secret = line.rpartition("=") if "=" in line.rstrip("=") else ("", "", line)
-    name, _, profile = named.strip().partition("@")
+    named, _, secret = line.partition("=") if "=" in line.rstrip("=") else ("", "", line)
+    name, at, profile = (part.strip() for part in named.partition("@"))
     secret = secret.strip()
+    if at and not profile:
+        raise ConfigError(f"{place}: no profile stands after the @", hint="write `NAME=TOKEN`")
     if len(secret) < _SHORTEST or not secret.isascii() or " " in secret:
         raise ConfigError(
             f"{place}: a token has at least {_SHORTEST} ASCII characters and no spaces",
@@ -116,43 +129,69 @@ class Access:
         named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
         self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
         self._names = frozenset(name.lower() for name in named)
-        self._known: dict[tuple[bytes, bytes], Denied | None] = {}
+        self._known: set[tuple[bytes, bytes]] = set()
 
     def decide(self, headers: Mapping[bytes, bytes]) -> Admitted | Denied:
         """Whom a request is from, or why it is turned away."""
         key = (headers.get(b"host", b""), headers.get(b"origin", b""))
-        if key in self._known:
-            denied = self._known[key]
-        else:
-            denied = self._address(*key)
-            if len(self._known) < 256:  # noqa: PLR2004 - strangers may try many
-                self._known[key] = denied
-        if denied is not None:
-            return denied
+        if key not in self._known:
+            if (denied := self._address(*key)) is not None:
+                return denied
+            if len(self._known) < _KNOWN:
+                self._known.add(key)
         return self._bearer(headers.get(b"authorization", b"")) if self._tokens else _ANYBODY
 
     def _address(self, host: bytes, origin: bytes) -> Denied | None:
         called = _name(host.decode("latin-1"))
-        if not called or not (self._anywhere or called in self._names):
-            return Denied(421, "this Host is not served here")
+        if called is None or not self._is_ours(called):
+            return Denied(421, "this Host is not served here; `--allow-host` allows it")
         if origin:
-            came_from = _name(urlsplit(origin.decode("latin-1")).netloc)
-            if came_from not in self._names and came_from != called:
+            page = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
+            came_from = _name(page[1]) if page else None
+            if came_from is None or (came_from not in self._names and came_from != called):
                 return Denied(403, "this Origin may not speak to the gateway")
         return None
 
+    def _is_ours(self, name: str) -> bool:
+        """Whether we may be called so: by a name that somebody else points at us, we may not.
+
+        Where every address is ours, a numeric one can not have been made up. A token is proof
+        enough, whatever the name.
+        """
+        return name in self._names or (self._anywhere and (bool(self._tokens) or _is_address(name)))
+
     def _bearer(self, header: bytes) -> Admitted | Denied:
         scheme, _, given = header.partition(b" ")
-        if scheme.lower() == b"bearer":
-            for token in self._tokens:
-                if hmac.compare_digest(given.strip(), token.secret):
-                    return Admitted(token.principal, token.profile)
-        return Denied(401, "a bearer token is needed")
+        given = given.strip()
+        admitted: Admitted | Denied = Denied(401, "a bearer token is needed")
+        if scheme.lower() != b"bearer":
+            return admitted
+        for token in self._tokens:  # to the end: how long it takes tells nothing
+            if hmac.compare_digest(given, token.secret):
+                admitted = Admitted(token.principal, token.profile)
+        return admitted
 
 
-def _name(host: str) -> str:
-    """A host without its port."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """A header that must not be there twice, and is."""
+    seen: set[bytes] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        if name in _SINGLE:
+            seen.add(name)
+    return None
+
+
+def _name(host: str) -> str | None:
+    """A host without its port; None for what is none."""
+    found = _HOST.fullmatch(host.strip().lower())
+    return found[1] if found else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

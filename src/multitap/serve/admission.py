@@ -15,7 +15,7 @@ from mcp.shared.inbound import (
     validate_mcp_param_headers,
 )
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from multitap.catalog import Tool
 from multitap.serve.message import UNPARSABLE, Message, Params, Refused, is_modern
@@ -26,6 +26,8 @@ HeaderMap = Mapping[bytes, bytes]
 _VERSION = MCP_PROTOCOL_VERSION_HEADER.encode()
 _METHOD = MCP_METHOD_HEADER.encode()
 _NAME = MCP_NAME_HEADER.encode()
+_VERSION_KEY = PROTOCOL_VERSION_META_KEY.encode()
+_HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
 
@@ -33,8 +35,8 @@ def claims_modern(headers: HeaderMap, body: bytes) -> bool:
     """Whether a request wants to be of the stateless era, by its header or by its body."""
     version = headers.get(_VERSION)
     if version is None:
-        return PROTOCOL_VERSION_META_KEY.encode() in body
-    return version in MODERN
+        return _VERSION_KEY in body
+    return version not in _HANDSHAKE
 
 
 def admit(message: Message, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> None:

@@ -7,19 +7,24 @@ import mcp_types as types
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
-from multitap.serve.peer import Peer
+from multitap.serve.message import UNPARSABLE, notification, parse_table, text_of
+from multitap.serve.peer import Peer, wants_log
+from multitap.serve.turn import Turn
 from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.wire.wire import RpcError
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
+MOST_AWAY = 1024
+"""Persons sent elsewhere of whom is remembered who sent them."""
+
 
 class Asking:
     """The host's answers to servers: those of clients.
 
-    A question that belongs to no call for certain goes to the only client there is. Where there
-    are several it is refused, because it might be told to the wrong one.
+    What belongs to no call goes to the only client there is. What may belong to one of several
+    clients is refused, because it might be told to the wrong one.
 
     Args:
         peers: All clients that can be asked unasked.
@@ -29,13 +34,22 @@ class Asking:
     def __init__(self, peers: Callable[[], tuple[Peer, ...]], host: Handlers = Handlers()) -> None:
         self._peers = peers
         self._host = host
+        self._away: dict[tuple[str, str], Peer] = {}
 
     def handlers(self) -> Handlers:
-        return Handlers(elicit=self._elicit, sample=self._sample, roots=self._roots)
+        return Handlers(
+            elicit=self._elicit,
+            sample=self._sample,
+            sample_tools=True,
+            sample_context=True,
+            roots=self._roots,
+            said=self._said,
+        )
 
     async def _elicit(
         self, asked: Asked, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
+        self._remember(asked, params)
         try:
             return await self._typed(asked, "elicitation/create", params, types.ElicitResult)
         except RpcError as exc:
@@ -73,10 +87,43 @@ class Asking:
     async def _ask(self, asked: Asked, method: str, params: Mapping[str, Any]) -> Raw:
         if (guest := guest_of(asked.call)) is not None:
             return await guest.ask(method, params)
-        peers = self._peers()
-        if len(peers) != 1:
+        if asked.call is not None or (peer := self._only()) is None:
             raise RpcError(-32601, f"{method}: it is not certain which client is meant")
-        return await peers[0].ask(method, params)
+        return await peer.ask(method, params)
+
+    def _said(self, server: str, method: str, params: Raw) -> None:
+        """Tell the client that a notification is meant for, where that is certain."""
+        peer = self._only()
+        if method == "notifications/elicitation/complete":
+            peer = self._away.pop((server, _elicitation(params)), None)
+        elif method == "notifications/message" and not (peer and wants_log(peer, params)):
+            return
+        if peer is not None:
+            peer.outlet.send(notification(method, params))
+
+    def _remember(self, asked: Asked, params: types.ElicitRequestParams) -> None:
+        """Keep in mind who is to hear of it when a person has been elsewhere."""
+        given = params.elicitation_id if isinstance(params, types.ElicitRequestURLParams) else None
+        guest = guest_of(asked.call)
+        peer = guest.peer if isinstance(guest, Turn) else None
+        if asked.call is None:
+            peer = self._only()
+        if given is None or peer is None:
+            return
+        self._away[asked.server, given] = peer
+        if len(self._away) > MOST_AWAY:
+            del self._away[next(iter(self._away))]
+
+    def _only(self) -> Peer | None:
+        peers = self._peers()
+        return peers[0] if len(peers) == 1 else None
+
+
+def _elicitation(params: Raw) -> str:
+    try:
+        return text_of(parse_table(params).get("elicitationId")) or ""
+    except UNPARSABLE:
+        return ""
 
 
 def _error(exc: RpcError) -> types.ErrorData:

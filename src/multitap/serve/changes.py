@@ -10,10 +10,10 @@ import mcp_types as types
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from multitap.errors import MultitapError
-from multitap.events import CatalogChanged, ResourceUpdated
+from multitap.events import CatalogChanged, LinkChanged, LinkState, ResourceUpdated
 from multitap.hub import Hub
 from multitap.serve.message import Refused, notification
-from multitap.serve.peer import Outlet, Peer, level_of
+from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, level_of
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
 from multitap.upstream.link import Link
@@ -87,6 +87,7 @@ class Changes:
         self._streams: set[Listener] = set()
         self._followers: dict[tuple[str, str], set[Listener]] = {}
         self._told: dict[str | None, View] = {}
+        self._log_level: str | None = None
 
     @property
     def peers(self) -> tuple[Peer, ...]:
@@ -119,13 +120,24 @@ class Changes:
     async def log_level(self, peer: Peer) -> None:
         """Have servers send what the most curious client wants to see."""
         self.joined(peer)
-        wanted = [one.log_level for one in self._peers if one.log_level is not None]
-        lowest = min(wanted, key=level_of)
+        wanted = [one.log_level or USUAL_LEVEL for one in self._peers]
+        self._log_level = min(wanted, key=level_of)
         for link in self._hub.links.values():
-            try:
-                await link.want_logs(lowest)
-            except MultitapError as exc:
-                logger.info("%s", exc)
+            await self._want_logs(link, self._log_level)
+
+    async def curious(self, level: str | None, link: Link) -> None:
+        """Have a server send what one request wants to see, which others need not be told."""
+        if level is None:
+            return
+        usual = link.log_level or self._log_level or USUAL_LEVEL
+        if level_of(level) < level_of(usual) or link.log_level is None:
+            await self._want_logs(link, min(level, usual, key=level_of))
+
+    async def _want_logs(self, link: Link, level: str) -> None:
+        try:
+            await link.want_logs(level)
+        except MultitapError as exc:
+            logger.info("%s", exc)
 
     async def listen(
         self,
@@ -174,6 +186,9 @@ class Changes:
                     case CatalogChanged():
                         await anyio.sleep(DEBOUNCE)
                         self._tell_of_lists()
+                    case LinkChanged(server, LinkState.CONNECTED) if self._log_level:
+                        if (link := self._hub.links.get(server)) and link.log_level is None:
+                            await self._want_logs(link, self._log_level)
                     case _:
                         continue
 

@@ -2,7 +2,6 @@
 
 import logging
 
-import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
@@ -20,6 +19,7 @@ from multitap.serve.message import (
     refusal,
 )
 from multitap.serve.peer import Outlet, Peer
+from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,10 @@ class Dialogue:
         else:
             self._peer.answered(message)
 
+    def refuse(self, words: str) -> None:
+        """Say that a message could not even be taken."""
+        self._refuse(Raw(b""), Refused(faults.INVALID_REQUEST, words))
+
     def _begin(self, message: Message) -> None:
         key = bytes(message.id)
         if not message.is_sound:
@@ -73,10 +77,10 @@ class Dialogue:
             words = f"{MOST} requests are under way already"
             self._refuse(message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
         else:
-            scope = self._peer.scopes[key] = anyio.CancelScope()
+            scope = self._peer.scopes[key] = Stop()
             self._tasks.start_soon(self._answer, message, scope)
 
-    async def _answer(self, message: Message, scope: anyio.CancelScope) -> None:
+    async def _answer(self, message: Message, scope: Stop) -> None:
         try:
             with scope:
                 try:
@@ -86,7 +90,7 @@ class Dialogue:
                 except Refused as exc:
                     self._refuse(message.id, exc)
         except Exception:  # boundary: one request is its own problem
-            logger.exception("%s failed", message.method)
+            logger.exception("%.80r failed", message.method)
             self._refuse(message.id, Refused(faults.INTERNAL, "Internal error"))
         finally:
             del self._peer.scopes[bytes(message.id)]

@@ -12,13 +12,16 @@ from itertools import count
 from typing import Any
 
 import anyio
+import mcp_types as types
 import msgspec
 from anyio.abc import TaskGroup
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 from msgspec import Raw
 
+from multitap.errors import ServerError
+from multitap.serve.faults import OVERLOADED
 from multitap.serve.message import UNPARSABLE, Refused, parse_table
-from multitap.serve.peer import able, incapable
+from multitap.serve.peer import able, fitted
 from multitap.serve.turn import Turn
 from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
@@ -26,12 +29,15 @@ from multitap.wire.wire import OnProgress
 
 TTL = 600.0
 """Seconds a call waits for its client to come back."""
-MOST, MOST_EACH = 1024, 64
+MOST, MOST_EACH = 1024, 32
 """Calls that may wait: altogether, and of one principal."""
+MOST_ERRANDS = 5
+"""How often a person is sent elsewhere before a call counts as failed."""
 
 _INVALID = -32602
-_BUSY = -32000
+_GIVEN_UP = -32000
 _PREFIX = "multitap:"
+_ELICIT = "elicitation/create"
 
 Work = Callable[[CallContext], Awaitable[Raw | bytes]]
 """Does the call; told for whom."""
@@ -41,6 +47,17 @@ class _State(msgspec.Struct):
     errand: str
     principal: str
     subject: str
+
+
+class _Elicited(msgspec.Struct):
+    action: str = ""
+
+
+def places_of(exc: ServerError) -> list[dict[str, Any]]:
+    """Where a server of the handshake era wants a person to be before a call can succeed."""
+    data = exc.data if exc.code == types.URL_ELICITATION_REQUIRED else None
+    places: Any = data.get("elicitations") if isinstance(data, dict) else None
+    return [place for place in places if isinstance(place, dict)] if places else []
 
 
 class Errand:
@@ -63,18 +80,42 @@ class Errand:
         self._ended: tuple[Raw | bytes | None, Exception | None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
+    @property
+    def party(self) -> object:
+        return self
+
     async def run(self, work: Work) -> None:
         """Do the call; what comes of it is for `round` to tell."""
         with self.scope:
             try:
                 context = CallContext(guest=self, on_progress=self._on_progress())
-                self._ended = (await work(context), None)
+                self._ended = (await self._work(work, context), None)
             except Exception as exc:  # noqa: BLE001 - boundary: it is raised where the client waits
                 self._ended = (None, exc)
         self._stirred.set()
 
-    async def round(self, turn: Turn) -> Raw | bytes | None:
-        """The result, or None when the client has to be asked first."""
+    async def _work(self, work: Work, context: CallContext) -> Raw | bytes:
+        """Do the call, again after each time that a person had to be elsewhere first."""
+        for _ in range(MOST_ERRANDS):
+            try:
+                return await work(context)
+            except ServerError as exc:
+                if not await self._went(places_of(exc)):
+                    raise
+        return await work(context)
+
+    async def _went(self, places: list[dict[str, Any]]) -> bool:
+        """Whether the client's person agrees to go everywhere the server wants them to be."""
+        if not all(able(self.capabilities, _ELICIT, place) for place in places):
+            return False
+        for place in places:
+            answer = msgspec.json.decode(await self.ask(_ELICIT, place), type=_Elicited)
+            if answer.action != "accept":
+                return False
+        return bool(places)
+
+    async def round(self, turn: Turn, ttl: float) -> Raw | bytes | None:
+        """The result, or None when the client has to be asked first, for which it has `ttl`."""
         self._turn = turn
         if self._expiry is not None:
             self._expiry.cancel()
@@ -83,20 +124,24 @@ class Errand:
                 self._stirred.clear()
                 await self._stirred.wait()
         except asyncio.CancelledError:
-            self.scope.cancel()  # nobody will come back for it
-            self.collected.set()
+            self.expire()
             raise
         if self._ended is None:
             self._turn = None
-            self._expiry = asyncio.get_running_loop().call_later(TTL, self.scope.cancel)
+            self._expiry = asyncio.get_running_loop().call_later(ttl, self.expire)
             return None
         self.collected.set()
         result, failure = self._ended
         if failure is not None:
             raise failure
         if result is None:
-            raise Refused(_BUSY, "the call was given up")
+            raise Refused(_GIVEN_UP, "the call was given up", {"reason": "cancelled"})
         return result
+
+    def expire(self) -> None:
+        """Give it up: its client does not come back."""
+        self.scope.cancel()
+        self.collected.set()
 
     @property
     def questions(self) -> dict[str, Any]:
@@ -109,11 +154,11 @@ class Errand:
                 asked[1].set_result(response)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
-        if not able(self.capabilities, method, params):
-            raise incapable(method)
+        told = {**fitted(self.capabilities, method, params)}
+        told.pop("elicitationId", None)  # this era has none
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         key = f"{method.partition('/')[0]}-{next(self._keys)}"
-        self._asks[key] = ({"method": method, "params": params}, answer)
+        self._asks[key] = ({"method": method, "params": told}, answer)
         self._stirred.set()
         try:
             return await answer
@@ -141,11 +186,13 @@ class Errands:
 
     Args:
         tasks: Where the calls run.
-        key: Seals the tickets; replicas that share calls' state share it.
+        key: Seals the tickets.
+        ttl: Seconds a call waits for its client to come back.
     """
 
-    def __init__(self, tasks: TaskGroup, key: bytes | None = None) -> None:
+    def __init__(self, tasks: TaskGroup, key: bytes | None = None, *, ttl: float = TTL) -> None:
         self._tasks = tasks
+        self._ttl = ttl
         self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])
         self._errands: dict[str, Errand] = {}
 
@@ -165,7 +212,9 @@ class Errands:
         """
         same = sum(one.principal == turn.peer.principal for one in self._errands.values())
         if len(self._errands) >= MOST or same >= MOST_EACH:
-            raise Refused(_BUSY, "too many calls wait for their clients")
+            raise Refused(
+                OVERLOADED, "too many calls wait for their clients", {"reason": "overloaded"}
+            )
         errand = Errand(turn, subject)
         self._errands[errand.id] = errand
         self._tasks.start_soon(self._run, errand, work)
@@ -192,13 +241,13 @@ class Errands:
     async def _run(self, errand: Errand, work: Work) -> None:
         try:
             await errand.run(work)
-            with anyio.move_on_after(TTL):  # its client may be away, asking a person
+            with anyio.move_on_after(self._ttl):  # its client may be away, asking a person
                 await errand.collected.wait()
         finally:
             del self._errands[errand.id]
 
     async def _round(self, errand: Errand, turn: Turn) -> Raw | bytes:
-        result = await errand.round(turn)
+        result = await errand.round(turn, self._ttl)
         if result is not None:
             return result
         state = _State(errand.id, errand.principal, errand.subject)

@@ -12,15 +12,24 @@ import msgspec
 from anyio.abc import TaskGroup
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
+from pydantic import ValidationError
 
 from multitap.catalog import Tool
-from multitap.errors import BadArguments, MultitapError, NotAllowed, UnknownName, ungrouped
+from multitap.config import Profile
+from multitap.errors import (
+    BadArguments,
+    MultitapError,
+    NotAllowed,
+    Unavailable,
+    UnknownName,
+    ungrouped,
+)
 from multitap.hub import Hub
 from multitap.router import find
 from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes
-from multitap.serve.errands import Errands
+from multitap.serve.errands import TTL, Errands, Work
 from multitap.serve.message import (
     EMPTY,
     UNPARSABLE,
@@ -53,7 +62,14 @@ _CAPABILITIES = {
     "completions": {},
     "logging": {},
 }
+_IN_SESSIONS = frozenset(
+    {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
 _LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
+_NOTHING = Profile(servers=())
+"""What clients of a profile see that is no more."""
+_HANDSHAKE = 64 * 1024
+"""Bytes a client may say about itself: they are kept for as long as it is there."""
 
 
 class _Initialize(msgspec.Struct):
@@ -75,12 +91,15 @@ class Gateway:
         hub: Whose servers.
         tasks: Where calls run that outlive a client's request.
         key: Seals what stateless clients carry for us.
+        patience: Seconds a call waits for its client to come back with an answer.
     """
 
-    def __init__(self, hub: Hub, tasks: TaskGroup, *, key: bytes | None = None) -> None:
+    def __init__(
+        self, hub: Hub, tasks: TaskGroup, *, key: bytes | None = None, patience: float = TTL
+    ) -> None:
         self.hub = hub
         self.tasks = tasks
-        self.errands = Errands(tasks, key)
+        self.errands = Errands(tasks, key, ttl=patience)
         self.changes = Changes(hub, self.view)
         self.private = PrivateLinks(hub, tasks)
         self._views: dict[str | None, View] = {}
@@ -103,7 +122,8 @@ class Gateway:
         """What clients of a profile see right now."""
         view = self._views.get(profile)
         if view is None or view.catalog is not self.hub.catalog:
-            wanted = self.hub.settings.profiles.get(profile) if profile is not None else None
+            profiles = self.hub.settings.profiles
+            wanted = None if profile is None else profiles.get(profile, _NOTHING)
             view = self._views[profile] = View(self.hub.catalog, wanted)
         return view
 
@@ -119,6 +139,8 @@ class Gateway:
             Refused: It can not be had, and why.
         """
         handler = self._methods.get(method)
+        if turn.modern and method in _IN_SESSIONS:  # its peer is everybody of one principal
+            raise Refused(faults.NO_METHOD, f"Method not found: {method}")
         try:
             if handler is not None:
                 return await handler(turn, params)
@@ -163,10 +185,13 @@ class Gateway:
                 await link.tell("notifications/roots/list_changed")
 
     async def _initialize(self, turn: Turn, params: Raw) -> Result:
+        if len(params) > _HANDSHAKE:
+            raise Refused(faults.INVALID_PARAMS, f"a handshake has at most {_HANDSHAKE} bytes")
         asked = msgspec.json.decode(params, type=_Initialize)
         known = asked.protocolVersion in HANDSHAKE_PROTOCOL_VERSIONS
         version = asked.protocolVersion if known else _LATEST
-        turn.peer.introduce(version, asked.capabilities, asked.clientInfo)
+        capabilities = asked.capabilities.copy()  # or it would keep the whole request
+        turn.peer.introduce(version, capabilities, asked.clientInfo)
         return envelope.encode({"protocolVersion": version, **self._introduction(turn)})
 
     async def _discover(self, turn: Turn, _: Raw) -> Result:
@@ -217,10 +242,11 @@ class Gateway:
             tool = replace(tool, link=link)
 
         async def work(context: CallContext) -> Result:
-            return await self.hub.pass_on(tool, params.arguments, _extra(turn), context=context)
+            extra = _extra(turn, link)
+            return await self.hub.pass_on(tool, params.arguments, extra, context=context)
 
         try:
-            return await self._rounds(turn, f"tools/call {tool.name}", link, work)
+            return await self._rounds(turn, "tools/call", tool.name, link, work)
         except BadArguments as exc:
             failed = faults.failed_call(exc)
             return modern(failed) if turn.modern else failed
@@ -232,10 +258,23 @@ class Gateway:
         if not self._complete_view.is_set():
             await self._complete_view.wait()
             view = self.view(turn.peer.profile)
-        tool = find(view.catalog, name)
+        try:
+            tool = find(view.catalog, name)
+        except NotAllowed:
+            raise
+        except UnknownName as exc:
+            raise self._missing(view, name) or exc from None
         if not view.shows(tool):
             raise NotAllowed(f"the tool {name!r} is hidden from this client")
         return tool
+
+    def _missing(self, view: View, name: str) -> Unavailable | None:
+        """Why a tool is not there that may be one of a server that never was up."""
+        for link in self.hub.links.values():
+            failure = link.failure
+            if failure and not link.live and name.startswith(link.name) and view.has(link.name):
+                return Unavailable(link.name, str(failure), hint=failure.hint, failure=failure)
+        return None
 
     async def _prompt(self, turn: Turn, _: Raw) -> Result:
         name = turn.params.name
@@ -253,12 +292,12 @@ class Gateway:
         asked = msgspec.json.decode(params, type=_Complete)
         view, ref = self.view(turn.peer.profile), asked.ref
         if ref.get("type") == "ref/prompt":
-            prompt = view.prompts.get(ref.get("name", ""))
+            prompt = view.prompts.get(str(ref.get("name", "")))
             if prompt is None:
                 raise UnknownName(f"no prompt named {ref.get('name')!r}")
             link, ref = prompt.link, {**ref, "name": prompt.raw_name}
         else:
-            found = view.template(ref.get("uri", ""))
+            found = view.template(str(ref.get("uri", "")))
             if found is None:
                 raise UnknownName(f"no resource template {ref.get('uri')!r}")
             link, uri = found
@@ -277,33 +316,35 @@ class Gateway:
         async def work(context: CallContext) -> Result:
             return await target.request(
                 method,
-                {**params, **_extra(turn)},
+                {**params, **_extra(turn, target)},
                 on_progress=context.on_progress,
                 call=context,
                 repeatable=True,
             )
 
-        return await self._rounds(turn, f"{method} {subject}", target, work)
+        return await self._rounds(turn, method, subject, target, work)
 
     async def _rounds(
-        self,
-        turn: Turn,
-        subject: str,
-        link: Link,
-        work: Callable[[CallContext], Awaitable[Result]],
+        self, turn: Turn, method: str, subject: str, link: Link, work: Work
     ) -> Result:
         """Do what a client asks for, in as many rounds as the server's questions take."""
-        if self.errands.issued(turn.params.request_state):
-            result = await self.errands.resume(turn, subject)
-        elif turn.modern and link.era is not Era.STATELESS and bytes(turn.capabilities) != b"{}":
-            result = await self.errands.begin(turn, subject, work)
-        else:
+        subject = f"{method} {subject}"
+        if turn.modern and self.errands.issued(turn.params.request_state):
+            return await self.errands.resume(turn, subject)
+        if link.era is Era.STATELESS or not turn.modern:
             result = await work(turn.context())
-        if (link.era is Era.STATELESS) is turn.modern:
-            return result
-        if not turn.modern:
-            return legacy(result)
-        return result if result[:32].startswith(_ASKED) else modern(result)
+            return result if turn.modern or link.era is not Era.STATELESS else legacy(result)
+
+        async def translated(context: CallContext) -> Result:
+            result = await work(context)
+            if link.era is Era.STATELESS:  # it was not known before
+                return result
+            return modern(result, kept=method == "resources/read")
+
+        await self.changes.curious(turn.log_level, link)
+        if bytes(turn.capabilities) == b"{}":
+            return await translated(turn.context())
+        return await self.errands.begin(turn, subject, translated)
 
     def _resource(self, turn: Turn, uri: str) -> tuple[Link, str]:
         found = self.view(turn.peer.profile).resource(uri)
@@ -333,22 +374,24 @@ class Gateway:
         if not turn.modern:
             raise Refused(faults.NO_METHOD, "Method not found: subscriptions/listen")
         asked = parse_table(params).get("notifications", EMPTY)
-        wanted = types.SubscriptionFilter.model_validate_json(bytes(asked))
+        try:
+            wanted = types.SubscriptionFilter.model_validate_json(bytes(asked))
+        except ValidationError:
+            raise Refused(faults.INVALID_PARAMS, "these are no notifications") from None
         return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
 
 
-_ASKED = b'{"resultType":"input_required"'
-
-
-def _extra(turn: Turn) -> dict[str, Any]:
+def _extra(turn: Turn, link: Link) -> dict[str, Any]:
     """What a request says to the server besides its own parameters."""
     params = turn.params
     extra: dict[str, Any] = {}
     if meta := passed_on(params.meta):
         extra["_meta"] = meta
-    if params.request_state is not None and not Errands.issued(params.request_state):
+    if link.era is Era.HANDSHAKE:  # it asks in the middle of a call, and gets its answers there
+        return extra
+    if params.request_state is not None:
         extra["requestState"] = params.request_state
-    if len(params.input_responses) and not Errands.issued(params.request_state):
+    if len(params.input_responses):
         extra["inputResponses"] = params.input_responses
     return extra
 
@@ -365,7 +408,11 @@ class _Lobby:
 
 @asynccontextmanager
 async def open_gateway(
-    open_hub: Callable[[Handlers], Any], *, host: Handlers = Handlers(), key: bytes | None = None
+    open_hub: Callable[[Handlers], Any],
+    *,
+    host: Handlers = Handlers(),
+    key: bytes | None = None,
+    patience: float = TTL,
 ) -> AsyncGenerator[Gateway]:
     """A running gateway; leaving the block ends every call it works on.
 
@@ -373,6 +420,7 @@ async def open_gateway(
         open_hub: Opens the hub, given who answers what servers ask.
         host: Answers what no client can.
         key: Seals what stateless clients carry for us; replicas share it.
+        patience: Seconds a call waits for a stateless client to come back with an answer.
     """
     lobby = _Lobby()
     with ungrouped():
@@ -380,7 +428,7 @@ async def open_gateway(
             open_hub(Asking(lobby.peers, host).handlers()) as hub,
             anyio.create_task_group() as tasks,
         ):
-            gateway = lobby.gateway = Gateway(hub, tasks, key=key)
+            gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)
             tasks.start_soon(gateway.changes.follow)
             tasks.start_soon(gateway.watch_start)
             try:

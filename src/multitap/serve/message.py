@@ -42,8 +42,10 @@ class Message(msgspec.Struct):
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is JSON-RPC 2.0 with an id that MCP allows."""
-        return self.jsonrpc == "2.0" and (not len(self.id) or bytes(self.id) != _NULL)
+        """Whether it is JSON-RPC 2.0 with an id that MCP allows: a text or a whole number."""
+        given = bytes(self.id)
+        known = not given or given[:1] == b'"' or given.removeprefix(b"-").isdigit()
+        return known and self.jsonrpc == "2.0"
 
 
 class Params(msgspec.Struct):
@@ -63,11 +65,22 @@ class _Error(msgspec.Struct):
     data: Any = None
 
 
-parse = msgspec.json.Decoder(Message).decode
+_parse = msgspec.json.Decoder(Message).decode
 parse_params = msgspec.json.Decoder(Params).decode
 parse_error = msgspec.json.Decoder(_Error).decode
 parse_table = msgspec.json.Decoder(dict[str, Raw]).decode
 UNPARSABLE = envelope.UNPARSABLE
+
+
+def parse(data: bytes) -> Message:
+    """A message from its bytes.
+
+    Raises:
+        UNPARSABLE: It is none.
+    """
+    if not data.isascii():
+        data.decode()  # what stays undecoded is passed on: it has to be text
+    return _parse(data)
 
 
 class Refused(Exception):
@@ -123,11 +136,20 @@ def notification(method: str, params: Raw | bytes | Mapping[str, Any] | None = N
 _STALE = ("resultType", "ttlMs", "cacheScope")
 
 
-def modern(result: Raw | bytes) -> Raw | bytes:
-    """A result of the handshake era as the stateless one wants it."""
+_COMPLETE = b'{"resultType":"complete"'
+_NOT_KEPT = _COMPLETE + b',"ttlMs":0,"cacheScope":"private"'
+
+
+def modern(result: Raw | bytes, *, kept: bool = False) -> Raw | bytes:
+    """A result of the handshake era as the stateless one wants it.
+
+    Args:
+        result: As it came.
+        kept: Whether clients may keep such results, and so have to be told for how long.
+    """
     body = memoryview(result)[1:]
     comma = b"," if bytes(body[:64]).lstrip()[:1] != b"}" else b""
-    return b"".join((b'{"resultType":"complete"', comma, body))
+    return b"".join((_NOT_KEPT if kept else _COMPLETE, comma, body))
 
 
 def legacy(result: Raw | bytes) -> Raw | bytes:

@@ -1,18 +1,23 @@
 """One client: who it is, what it can do, and the way to it."""
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, Protocol
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from multitap.serve.message import EMPTY, Message, Refused, parse_error, parse_table, text_of
+from multitap.serve.stop import Stop
 from multitap.wire import envelope
 from multitap.wire.wire import RpcError
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+USUAL_LEVEL = "info"
+"""What clients of the handshake era see that never said what they want to see."""
 ASK_TIMEOUT = 600.0
 """Seconds a client, or the person before it, has to answer."""
 MOST_ASKED = 64
@@ -27,6 +32,13 @@ _ABILITIES = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
+
+
+class _Log(msgspec.Struct):
+    level: str = "info"
+
+
+_parse_log = msgspec.json.Decoder(_Log).decode
 
 
 class Outlet(Protocol):
@@ -55,7 +67,7 @@ class Peer:
         self.info: Mapping[str, Any] = {}
         self.capabilities = EMPTY
         self.log_level: str | None = None
-        self.scopes: dict[bytes, anyio.CancelScope] = {}
+        self.scopes: dict[bytes, Stop] = {}
         """Its requests under way, by id."""
         self._asked: dict[int, asyncio.Future[Raw]] = {}
         self._ids = count(1)
@@ -81,8 +93,9 @@ class Peer:
         Raises:
             RpcError: It refuses, can not be asked, or does not answer.
         """
-        if not able(self.capabilities, method, params):
-            raise incapable(method)
+        params = fitted(self.capabilities, method, params)
+        if params.get("mode") == "url":  # the stateless era has no ids, this one insists
+            params = {"elicitationId": secrets.token_urlsafe(12), **params}
         if len(self._asked) >= MOST_ASKED:
             raise RpcError(_GONE, "the client is asked too much at once")
         number = next(self._ids)
@@ -143,27 +156,59 @@ class Peer:
 
 def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
     """Whether a client with these capabilities can be asked this."""
+    ability = _ABILITIES.get(method, "")
     try:
-        declared = parse_table(capabilities)
+        if ability not in parse_table(capabilities):
+            return False
+        modes = _declared(capabilities, ability)
     except envelope.UNPARSABLE:
         return False
-    ability = _ABILITIES.get(method, "")
-    if ability not in declared:
-        return False
-    if ability != "elicitation" or params.get("mode", "form") == "form":
-        return True
-    return "url" in parse_table(declared[ability])
+    match ability:
+        case "elicitation":
+            mode = params.get("mode", "form")
+            return mode in modes or (mode == "form" and not modes)
+        case "sampling":
+            return "tools" in modes or not (params.get("tools") or params.get("toolChoice"))
+        case _:
+            return True
 
 
-def incapable(method: str) -> RpcError:
-    """What a server is told that asks what the client can not do."""
-    ability = _ABILITIES.get(method, method)
-    return RpcError(_UNSUPPORTED, f"the client does not support {ability}")
+def fitted(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a question as a client with these capabilities can take them.
+
+    Raises:
+        RpcError: It can not be asked this.
+    """
+    if not able(capabilities, method, params):
+        ability = _ABILITIES.get(method, method)
+        mode = params.get("mode") or ("tools" if params.get("tools") else "")
+        words = f"the client does not support {ability} {mode}".strip()
+        raise RpcError(_UNSUPPORTED, words)
+    if "includeContext" in params and "context" not in _declared(capabilities, "sampling"):
+        return {key: value for key, value in params.items() if key != "includeContext"}
+    return params
+
+
+def _declared(capabilities: Raw, ability: str) -> Mapping[str, Raw]:
+    return parse_table(parse_table(capabilities).get(ability, EMPTY))
 
 
 def level_of(name: str | None) -> int:
     """How grave a log level is; one that does not exist is as grave as can be."""
     return LEVELS.index(name) if name in LEVELS else len(LEVELS)
+
+
+def is_grave(message: Raw, least: str) -> bool:
+    """Whether a log message is of a level or a graver one."""
+    try:
+        return level_of(_parse_log(message).level) >= level_of(least)
+    except envelope.UNPARSABLE:
+        return False
+
+
+def wants_log(peer: Peer, message: Raw) -> bool:
+    """Whether a client that shook hands wants a log message; unsaid, it is up to the server."""
+    return peer.log_level is None or is_grave(message, peer.log_level)
 
 
 def log_level(value: Raw | None) -> str | None:

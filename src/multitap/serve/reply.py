@@ -1,36 +1,27 @@
-"""The response to one POST: JSON if the answer comes first, a stream from the first message on."""
+"""The answer to one POST: JSON if it comes first, a stream from the first message on."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
 
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+from multitap.serve.web import Headers, Visit
 
 BACKLOG = 1024
 """Messages that may wait for a client to read them."""
+ROOM = 64 * 1024 * 1024
+"""Bytes that may wait for it; a message on its own may be longer."""
 PING = 15.0
 """Seconds of silence after which a stream shows that it is alive."""
-_WHOLE = 64 * 1024
-"""Bytes up to which pieces are joined: copying them costs less than sending them one by one."""
-
-STREAM: Headers = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
-_JSON = (b"content-type", b"application/json")
 
 
-def event(message: bytes, *, name: bytes = b"message") -> bytes:
+def event(message: bytes) -> bytes:
     """One server-sent event; line breaks in JSON stand between its words, never in them."""
     if b"\n" in message or b"\r" in message:
         message = message.replace(b"\r", b" ").replace(b"\n", b" ")
-    return b"event: %b\r\ndata: %b\r\n\r\n" % (name, message)
+    return b"event: message\r\ndata: %b\r\n\r\n" % message
 
 
 class Stream:
@@ -42,14 +33,16 @@ class Stream:
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._events: deque[bytes] = deque()
+        self._size = 0
         self._backlog = backlog
         self._stirred = asyncio.Event()
         self.ended = False
 
     def send(self, message: bytes) -> bool:
-        if self.ended or len(self._events) >= self._backlog:
+        if self.ended or len(self._events) >= self._backlog or self._size > ROOM:
             return False
         self._events.append(event(message))
+        self._size += len(message)
         self._stirred.set()
         return True
 
@@ -60,16 +53,18 @@ class Stream:
         self.ended = True
         self._stirred.set()
 
-    async def pour(self, send: Send, headers: Headers, first: bytes = b"") -> None:
-        """Be the body of a response until the end, or until the client is gone."""
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if first:
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+    async def pour(
+        self, visit: Visit, extra: Headers | None, first: bytes = b": hi\r\n\r\n"
+    ) -> None:
+        """Be the body of a response until the end."""
+        visit.stream(extra)
+        await visit.write(first)
         while True:
             while self._events:
                 batch = b"".join(self._events)
                 self._events.clear()
-                await send({"type": "http.response.body", "body": batch, "more_body": True})
+                self._size = 0
+                await visit.write(batch)
             if self.ended:
                 break
             self._stirred.clear()
@@ -77,32 +72,33 @@ class Stream:
                 async with asyncio.timeout(PING):
                     await self._stirred.wait()
             except TimeoutError:
-                ping = b": ping\r\n\r\n"
-                await send({"type": "http.response.body", "body": ping, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await visit.write(b": ping\r\n\r\n")
+        visit.end()
 
 
 class Reply:
     """An `Outlet` for what precedes the answer, and the answer.
 
     Args:
-        send: The response.
+        visit: The request.
         tasks: Where a stream is written while the answer is worked on.
         streams: Whether the client takes a stream.
         extra: Headers of the response.
     """
 
-    __slots__ = ("_extra", "_poured", "_send", "_stream", "_streams", "_tasks", "_timer")
+    __slots__ = ("_extra", "_poured", "_stream", "_streams", "_tasks", "_visit")
 
-    def __init__(self, send: Send, tasks: TaskGroup, *, streams: bool, extra: Headers) -> None:
-        self._send = send
+    def __init__(
+        self, visit: Visit, tasks: TaskGroup, *, streams: bool, extra: Headers | None
+    ) -> None:
+        self._visit = visit
         self._tasks = tasks
         self._streams = streams
         self._extra = extra
         self._stream: Stream | None = None
         self._poured: asyncio.Event | None = None
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(PING, self._commit) if streams else None
+        if streams:
+            visit.on_silence = self._commit
 
     def send(self, message: bytes) -> bool:
         if not self._streams:
@@ -111,68 +107,30 @@ class Reply:
             self._commit()
         return self._stream is not None and self._stream.send(message)
 
-    async def finish(self, pieces: Iterable[bytes | Raw], status: int = 200) -> None:
+    async def finish(self, parts: Iterable[bytes | Raw], status: int = 200) -> None:
         """Answer."""
-        self.stop()
+        self._visit.on_silence = None
         if self._stream is None or self._poured is None:
-            await self._whole(pieces, status)
+            self._visit.respond(status, parts, extra=self._extra)
         else:
-            self._stream.end(b"".join(pieces))
+            self._stream.end(b"".join(parts))
             await self._poured.wait()
 
-    async def drop(self) -> None:
-        """End without an answer."""
-        self.stop()
-        if self._stream is not None and self._poured is not None:
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._visit.on_silence = None
+        if self._stream is not None:
             self._stream.end()
-            await self._poured.wait()
-
-    def stop(self) -> None:
-        """No more waiting for the moment to become a stream."""
-        if self._timer is not None:
-            self._timer.cancel()
 
     def _commit(self) -> None:
-        self.stop()
-        self._stream = Stream()
-        self._poured = asyncio.Event()
-        self._tasks.start_soon(self._pour, self._stream, self._poured)
+        if self._stream is None and not self._visit.responded:
+            self._visit.on_silence = None
+            self._stream = Stream()
+            self._poured = asyncio.Event()
+            self._tasks.start_soon(self._pour, self._stream, self._poured)
 
     async def _pour(self, stream: Stream, poured: asyncio.Event) -> None:
         try:
-            await stream.pour(self._send, [*STREAM, *self._extra])
+            await stream.pour(self._visit, self._extra)
         finally:
             poured.set()
-
-    async def _whole(self, pieces: Iterable[bytes | Raw], status: int) -> None:
-        parts = [*pieces]
-        size = sum(map(len, parts))
-        headers = [_JSON, (b"content-length", b"%d" % size), *self._extra]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        if size <= _WHOLE:
-            await self._send({"type": "http.response.body", "body": b"".join(parts)})
-            return
-        for part in parts:
-            await self._send(
-                {"type": "http.response.body", "body": memoryview(part), "more_body": True}
-            )
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def plain(
-    send: Send,
-    status: int,
-    text: str = "",
-    *,
-    kind: bytes = b"text/plain",
-    extra: Headers | None = None,
-) -> None:
-    """A whole response of its own."""
-    body = text.encode()
-    headers = [
-        (b"content-type", kind + b"; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        *(extra or ()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

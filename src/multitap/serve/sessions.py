@@ -1,7 +1,10 @@
 """Clients of the handshake era over HTTP: a session each, until they leave or fall silent."""
 
+import heapq
 import secrets
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import anyio
 
@@ -11,19 +14,34 @@ from multitap.serve.peer import Peer
 from multitap.serve.reply import Stream
 from multitap.upstream.trial import now
 
-MOST = 10_000
-"""Sessions at the same time."""
-IDLE = 1800.0
-"""Seconds without a message after which a session ends."""
-_LOOK = 15.0
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What sessions may cost."""
+
+    most: int = 10_000
+    """Sessions at the same time."""
+    idle: float = 1800.0
+    """Seconds without a message after which a session ends."""
+    look: float = 15.0
+    """Seconds between two looks for such sessions."""
+    requests: int = 1024
+    """Requests of one session that are worked on at the same time."""
+
+
 _BACKLOG = 256
+_ROOM = 1024 * 1024
+"""Bytes that are kept for a client that does not listen."""
+_AT_ONCE = 100
+"""The share of all sessions, one in so many, that ends at once to make room."""
 
 
 class Mailbox:
     """What a client is told outside its requests, kept until it listens; an `Outlet`."""
 
     def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque(maxlen=_BACKLOG)
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
         self._stream: Stream | None = None
 
     @property
@@ -32,8 +50,14 @@ class Mailbox:
 
     def send(self, message: bytes) -> bool:
         if self._stream is not None:
-            return self._stream.send(message)
+            if self._stream.send(message):
+                return True
+            self._stream.end()  # it does not read: that something is missing, it has to notice
+            return False
         self._waiting.append(message)
+        self._size += len(message)
+        while len(self._waiting) > _BACKLOG or self._size > _ROOM:
+            self._size -= len(self._waiting.popleft())
         return True
 
     def listen(self) -> Stream:
@@ -43,6 +67,7 @@ class Mailbox:
         stream = self._stream = Stream()
         while self._waiting:
             stream.send(self._waiting.popleft())
+        self._size = 0
         return stream
 
     def hang_up(self, stream: Stream) -> None:
@@ -50,6 +75,11 @@ class Mailbox:
         stream.end()
         if self._stream is stream:
             self._stream = None
+
+    def close(self) -> None:
+        """Let a client that listens know that there is no more."""
+        if self._stream is not None:
+            self._stream.end()
 
 
 class Session:
@@ -65,6 +95,7 @@ class Session:
         self.mailbox = Mailbox()
         self.peer = Peer(self.mailbox, principal=admitted.principal, profile=profile)
         self.used = now()
+        self.uses = 0
 
     @property
     def busy(self) -> bool:
@@ -76,18 +107,23 @@ class Sessions:
 
     Args:
         gateway: Told of those that end.
+        limits: What they may cost.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, limits: SessionLimits = SessionLimits()) -> None:
         self._gateway = gateway
+        self._limits = limits
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._sessions.values()))
+
     def open(self, admitted: Admitted, profile: str | None) -> Session | None:
         """A new session; None where there are too many that are in use."""
-        if len(self._sessions) >= MOST and not self._make_room():
+        if len(self._sessions) >= self._limits.most and not self._make_room():
             return None
         session = Session(admitted, profile)
         self._sessions[session.id] = session
@@ -99,27 +135,42 @@ class Sessions:
         if session is None or session.peer.principal != admitted.principal:
             return None
         session.used = now()
+        session.uses += 1
         return session
+
+    def full(self, session: Session) -> bool:
+        """Whether a session has as many requests under way as it may."""
+        return len(session.peer.scopes) >= self._limits.requests
 
     async def close(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
-            session.mailbox.listen().end()
+            session.mailbox.close()
             await self._gateway.left(session.peer)
+
+    def end_streams(self) -> None:
+        """Let every client that listens know that there is no more."""
+        for session in self:
+            session.mailbox.close()
 
     async def reap(self) -> None:
         """End sessions that nobody uses, until cancelled."""
         while True:
-            await anyio.sleep(_LOOK)
-            oldest = now() - IDLE
-            for session in tuple(self._sessions.values()):
+            await anyio.sleep(self._limits.look)
+            oldest = now() - self._limits.idle
+            for session in self:
                 if session.used < oldest and not session.busy:
-                    await self.close(session)
+                    self._close_soon(session)
 
     def _make_room(self) -> bool:
-        idle = [one for one in self._sessions.values() if not one.busy]
-        if not idle:
-            return False
-        oldest = min(idle, key=lambda one: one.used)
-        self._gateway.tasks.start_soon(self.close, oldest)
-        del self._sessions[oldest.id]
-        return True
+        """End sessions that were hardly ever used: a flood of them must not end the others."""
+        idle = [one for one in self if not one.busy]
+        count = 1 + self._limits.most // _AT_ONCE  # looking through all for each would be slow
+        for session in heapq.nsmallest(count, idle, key=lambda one: (one.uses, one.used)):
+            self._close_soon(session)
+        return bool(idle)
+
+    def _close_soon(self, session: Session) -> None:
+        """Servers are told in their own time; that it is gone holds at once."""
+        del self._sessions[session.id]
+        session.mailbox.close()
+        self._gateway.tasks.start_soon(self._gateway.left, session.peer)

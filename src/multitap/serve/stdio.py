@@ -14,7 +14,8 @@ from multitap.errors import ungrouped
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
-from multitap.wire.framer import LineFramer
+from multitap.wire.framer import LineFramer, Oversized
+from multitap.wire.stdio import line_of
 
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of one message; a longer one is dropped."""
@@ -52,7 +53,7 @@ class _Output(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > BACKLOG:
             return False
-        transport.write(_line(message))
+        transport.write(line_of(message))
         return True
 
     async def flush(self) -> None:
@@ -67,7 +68,7 @@ class _File:
         self._fd = fd
 
     def send(self, message: bytes) -> bool:
-        os.write(self._fd, _line(message))
+        os.write(self._fd, line_of(message))
         return True
 
     async def flush(self) -> None:
@@ -77,15 +78,18 @@ class _File:
 class _Input(asyncio.Protocol):
     """Messages of the client, as they come in."""
 
-    def __init__(self, take: Callable[[bytes], None], ended: asyncio.Event) -> None:
+    def __init__(self, dialogue: Dialogue, ended: asyncio.Event) -> None:
         self._framer = LineFramer(MAX_LINE)
-        self._take = take
+        self._dialogue = dialogue
         self._ended = ended
 
     def data_received(self, data: bytes) -> None:
         for line in self._framer.feed(data):
-            if isinstance(line, bytes) and line.strip():
-                self._take(line)
+            if isinstance(line, Oversized):
+                if not line.tail:  # it is told of twice
+                    self._dialogue.refuse(f"a message has at most {MAX_LINE} bytes")
+            elif line.strip():
+                self._dialogue.take(line)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._ended.set()
@@ -110,7 +114,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     transports.append(writer)
                 peer = Peer(output, profile=profile)
                 dialogue = Dialogue(gateway, peer, output, tasks)
-                received = _Input(dialogue.take, ended)
+                received = _Input(dialogue, ended)
                 if _is_file(source):
                     tasks.start_soon(_read_file, source, received)
                 else:
@@ -155,9 +159,3 @@ def _claim() -> tuple[int, int]:
 
 def _is_file(fd: int) -> bool:
     return stat.S_ISREG(os.fstat(fd).st_mode)
-
-
-def _line(message: bytes) -> bytes:
-    if b"\n" in message or b"\r" in message:  # between the words of JSON, never in them
-        message = message.replace(b"\r", b" ").replace(b"\n", b" ")
-    return message + b"\n"

@@ -8,16 +8,12 @@ import msgspec
 from msgspec import Raw
 
 from multitap.serve.message import EMPTY, Params, notification, text_of
-from multitap.serve.peer import Outlet, Peer, level_of, log_level
+from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, fitted, is_grave, log_level, wants_log
 from multitap.upstream.caller import CallContext
 from multitap.wire.wire import OnProgress, RpcError
 
-
-class _Log(msgspec.Struct):
-    level: str = "info"
-
-
-_parse_log = msgspec.json.Decoder(_Log).decode
+_REMOVED = frozenset({"notifications/elicitation/complete"})
+"""What the stateless era does not know any more."""
 
 
 class Turn:
@@ -47,7 +43,12 @@ class Turn:
             self.log_level = log_level(meta.get(types.LOG_LEVEL_META_KEY))
         else:
             self.capabilities = peer.capabilities
-            self.log_level = peer.log_level
+            self.log_level = peer.log_level or USUAL_LEVEL
+
+    @property
+    def party(self) -> object:
+        # a client that shook hands can be asked whatever becomes of the request
+        return self if self.modern else self.peer
 
     @property
     def drives_rounds(self) -> bool:
@@ -74,21 +75,22 @@ class Turn:
         return report
 
     def notified(self, method: str, params: Raw) -> None:
-        if method != "notifications/message" or self._wants(params):
+        wanted = not (self.modern and method in _REMOVED)
+        if method == "notifications/message":
+            wanted = self._wants(params)
+        if wanted:
             self.outlet.send(notification(method, params))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
         if self.modern:
+            fitted(self.capabilities, method, params)
             raise RpcError(-32601, "the client can not be asked during this request")
         return await self.peer.ask(method, params, self.outlet)
 
     def _wants(self, params: Raw) -> bool:
-        if self.log_level is None:
-            return not self.modern  # the handshake era leaves it to the server then
-        try:
-            return level_of(_parse_log(params).level) >= level_of(self.log_level)
-        except (msgspec.DecodeError, RecursionError):
-            return False
+        if not self.modern:
+            return wants_log(self.peer, params)
+        return self.log_level is not None and is_grave(params, self.log_level)
 
 
 def _plain(number: float) -> float | int:

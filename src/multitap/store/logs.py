@@ -10,6 +10,7 @@ import msgspec
 from multitap.config.models import LogLevel
 from multitap.errors import BadArguments
 from multitap.events import (
+    CallDone,
     Event,
     LinkChanged,
     LinkRemoved,
@@ -143,6 +144,20 @@ class Happening(LogRecord, frozen=True, kw_only=True):
     """How long the call took."""
     outcome: Outcome | None = None
     """How the call ended."""
+
+    @classmethod
+    def of_call(cls, event: CallDone, *, at: float) -> "Happening":
+        """A call that has just ended."""
+        return cls(
+            at=at,
+            level=_LEVEL_OF_CALL[event.outcome],
+            kind="call",
+            server=event.server,
+            text=f"{event.tool}: {event.error or event.outcome}",
+            tool=event.tool,
+            seconds=event.seconds,
+            outcome=event.outcome,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ class Guest(Protocol):
         ...
 
     @property
+    def party(self) -> object:
+        """Who it is, for servers that do not say for which of their calls they ask."""
+        ...
+
+    @property
     def drives_rounds(self) -> bool:
         """Whether it answers what a stateless server asks back by itself."""
         ...
@@ -54,6 +59,11 @@ class CallContext:
     """Seconds after which progress does not help; the server's configured ones if not given."""
     guest: Guest | None = None
     """The client whose request it is, where it is not the host's own."""
+
+    @property
+    def party(self) -> object:
+        """Whom the server may ask with any of the calls that they made."""
+        return self if self.guest is None else self.guest.party
 
 
 def guest_of(call: object | None) -> Guest | None:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import mcp_types as types
+from msgspec import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class Asked:
 
     server: str
     call: object | None = None
-    """The context of the call it belongs to, where that is certain."""
+    """The context of the call it belongs to; `SEVERAL` where that is not certain."""
 
 
 Elicit = Callable[
@@ -23,6 +24,8 @@ Sample = Callable[
     Awaitable[types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData],
 ]
 Roots = Callable[[Asked], Awaitable[types.ListRootsResult | types.ErrorData]]
+Said = Callable[[str, str, Raw], None]
+"""Takes the server, the method and the parameters of a notification; must not block."""
 Login = Callable[[Asked, str], Awaitable[str]]
 """Sends a person to the address; returns the one that they were sent back to."""
 
@@ -35,6 +38,10 @@ class Handlers:
     sample: Sample | None = None
     sample_tools: bool = False
     """Whether `sample` lets the model use tools of the server that asks."""
+    sample_context: bool = False
+    """Whether `sample` knows what else was said, to the server that asks or to others."""
     roots: Roots | None = None
+    said: Said | None = None
+    """Told what a server says that belongs to no call; not announced."""
     login: Login | None = None
     """Not announced: it is what happens when a server wants credentials that it can give."""

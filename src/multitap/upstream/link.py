@@ -134,7 +134,7 @@ class Link:
         self._trial = Trial()
         self._slots = Slots(config.limits.in_flight, config.limits.queue)
         self._on_event = on_event
-        self._news = News(name, self._tell, log_level=config.log_level)
+        self._news = News(name, self._tell, said=handlers.said, log_level=config.log_level)
         self._wanted = anyio.Event()
         self._poked = Latch()
         self._doubted = Latch()
@@ -142,6 +142,7 @@ class Link:
         self._latency: float | None = None
         self._warning: str | None = None
         self._unanswered = False
+        self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._last_used = now()
         lazy = config.start == "lazy" and known.offers is not None
         if not lazy:
@@ -229,8 +230,9 @@ class Link:
             UpstreamError: Which one says what went wrong.
         """
         timeout = self.config.timeout if timeout is None else timeout
-        deadline = now() + timeout
-        self._last_used = now()
+        clock = self._clock
+        self._last_used = clock()
+        deadline = self._last_used + timeout
         if not self._slots.take():
             await self._queue(timeout)
         try:
@@ -243,7 +245,7 @@ class Link:
                     result = await session.request(
                         method,
                         params,
-                        timeout=deadline - now(),
+                        timeout=deadline - clock(),
                         hard_timeout=hard_timeout or self.config.hard_timeout,
                         on_progress=on_progress,
                         call=call,
@@ -258,7 +260,7 @@ class Link:
                     return result
         finally:
             self._slots.give()
-            self._last_used = now()
+            self._last_used = clock()
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
@@ -282,6 +284,11 @@ class Link:
         session = self.session
         if session is not None and session.era is Era.HANDSHAKE:
             await session.wire.notify(method, params)
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on the server was asked to send log messages; None: as it likes."""
+        return self._news.log_level
 
     async def want_logs(self, level: str) -> None:
         """Have the server send log messages from this level on, now and after restarts.

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from multitap.events import Event, ResourceUpdated, ServerLog, Warned
 from multitap.upstream.caller import guest_of
+from multitap.upstream.handlers import Said
 from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Bell, Latch
 from multitap.upstream.trial import now
@@ -61,14 +62,21 @@ class News:
     Args:
         name: Which server.
         on_event: Told of what is worth an event.
+        said: Told of what belongs to no call, and does not concern everybody.
         log_level: From which level on it shall send log messages; None: as it likes.
     """
 
     def __init__(
-        self, name: str, on_event: Callable[[Event], None], *, log_level: str | None
+        self,
+        name: str,
+        on_event: Callable[[Event], None],
+        *,
+        said: Said | None = None,
+        log_level: str | None = None,
     ) -> None:
         self._name = name
-        self._log_level = log_level
+        self._said = said
+        self.log_level = log_level
         self._on_event = on_event
         self._lists_changed = Latch()
         self._listed = False
@@ -79,9 +87,8 @@ class News:
 
     def notified(self, method: str, params: Raw, call: object | None) -> None:
         """Take one notification; cheap, because a server may send a flood of them."""
-        guest = guest_of(call)
-        if guest is not None and method not in _CHANGES:
-            guest.notified(method, params)
+        if method not in _CHANGES:
+            self._pass_on(method, params, call)
         if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
             self._lists_changed.set()
             return
@@ -94,6 +101,12 @@ class News:
                 self._on_event(ServerLog(self._name, log.level, log.logger, text))
         except envelope.UNPARSABLE:
             logger.debug("%s: a %s that can not be read", self._name, method)
+
+    def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
+        if (guest := guest_of(call)) is not None:
+            guest.notified(method, params)
+        elif call is None and self._said is not None and method != _LISTENING:
+            self._said(self._name, method, params)
 
     async def follow_lists(self, refetch: Callable[[], Awaitable[None]]) -> None:
         """Fetch the lists anew after each burst of changes; until then the old ones stay."""
@@ -118,9 +131,9 @@ class News:
 
     async def want_logs(self, level: str, session: Session | None) -> None:
         """Have it send log messages from this level on, in this life and those to come."""
-        if level == self._log_level:
+        if level == self.log_level:
             return
-        self._log_level = level
+        self.log_level = level
         if session is not None and session.era is Era.HANDSHAKE and session.capabilities.logging:
             await session.request("logging/setLevel", {"level": level}, timeout=SUBSCRIBE_TIMEOUT)
 
@@ -145,8 +158,8 @@ class News:
     async def _ask_for_news(self, session: Session) -> None:
         if session.era is Era.STATELESS:
             await self._listen(session)
-        if self._log_level is not None and session.capabilities.logging is not None:
-            await self._tell(session, "logging/setLevel", {"level": self._log_level})
+        if self.log_level is not None and session.capabilities.logging is not None:
+            await self._tell(session, "logging/setLevel", {"level": self.log_level})
         for uri in tuple(self._uris):
             await self._tell(session, "resources/subscribe", {"uri": uri})
 

@@ -352,10 +352,12 @@ def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:
         "sampling_callback": (handlers.sample, sample),
         "list_roots_callback": (handlers.roots, roots),
     }
-    tools = types.SamplingToolsCapability() if handlers.sample_tools else None
     return {
         **{key: callback for key, (handler, callback) in given.items() if handler is not None},
-        "sampling_capabilities": types.SamplingCapability(tools=tools),
+        "sampling_capabilities": types.SamplingCapability(
+            tools=types.SamplingToolsCapability() if handlers.sample_tools else None,
+            context=types.SamplingContextCapability() if handlers.sample_context else None,
+        ),
     }
 
 

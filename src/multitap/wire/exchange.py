@@ -91,7 +91,7 @@ class Exchange:
             self.damaged(data, exc)
             return
         if message.method is not UNSET:
-            self.unasked.take(message, self._sole_call())
+            self.unasked.take(message, self.flights.meant())
         elif not self._settle(message):
             self.unasked.noise(data)  # twice, or never asked
 
@@ -128,8 +128,3 @@ class Exchange:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():
             return self.flights.get(int(request_id))
         return None
-
-    def _sole_call(self) -> object | None:
-        """What a request of the server is for, where only one call can be meant."""
-        flights = self.flights.of(None)
-        return flights[0].call if len(flights) == 1 else None

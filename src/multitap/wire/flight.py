@@ -10,7 +10,15 @@ from typing import Self
 import msgspec
 
 from multitap.wire.envelope import Message, RequestId
-from multitap.wire.wire import AnswerInvalid, AnswerTimeout, OnProgress, WireClosed, WireFault
+from multitap.wire.wire import (
+    SEVERAL,
+    AnswerInvalid,
+    AnswerTimeout,
+    OnProgress,
+    WireClosed,
+    WireFault,
+    party_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +46,8 @@ class Flight:
     """
 
     __slots__ = (
-        "_answer", "_cancelling", "_cut", "_deadline", "_expired", "_flights", "_hard", "_held",
-        "_latest", "_loop", "_task", "_timer", "call", "id", "method", "on_progress", "sent",
-        "timeout",
+        "_answer", "_cancelling", "_cut", "_expired", "_flights", "_hard", "_held", "_latest",
+        "_loop", "_task", "call", "deadline", "id", "method", "on_progress", "sent", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -66,20 +73,20 @@ class Flight:
         self._hard = hard_timeout
         self._cut: WireFault | None = None
         self._expired = False
-        self._timer: asyncio.TimerHandle | None = None
 
     # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        loop = self._loop = self._flights.loop
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a request belongs to a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._loop = asyncio.get_running_loop()
-        self._latest = math.inf if self._hard is None else self._loop.time() + self._hard
-        self._deadline = self._fresh_deadline()
-        if self._deadline < math.inf:
-            self._timer = self._loop.call_at(self._deadline, self._check)
+        now = loop.time()
+        self._latest = math.inf if self._hard is None else now + self._hard
+        self.deadline = (
+            self._latest if self.timeout is None else min(now + self.timeout, self._latest)
+        )
         self._flights.enter(self)
         return self
 
@@ -87,8 +94,6 @@ class Flight:
         self, kind: type[BaseException] | None, exc: BaseException | None, _: object
     ) -> None:
         self._flights.leave(self)
-        if self._timer is not None:
-            self._timer.cancel()
         if self.waiting:
             self._flights.given_up.append(self.id)
         elif exc is not None and self._answer is not None:
@@ -124,7 +129,7 @@ class Flight:
         """The server is alive and at it: the time starts anew, up to the hard limit."""
         if self.on_progress is None:
             return  # nobody asked for it
-        self._deadline = self._fresh_deadline()
+        self.deadline = self._fresh_deadline()
         try:
             self.on_progress(report.progress, report.total, report.message)
         except Exception:
@@ -133,7 +138,7 @@ class Flight:
     def hold(self, *, held: bool) -> None:
         """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
         self._held += 1 if held else -1
-        self._deadline = self._fresh_deadline()
+        self.deadline = self._fresh_deadline()
 
     def cut(self, fault: WireFault) -> None:
         """End it now, with `fault`."""
@@ -146,12 +151,11 @@ class Flight:
             return self._latest
         return min(self._loop.time() + self.timeout, self._latest)
 
-    def _check(self) -> None:
+    def check(self, now: float) -> None:
+        """End it if its time is over."""
         if self._held:
-            self._deadline = self._fresh_deadline()
-        if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._check)
-        else:
+            self.deadline = self._fresh_deadline()
+        if self.deadline <= now and not self._expired:
             self._expire()
 
     def _expire(self) -> None:
@@ -159,7 +163,7 @@ class Flight:
         self._task.cancel()
 
     def _late(self) -> AnswerTimeout:
-        if self.timeout is None or self._deadline >= self._latest:
+        if self.timeout is None or self.deadline >= self._latest:
             words = f"no end of {self.method!r} within its hard limit of {self._hard:.3g} s"
         else:
             words = f"no answer to {self.method!r} within {self.timeout:.3g} s"
@@ -170,13 +174,19 @@ class Flights:
     """All requests of one wire that are under way."""
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
         self._by_id: dict[RequestId, Flight] = {}
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
         """Ids whose answers may still come, and are not wanted any more."""
         self._random = Random()  # noqa: S311 - seeded by the system; asking it each time costs more
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._by_id
+
+    def __len__(self) -> int:
+        return len(self._by_id)
 
     def get(self, request_id: RequestId) -> Flight | None:
         return self._by_id.get(request_id)
@@ -187,12 +197,22 @@ class Flights:
         return waiting[0] if len(waiting) == 1 else None
 
     def of(self, call: object | None) -> list[Flight]:
-        """Those made for `call`; where that is None, for any call at all."""
-        return [
-            one
-            for one in self._by_id.values()
-            if one.call is not None and (call is None or one.call is call)
-        ]
+        """Those made for `call` and by whoever made it; where it is not certain, for any call."""
+        calls = [one for one in self._by_id.values() if one.call is not None]
+        if call is None or call is SEVERAL:
+            return calls
+        return [one for one in calls if party_of(one.call) is party_of(call)]
+
+    def meant(self) -> object | None:
+        """The call that a message of the server belongs to, which does not say so itself.
+
+        One of them where all are of the same party, `SEVERAL` where they are not.
+        """
+        calls = [one.call for one in self._by_id.values() if one.call is not None]
+        if not calls:
+            return None
+        same = all(party_of(call) is party_of(calls[0]) for call in calls)
+        return calls[-1] if same else SEVERAL
 
     def unused_id(self) -> int:
         """An id no server can guess, so that none can answer before it was asked."""
@@ -202,15 +222,34 @@ class Flights:
 
     def enter(self, flight: Flight) -> None:
         self._by_id[flight.id] = flight
+        if flight.deadline < self._due:
+            self._wake_at(flight.deadline)
 
     def leave(self, flight: Flight) -> None:
         del self._by_id[flight.id]
+
+    # One timer for all of them: to set and cancel one for each costs more than the rest of it.
+    def _wake_at(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = None
+        if due < math.inf:
+            self._timer = self.loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        for flight in tuple(self._by_id.values()):
+            flight.check(now)
+        later = (one.deadline for one in self._by_id.values() if one.deadline > now)
+        self._wake_at(min(later, default=math.inf))
 
     def cut(self, fault: WireFault | None, spare: Flight | None = None) -> None:
         """End them all, because the wire is closed; `spare` ends by itself."""
         for flight in tuple(self._by_id.values()):
             if flight is not spare:
                 flight.cut(closing(fault, sent=flight.sent))
+        self._wake_at(math.inf)
 
 
 def _look_at(answer: "asyncio.Future[Message]") -> None:

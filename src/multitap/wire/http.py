@@ -230,7 +230,9 @@ class HttpWire(Posting):
         if message.method is UNSET:
             self._unasked.noise(event.data)  # late, twice, or never asked
         else:
-            self._unasked.take(message, flight.call if flight is not None else None)
+            # between requests, servers ask in the middle of a call too
+            call = self._exchange.flights.meant() if flight is None else flight.call
+            self._unasked.take(message, call)
         return None
 
 

@@ -1,8 +1,9 @@
 """A server object in this process, with no framing between."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -28,6 +29,18 @@ from multitap.wire.wire import (
     WireFault,
 )
 
+_caller: ContextVar[object | None] = ContextVar("caller", default=None)
+"""For whose sake the server runs, which it does in the task of whoever asks."""
+
+
+@contextmanager
+def _made_for(call: object | None) -> Generator[None]:
+    token = _caller.set(call)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
 
 class LocalWire:
     """See `Wire`; always the stateless era."""
@@ -52,7 +65,7 @@ class LocalWire:
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on
-        call: object | None = None,  # noqa: ARG002 - the stateless era asks in its answers
+        call: object | None = None,
         cancellable: bool = True,  # noqa: ARG002 - cancelling the task is all it takes
     ) -> Raw:
         if self.closed.is_set():
@@ -67,7 +80,7 @@ class LocalWire:
                 on_progress(progress, total, message)
 
             options["on_progress"] = report
-        with clock:
+        with clock, _made_for(call):
             try:
                 plain = envelope.decode(envelope.encode(params)) if params is not None else None
                 result = await self._dispatcher.send_raw_request(method, plain, options)
@@ -118,7 +131,7 @@ class LocalWire:
         params: Mapping[str, Any] | None,
     ) -> None:
         if self._inbound is not None:
-            self._inbound.notification(method, Raw(envelope.encode(params or {})), None)
+            self._inbound.notification(method, Raw(envelope.encode(params or {})), _caller.get())
 
 
 @asynccontextmanager

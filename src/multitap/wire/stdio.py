@@ -36,6 +36,8 @@ from multitap.wire.wire import (
 
 _PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
 _BUFFERED = 1024 * 1024  # bytes written but not read by the server before we hold back
+_JOINED = 64 * 1024  # bytes of a message that is not held back to be sent with others
+_SEVERAL = 3  # requests under way at which it pays to wait for more
 _LAST_WORDS = 0.1  # seconds for what a dead server's pipe still holds
 PATIENCE = (1.0, 2.0)
 """Seconds a server has to leave by itself, and then after SIGTERM."""
@@ -231,9 +233,10 @@ class _Pipes:
             os.close(fd)
 
     async def connect(
-        self, *, stdin: asyncio.BaseProtocol, stdout: asyncio.Protocol, stderr: asyncio.Protocol
+        self, *, stdin: "_Writer", stdout: asyncio.Protocol, stderr: asyncio.Protocol
     ) -> None:
         loop = asyncio.get_running_loop()
+        self._flush = stdin.flush
         for fd in self.theirs:
             self._open.remove(fd)
             os.close(fd)
@@ -251,6 +254,7 @@ class _Pipes:
 
     def close_stdin(self) -> None:
         if self._writer is not None:
+            self._flush()
             if self._writer.get_write_buffer_size():
                 self._writer.abort()  # a server that does not read would keep us waiting
             else:
@@ -269,6 +273,17 @@ class _Writable(Protocol):
     def write(self, data: bytes, /) -> None: ...
 
 
+def line_of(message: bytes) -> bytes:
+    """A message as one line.
+
+    JSON has line breaks between its words, never in them; passed on as they came, they would let
+    a caller's arguments pose as messages of ours.
+    """
+    if b"\n" in message or b"\r" in message:
+        message = message.replace(b"\r", b" ").replace(b"\n", b" ")
+    return message + b"\n"
+
+
 class _Writer(asyncio.BaseProtocol):
     """Our end of the server's standard input."""
 
@@ -276,6 +291,8 @@ class _Writer(asyncio.BaseProtocol):
         self._exchange: Exchange | None = None
         self._outbox: Outbox | None = None
         self._transport: _Writable | None = None
+        self._lines: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
 
     def serves(self, exchange: Exchange, outbox: Outbox) -> None:
         self._exchange, self._outbox = exchange, outbox
@@ -285,8 +302,21 @@ class _Writer(asyncio.BaseProtocol):
             self._transport = transport
 
     def write(self, message: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(message + b"\n")
+        """Send a message; where several are under way, with all others of this moment.
+
+        Each write costs a system call, and so does each turn of the loop.
+        """
+        self._lines.append(line_of(message))
+        exchange = self._exchange
+        if exchange is None or len(exchange.flights) < _SEVERAL or len(message) > _JOINED:
+            self.flush()
+        elif len(self._lines) == 1:
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines and self._transport is not None:
+            self._transport.write(lines[0] if len(lines) == 1 else b"".join(lines))
 
     def pause_writing(self) -> None:
         if self._outbox is not None:

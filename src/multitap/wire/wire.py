@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Raw
 
@@ -13,8 +13,26 @@ Params = Mapping[str, Any]
 OnProgress = Callable[[float, float | None, str | None], None]
 """Told of a call's progress: how far, of how much, in what words. Must not block."""
 
+SEVERAL = object()
+"""Stands for the call that something belongs to, where it may be any of several."""
+
 INBOUND_REQUESTS = 32
 """Requests of one server that we answer at the same time; more are refused at once."""
+
+
+@runtime_checkable
+class OfParty(Protocol):
+    """A call that says who made it."""
+
+    @property
+    def party(self) -> object:
+        """Whom a server may tell or ask with any of the calls that they made."""
+        ...
+
+
+def party_of(call: object) -> object:
+    """Who made a call; each that does not say so is somebody else's."""
+    return call.party if isinstance(call, OfParty) else call
 
 
 class WireFault(Exception):
@@ -77,7 +95,8 @@ class Inbound(Protocol):
         Args:
             method: What it tells of.
             params: Undecoded.
-            call: The `call` given to the `Wire.request` it belongs to, where that is certain.
+            call: The `call` given to the `Wire.request` it belongs to; `SEVERAL` where that is
+                not certain, None where it belongs to none.
         """
         ...
 
@@ -87,7 +106,8 @@ class Inbound(Protocol):
         Args:
             method: What it asks for.
             params: Undecoded; empty where the server sent none.
-            call: The `call` given to the `Wire.request` it belongs to, where that is certain.
+            call: The `call` given to the `Wire.request` it belongs to; `SEVERAL` where that is
+                not certain, None where it belongs to none.
 
         Raises:
             RpcError: Sent to the server as the answer.

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from multitap.schemas.values import is_list, is_object
@@ -17,9 +18,7 @@ MAX_DEPTH = 4
 """Characters, arguments and levels of a schema that are looked at: nobody's words are endless."""
 
 _SENTENCE = re.compile(r"(?<=[.!?。])\s|\n")
-
-
-_WORDS = re.compile(r"\w+")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +33,76 @@ class Field:
     """How much less a word weighs in a longer field: 0 nothing, 1 in proportion."""
 
     def share(self, length: int) -> float:
-        return self.weight / (1 - self.bend + self.bend * length / self.usual)
+        return self.weight / (1 - self.bend + self.bend * max(length, 1) / self.usual)
 
 
-NAME = Field(5.0, 3, 0.6)
-SERVER = Field(3.0, 1, 0.0)
-TITLE = Field(2.0, 3, 0.5)
+NAME = Field(5.5, 3, 0.6)
+SERVER = Field(3.0, 1, 0.4)
+TITLE = Field(1.8, 3, 0.5)
 SUMMARY = Field(2.5, 10, 0.5)
 DETAIL = Field(1.0, 40, 0.7)
-ARGUMENT = Field(1.0, 5, 0.6)
-ARGUMENT_TEXT = Field(0.5, 40, 0.7)
+ARGUMENT = Field(1.0, 5, 0.8)
+ARGUMENT_TEXT = Field(0.45, 40, 0.9)
+
+_CHANGING = """
+    add append apply approve archive assign attach cancel clear click close complete connect copy
+    create delete deny disconnect drag drop edit fill finalize fork format hover import insert
+    install invite make manage merge modify move mute new patch post press protect publish push put
+    remove rename replace reply reschedule respond restore revoke schedule select send set start
+    stop subscribe transition type unarchive uncomplete uninstall unmute unprotect unsubscribe
+    update updater upgrade upload write
+"""
+CHANGING = frozenset(_CHANGING.split())
+"""Words in the names of tools that do more than to look."""
+_VERB_WITHIN = 3  # words of a name: `jira_create_issue`
+_SUMMARY_WORDS = 4
 
 
-def weights(tool: ToolInfo) -> dict[str, float]:
-    """How much each word stands for a tool."""
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A tool as it is searched."""
+
+    weights: Mapping[str, float]
+    """How much each word stands for it."""
+    names: frozenset[str]
+    """What it is called here and by its server, without upper case."""
+    server: frozenset[str]
+    """The words of its server's name."""
+    changes: bool
+    """Whether it sounds as if it would do more than to look."""
+
+
+def read(tool: ToolInfo) -> Document:
+    """What a tool says about itself."""
+    own, server = own_name(tool), server_of(tool) or ""
+    return Document(
+        _weights(tool),
+        frozenset({tool.name.casefold(), own.casefold()}),
+        frozenset(of_name(server)),
+        changes=not CHANGING.isdisjoint(of_name(own)[:_VERB_WITHIN]),
+    )
+
+
+def server_of(tool: ToolInfo) -> str | None:
+    """The MCP server that has the tool, if one has."""
+    return tool.server if isinstance(tool, HubTool) else None
+
+
+def own_name(tool: ToolInfo) -> str:
+    """What its server calls it."""
+    return tool.tool.raw_name if isinstance(tool, HubTool) else tool.name
+
+
+def summary(tool: ToolInfo) -> str:
+    """The first sentence of its description; a headline of few words is not all of it."""
+    text = _described(tool)
+    for end in _SENTENCE.finditer(text):
+        if len(_WORD.findall(text[: end.start()])) >= _SUMMARY_WORDS:
+            return text[: end.start()]
+    return text
+
+
+def _weights(tool: ToolInfo) -> Mapping[str, float]:
     total: defaultdict[str, float] = defaultdict(float)
     for field, words in _fields(tool):
         share = field.share(len(words))
@@ -56,48 +111,21 @@ def weights(tool: ToolInfo) -> dict[str, float]:
     return dict(total)
 
 
-def server_of(tool: ToolInfo) -> str | None:
-    """The MCP server that has the tool, if one has."""
-    return tool.tool.server if isinstance(tool, HubTool) else None
-
-
-WRITING = frozenset(
-    "create add new make insert update edit modify set patch delete remove drop write put append send post publish upload import rename move merge copy fork push assign archive unarchive cancel complete uncomplete approve deny revoke restore invite attach replace format protect unprotect apply install uninstall upgrade schedule reschedule mute unmute clear start stop close connect disconnect finalize transition respond reply manage updater subscribe unsubscribe click type fill press drag drop hover select".split()
-)
-
-
-def changes(tool: ToolInfo) -> bool:
-    names = of_name(names_of(tool)[-1])
-    return any(w in WRITING for w in names[:3])
-
-
-def names_of(tool: ToolInfo) -> tuple[str, ...]:
-    """What it is called here and, if that is something else, by its server."""
-    return (tool.name, tool.tool.raw_name) if isinstance(tool, HubTool) else (tool.name,)
-
-
-def summary(tool: ToolInfo) -> str:
-    """The first sentence of its description."""
-    text = tool.description.strip()
-    for end in _SENTENCE.finditer(text):
-        if len(_WORDS.findall(text[: end.start()])) > 3:
-            return text[: end.start()]
-    return text
-
-
 def _fields(tool: ToolInfo) -> Iterator[tuple[Field, list[str]]]:
+    yield NAME, of_name(own_name(tool))
     if isinstance(tool, HubTool):
-        yield NAME, of_name(tool.tool.raw_name)
-        yield SERVER, of_name(tool.tool.server)
-        yield TITLE, of_prose(tool.tool.title or "")
-    else:
-        yield NAME, of_name(tool.name)
+        yield SERVER, of_name(tool.server)
+        yield TITLE, of_prose(tool.title or "")
     first = summary(tool)
-    yield SUMMARY, of_prose(first[:MAX_DESCRIPTION])
-    yield DETAIL, of_prose(tool.description.strip()[len(first) : MAX_DESCRIPTION])
-    arguments = list(_arguments(tool.parameters))[:MAX_ARGUMENTS]
+    yield SUMMARY, of_prose(first)
+    yield DETAIL, of_prose(_described(tool)[len(first) :])
+    arguments = list(islice(_arguments(tool.parameters), MAX_ARGUMENTS))
     yield ARGUMENT, [word for name, _ in arguments for word in of_name(name)]
     yield ARGUMENT_TEXT, [word for _, schema in arguments for word in of_prose(_said(schema))]
+
+
+def _described(tool: ToolInfo) -> str:
+    return tool.description[:MAX_DESCRIPTION].strip()
 
 
 def _arguments(

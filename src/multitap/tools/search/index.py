@@ -8,30 +8,33 @@ from heapq import nsmallest
 from itertools import islice, takewhile
 from math import log
 
-from multitap.tools.search.document import changes, names_of, weights
-from multitap.tools.search.request import Wish, is_question, wishes
+from multitap.tools.search.document import Document, read
+from multitap.tools.search.request import Request, Wish, understood
 from multitap.tools.search.stems import Stems
-from multitap.tools.search.words import of_name,spoken
 from multitap.tools.tool import ToolInfo
 
 SATURATION = 3.0
 """The weight at which a word has half of the effect it can have."""
-PHRASE = 0.8
-MEANT = 0.6
-"""How much a word of like meaning counts, next to the word itself."""
-ABBREVIATED = 0.7
+MEANT = 0.65
+"""How much another word for the same counts, next to the word itself."""
+ABBREVIATED = 0.75
 """The same for a longer word that begins with it: `repository` for `repo`."""
 SHORTEST_ABBREVIATION = 4
 SHORT = 2
 """Letters of a stem that too many words begin with."""
-OTHER = 0.7
-COVERAGE = 0.3
-QUESTION = 0.7
+COVERAGE = 0.25
+"""How much is lost by what a tool leaves unmet: 0 nothing, 1 in proportion."""
+ELSEWHERE = 0.6
+"""What is left of a tool's score when the request names another server."""
+INTRUSIVE = 0.5
+"""What is left of it when the request is a question and the tool changes something."""
 NAMED = 1_000.0
-"""What being asked for by name adds to a score."""
+"""What being asked for by name adds to it."""
 
 _Key = tuple[str, str, int]
-_Postings = Mapping[str, Sequence[tuple[int, float]]]
+_Numbers = Mapping[str, Sequence[int]]
+"""Which tools have a word or a name, each by its place in the index."""
+_Scores = defaultdict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,10 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was made of a tool's definition."""
-
+class _Entry:
+    document: Document
     schema: object = field(repr=False)
     """Held, because its `id()` is part of the key."""
-    weights: Mapping[str, float] = field(repr=False)
 
 
 class Index:
@@ -56,70 +57,78 @@ class Index:
 
     def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
         self.tools: tuple[ToolInfo, ...] = ()
-        self._read: dict[_Key, _Read] = {}
-        self._postings: _Postings = {}
+        self._entries: dict[_Key, _Entry] = {}
+        self._documents: tuple[Document, ...] = ()
+        self._postings: _Numbers = {}
         self._vocabulary: list[str] = []
-        self._names: Mapping[str, Sequence[int]] = {}
+        self._named: _Numbers = {}
+        self._servers: frozenset[str] = frozenset()
         self._stems = Stems()
         self.update(tools)
 
     def update(self, tools: Iterable[ToolInfo]) -> None:
         """Have these tools instead; only definitions that are new are read."""
-        before, self._read = self._read, {}
+        before, self._entries = self._entries, {}
         by_key: dict[_Key, ToolInfo] = {}
         for tool in tools:
             schema = tool.parameters
             key = (tool.name, tool.description, id(schema))
             by_key[key] = tool
-            self._read[key] = before.get(key) or _Read(schema, weights(tool))
+            self._entries[key] = before.get(key) or _Entry(read(tool), schema)
         self.tools = tuple(by_key.values())
-        if list(before) != list(self._read):
+        if list(before) != list(self._entries):
             self._arrange()
 
     def search(self, query: str, limit: int = 5) -> list[Hit]:
         """The tools that fit best, the best first; fewer than `limit` if no more fit at all."""
-        scores: defaultdict[int, float] = defaultdict(float)
-        met: defaultdict[int, float] = defaultdict(float)
-        total = 0.0
-        for wish in dict.fromkeys(wishes(query, self._stems)):
-            found = self._scores(wish)
-            top = max(found.values(), default=0.0)
-            total += top
-            for number, score in found.items():
-                scores[number] += score
-                met[number] += top
-        if total:
-            for number in scores:
-                scores[number] *= (met[number] / total) ** COVERAGE
-        said = {self._stems(word) for word in spoken(query)}
-        if any(said & words for words in self._services):
-            for number in scores:
-                if not said & self._services[number]:
-                    scores[number] *= OTHER
-        if is_question(query):
-            for number in scores:
-                if self._changes[number]:
-                    scores[number] *= QUESTION
-        for number in self._named(query):
-            scores[number] += NAMED
+        request = understood(query, self._stems)
+        scores = self._fitting(request.wishes)
+        self._doubt(scores, request)
+        for name in request.names:
+            for number in self._named.get(name, ()):
+                scores[number] += NAMED
         best = nsmallest(limit, scores, key=lambda number: (-scores[number], number))
         return [Hit(self.tools[number], scores[number]) for number in best]
 
     def _arrange(self) -> None:
-        self._postings = _postings(read.weights for read in self._read.values())
+        self._documents = tuple(entry.document for entry in self._entries.values())
+        self._postings = _numbers(document.weights for document in self._documents)
         self._vocabulary = sorted(self._postings)
-        self._names = _numbers(self.tools)
-        self._services = [{self._stems(w) for w in of_name(tool.tool.server)} for tool in self.tools]
-        self._changes = [changes(tool) for tool in self.tools]
+        self._named = _numbers(document.names for document in self._documents)
+        self._servers = frozenset().union(*(document.server for document in self._documents))
 
-    def _scores(self, wish: Wish) -> Mapping[int, float]:
-        """What one word or phrase does for each tool: the best that it or its like can do."""
-        best: defaultdict[int, float] = defaultdict(float)
+    def _fitting(self, wishes: Iterable[Wish]) -> _Scores:
+        scores, met = _Scores(float), _Scores(float)
+        possible = 0.0
+        for wish in wishes:
+            found = self._found(wish)
+            best = max(found.values(), default=0.0)
+            possible += best
+            for number, score in found.items():
+                scores[number] += score
+                met[number] += best
+        for number in scores:
+            scores[number] *= (met[number] / possible) ** COVERAGE
+        return scores
+
+    def _doubt(self, scores: _Scores, request: Request) -> None:
+        """Take from the score of what is likely not meant, well as its words may fit."""
+        servers = request.words & self._servers
+        for number in scores:
+            document = self._documents[number]
+            if servers and servers.isdisjoint(document.server):
+                scores[number] *= ELSEWHERE
+            if request.is_question and document.changes:
+                scores[number] *= INTRUSIVE
+
+    def _found(self, wish: Wish) -> _Scores:
+        """What one wish does for each tool: the best that any of the words for it can do."""
+        best = _Scores(float)
         for factor, words in self._alternatives(wish):
-            found: defaultdict[int, float] = defaultdict(float)
-            for form in words:
-                for number, weight in self._postings[form]:
-                    found[number] += weight
+            found = _Scores(float)
+            for word in words:
+                for number in self._postings[word]:
+                    found[number] += self._documents[number].weights[word]
             worth = factor * self._rarity(len(found))
             for number, weight in found.items():
                 best[number] = max(best[number], worth * weight / (weight + SATURATION))
@@ -132,7 +141,7 @@ class Index:
         if len(wish.word) >= SHORTEST_ABBREVIATION:
             yield ABBREVIATED, self._beginning(wish.word)
         for stem in wish.meant:
-            yield MEANT if wish.word else PHRASE, self._forms(stem)
+            yield MEANT if wish.word else 1.0, self._forms(stem)
 
     def _forms(self, stem: str) -> list[str]:
         if len(stem) <= SHORT:
@@ -149,28 +158,10 @@ class Index:
     def _rarity(self, tools: int) -> float:
         return log(1 + (len(self.tools) - tools + 0.5) / (tools + 0.5))
 
-    def _named(self, query: str) -> set[int]:
-        """The tools whose names the request holds; a name of one word has to be all of it."""
-        parts = [query.strip(), *(part.strip("`'\".,:;!?()") for part in query.split())]
-        asked = {part.casefold() for part in (parts[0], *filter(_is_compound, parts))}
-        return {number for name in asked for number in self._names.get(name, ())}
 
-
-def _postings(documents: Iterable[Mapping[str, float]]) -> _Postings:
-    postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    for number, words in enumerate(documents):
-        for word, weight in words.items():
-            postings[word].append((number, weight))
-    return dict(postings)
-
-
-def _numbers(tools: Iterable[ToolInfo]) -> Mapping[str, Sequence[int]]:
+def _numbers(tools: Iterable[Iterable[str]]) -> _Numbers:
     numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for number, tool in enumerate(tools):
-        for name in dict.fromkeys(names_of(tool)):
-            numbers[name.casefold()].append(number)
+    for number, keys in enumerate(tools):
+        for key in keys:
+            numbers[key].append(number)
     return dict(numbers)
-
-
-def _is_compound(name: str) -> bool:
-    return not name.isalnum()

@@ -5,11 +5,16 @@ from collections.abc import Callable, Mapping
 
 MEANINGS = """
 get read retrieve fetch view: show see look open display load give grab print check
-list: show enumerate which all every browse what-are what-s-in what-is-in what-s-inside who-is-in inside exist
-search find query: look seek lookup look-up look-for look-through hunt locate where discover google mention
-create add new make insert generate: build start set-up put open write register prepare draw sketch
-update edit modify change patch set: adjust alter fix correct rewrite revise tweak turn mark from-now-on
-delete remove drop: erase clear wipe trash discard destroy kill throw-away throw-out get-rid-of take-down forget no-longer
+list: show enumerate which all every browse what-are what-s-in what-is-in what-s-inside
+list: who-is-in inside exist
+search find query: look seek lookup look-up look-for look-through hunt locate where discover
+search find query: google mention
+create add new make insert generate: build start set-up put open write register prepare draw
+create add new make insert generate: sketch
+update edit modify change patch set: adjust alter fix correct rewrite revise tweak turn mark
+update edit modify change patch set: from-now-on
+delete remove drop: erase clear wipe trash discard destroy kill throw-away throw-out get-rid-of
+delete remove drop: take-down forget no-longer
 write save store put append: keep record write-down remember overwrite
 send post publish: tell notify share announce submit let-know
 run execute evaluate: launch trigger perform kick-off try
@@ -154,7 +159,8 @@ web search internet: google online news latest
 url page website web content: link site webpage web-page
 scrape extract fetch: pull grab
 crawl map: all-pages whole-site every-page
-directions route: drive-from drive-to driving walk way-to get-to travel how-do-i-get how-do-i-drive road
+directions route: drive-from drive-to driving walk way-to get-to travel how-do-i-get
+directions route: how-do-i-drive road
 distance: far
 matrix duration travel: how-long
 geocode address coordinates location: where street exactly
@@ -247,5 +253,5 @@ def meanings(stem: Stem) -> Mapping[Phrase, frozenset[str]]:
         meant = {stem(word) for word in told.split()}
         for phrase in (*told.split(), *spoken.split()):
             key = tuple(map(stem, phrase.split("-")))
-            found[key] |= meant - {*key}
+            found[key] |= meant if len(key) > 1 else meant - {*key}
     return {phrase: frozenset(meant) for phrase, meant in found.items() if meant}

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from multitap.tools.search.index import Index
 from multitap.tools.search.outline import outline
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcome, said
 
-USUAL_HITS = 5
+USUAL_HITS = 10
 MOST_HITS = 20
 LONGEST_SUMMARY = 300
 NEAR = 3
@@ -82,7 +83,7 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Door:
     """One of the three."""
 
@@ -94,8 +95,12 @@ class _Door:
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
         return await outcome(self._entered(arguments, context))
 
+    @cached_property
+    def _checker(self) -> schemas.Checker | schemas.Unchecked:
+        return schemas.compile_schema(self.parameters)
+
     async def _entered(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        schemas.compile_schema(self.parameters).check(arguments)
+        self._checker.check(arguments)
         return await self.enter(arguments, context)
 
 
@@ -117,12 +122,16 @@ class _Shelf:
         return said(f"{tool.name}\n\n{tool.description}\n\narguments: {_schema(tool)}")
 
     async def call(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        tool = self._find(arguments["name"])
+        name: str = arguments["name"]
         given: Arguments = arguments.get("arguments", {})
-        result = await self._tools.execute(tool.name, given, context)
-        if result.success or (misfit := _misfit(tool, given)) is None:
+        result = await self._tools.execute(name, given, context)
+        if result.success:
             return result
-        return said(f"{misfit}; its arguments: {_schema(tool)}", is_error=True, tool=tool.name)
+        if (tool := self._tools.get(name)) is None:
+            return said(f"{result.error}; {self._advice(name)}", is_error=True)
+        if (misfit := _misfit(tool, given)) is None:
+            return result
+        return said(f"{misfit}; its arguments: {_schema(tool)}", is_error=True, tool=name)
 
     def _index(self) -> Index:
         self._known.update(self._tools.list())
@@ -138,7 +147,7 @@ class _Shelf:
         alike = get_close_matches(name, [tool.name for tool in index.tools], n=NEAR)
         meant = [hit.tool.name for hit in index.search(name, NEAR)]
         near = [repr(one) for one in dict.fromkeys(alike + meant)][:NEAR]
-        return f"did you mean {' or '.join(near)}?" if near else "`search_tools` finds tools"
+        return f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
 
 
 def _shown(tool: ToolInfo) -> str:

@@ -1,0 +1,239 @@
+"""Gateways that run right now, as commands speak to them."""
+
+import socket
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from multitap.cli.asked import Asked
+from multitap.cli.configured import state_directory
+from multitap.cli.exits import Exit
+from multitap.cli.output import complain, note
+from multitap.config import Loaded
+from multitap.errors import MultitapError, UnknownName
+from multitap.serve.control_place import sockets
+from multitap.serve.control_words import (
+    About,
+    Answer,
+    AskAbout,
+    AskEvents,
+    AskFigures,
+    AskPicture,
+    AskReload,
+    AskRestart,
+    AskTools,
+    Figures,
+    Picture,
+    Question,
+    ReloadReport,
+    ToolLine,
+    files_of,
+)
+from multitap.store.logs import Happening
+
+FIRST = 2.0
+"""Seconds for a gateway to say who it is."""
+PATIENCE = 40.0
+"""Seconds for any other answer: reading files anew may take a while."""
+MAX_ANSWER = 256 * 1024 * 1024
+
+_CHUNK = 256 * 1024
+_Said = TypeVar("_Said")
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One gateway that answers."""
+
+    about: About
+    path: Path
+
+    def runs(self, loaded: Loaded) -> bool:
+        """Whether it is configured by the same files."""
+        return self.about.files == files_of(loaded)
+
+    @property
+    def words(self) -> str:
+        where = self.about.url or "on the pipes of its client"
+        return f"the gateway at pid {self.about.pid} ({where})"
+
+    def picture(self) -> Picture:
+        return self._ask(AskPicture(), Picture)
+
+    def tools(self) -> list[ToolLine]:
+        return self._ask(AskTools(), list[ToolLine])
+
+    def figures(self) -> Figures:
+        return self._ask(AskFigures(), Figures)
+
+    def reload(self) -> ReloadReport:
+        return self._ask(AskReload(), ReloadReport)
+
+    def restart(self, server: str) -> None:
+        self._ask(AskRestart(server), type(None))
+
+    @contextmanager
+    def follow(self, server: str | None) -> Generator["Following"]:
+        """Within the block, hear what happens, to one server or to all."""
+        with closing(self._opened(AskEvents(server))) as lines:
+            self._said(lines, FIRST, About)
+            yield Following(lines)
+
+    def _ask(self, question: Question, kind: type[_Said]) -> _Said:
+        with closing(self._opened(question)) as lines:
+            return self._said(lines, PATIENCE, kind)
+
+    def _opened(self, question: Question) -> "_Lines":
+        try:
+            return _asked(self.path, question)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _said(self, lines: "_Lines", wait: float, kind: type[_Said]) -> _Said:
+        try:
+            return _content(lines.next(wait), kind)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _silent(self, exc: OSError) -> MultitapError:
+        hint = "`--no-live` does without it, where a command can"
+        return MultitapError(f"{self.words} does not answer: {exc}", hint=hint)
+
+
+class Following:
+    """What happens at a gateway, as it comes."""
+
+    def __init__(self, lines: "_Lines") -> None:
+        self._lines = lines
+        self.ended = False
+        """Whether the gateway is gone."""
+
+    def within(self, seconds: float) -> Generator[Happening]:
+        """What happens in the next so many seconds."""
+        deadline = time.monotonic() + seconds
+        while not self.ended and (left := deadline - time.monotonic()) > 0:
+            try:
+                yield _content(self._lines.next(left), Happening)
+            except TimeoutError:
+                return
+            except OSError:
+                self.ended = True
+
+
+class _Lines:
+    """The lines of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._waiting = bytearray()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def next(self, wait: float) -> bytes:
+        """One line.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        deadline = time.monotonic() + wait
+        looked = 0
+        while (end := self._waiting.find(b"\n", looked)) < 0:
+            looked = len(self._waiting)
+            if looked > MAX_ANSWER:
+                raise ConnectionError("its answer is too long")
+            self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            received = self._connection.recv(_CHUNK)
+            if not received:
+                raise ConnectionResetError("it has ended")
+            self._waiting += received
+        line = bytes(self._waiting[:end])
+        del self._waiting[: end + 1]
+        return line
+
+
+def _asked(path: Path, question: Question) -> _Lines:
+    """The lines that answer a question; whoever asks closes them."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(FIRST)
+        connection.connect(str(path))
+        connection.sendall(msgspec.json.encode(question) + b"\n")
+    except OSError:
+        connection.close()
+        raise
+    return _Lines(connection)
+
+
+def _content(line: bytes, kind: type[_Said]) -> _Said:
+    try:
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.error is not None:
+            raise MultitapError(answer.error, hint=answer.hint)
+        return msgspec.json.decode(answer.ok, type=kind)
+    except msgspec.DecodeError as exc:
+        raise MultitapError(
+            f"the gateway can not be understood: {exc}",
+            hint="it may be of another version: start it anew",
+        ) from None
+
+
+def gateways(loaded: Loaded) -> tuple[Live, ...]:
+    """All that answer, the one that started last first, after a word on those that do not."""
+    found: list[Live] = []
+    for pid, path in sockets(state_directory(loaded)).items():
+        try:
+            with closing(_asked(path, AskAbout())) as lines:
+                found.append(Live(_content(lines.next(FIRST), About), path))
+        except (OSError, MultitapError) as exc:
+            note(f"the gateway at pid {pid} does not answer: {exc}")
+    return tuple(sorted(found, key=lambda live: live.about.started, reverse=True))
+
+
+def matching(asked: Asked, loaded: Loaded) -> tuple[Live, ...]:
+    """The gateways that a command is about: the one it names, or all with the same files.
+
+    Raises:
+        UnknownName: The one it names does not run.
+    """
+    if not asked.live:
+        return ()
+    running = gateways(loaded)
+    if asked.pid is None:
+        return tuple(live for live in running if live.runs(loaded))
+    named = tuple(live for live in running if live.about.pid == asked.pid)
+    if not named:
+        others = ", ".join(live.words for live in running) or "none at all"
+        raise UnknownName(f"no gateway runs at pid {asked.pid}", hint=f"there is {others}")
+    return named
+
+
+def chosen(asked: Asked, loaded: Loaded) -> Live | None:
+    """The gateway that a command shows, after a word on which one that is; None: there is none.
+
+    Raises:
+        UnknownName: The one that was named does not run.
+    """
+    found = matching(asked, loaded)
+    if not found:
+        return None
+    first, *others = found
+    note(f"of {first.words}")
+    if others:
+        pids = ", ".join(str(live.about.pid) for live in others)
+        note(f"more run with the same files: choose with `--live PID` among {pids}")
+    return first
+
+
+def nobody_serves() -> Exit:
+    """Say that there is no gateway, where a command is of no use without one."""
+    complain(
+        "no gateway is serving this configuration",
+        "`multitap serve --http 3000` starts one; `--live PID` asks one with other files",
+    )
+    return Exit.UNAVAILABLE

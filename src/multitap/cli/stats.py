@@ -1,0 +1,87 @@
+"""`multitap stats`: what went through a running gateway, how fast, and for whom."""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from multitap.cli.asked import Asked
+from multitap.cli.configured import configured
+from multitap.cli.data import say_json
+from multitap.cli.exits import Exit
+from multitap.cli.live import chosen, nobody_serves
+from multitap.cli.output import note, say
+from multitap.cli.tables import table
+from multitap.metrics import Stats
+from multitap.serve.control_words import Client, Figures
+
+_TIMES = ("P50", "P95", "P99")
+
+
+def stats(asked: Asked, *, as_json: bool) -> int:
+    """Show the counters of a gateway since it started."""
+    live = chosen(asked, configured(asked))
+    if live is None:
+        return nobody_serves()
+    figures = live.figures()
+    if as_json:
+        about = msgspec.to_builtins(live.about)
+        say_json({"gateway": about, **msgspec.to_builtins(figures)})
+        return Exit.DONE
+    note(f"{_counted(figures)}; up for {_span(time.time() - live.about.started)}")
+    if figures.servers:
+        table(
+            ("SERVER", "TOOL", "CALLS", "ERRORS", *_TIMES, "LAST ERROR"),
+            [*_rows(figures)],
+            right=("CALLS", "ERRORS", *_TIMES),
+        )
+    if figures.clients:
+        if figures.servers:
+            say("")
+        table(("CLIENT", "VERSION", "PROTOCOL", "PROFILE"), [_client(c) for c in figures.clients])
+    return Exit.DONE
+
+
+def _counted(figures: Figures) -> str:
+    calls = sum(server.total.calls for server in figures.servers.values())
+    often = ((calls, "call"), (len(figures.clients), "client"), (figures.sessions, "session"))
+    rarely = ((figures.waiting, "waiting call"), (figures.private_links, "private link"))
+    shown = (*often, *(pair for pair in rarely if pair[0]))
+    return ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in shown)
+
+
+def _rows(figures: Figures) -> Iterator[tuple[str, ...]]:
+    for name, server in sorted(figures.servers.items()):
+        yield _row(name, "(all)", server.total)
+        for tool, counted in sorted(server.tools.items()):
+            yield _row(name, tool, counted)
+
+
+def _row(server: str, tool: str, counted: Stats) -> tuple[str, ...]:
+    times = (_duration(seconds) for seconds in (counted.p50, counted.p95, counted.p99))
+    return (
+        server,
+        tool,
+        f"{counted.calls:,}",
+        f"{counted.errors:,}",
+        *times,
+        counted.last_error or "",
+    )
+
+
+def _client(client: Client) -> tuple[str, ...]:
+    return (client.name or "-", client.version, client.protocol_version, client.profile or "-")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,312 @@
+"""The local socket on which a running gateway tells commands about itself."""
+
+import logging
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any, assert_never
+
+import anyio
+import msgspec
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from multitap.catalog import Tool
+from multitap.errors import MultitapError, ungrouped
+from multitap.events import CallDone, Event, LinkState, Reloaded
+from multitap.reload import Reloader
+from multitap.serve import control_place
+from multitap.serve.control_words import (
+    About,
+    Answer,
+    AnyQuestion,
+    AskAbout,
+    AskEvents,
+    AskFigures,
+    AskPicture,
+    AskReload,
+    AskRestart,
+    AskTools,
+    Client,
+    Figures,
+    Picture,
+    ReloadReport,
+    ServerFigures,
+    ToolLine,
+    files_of,
+)
+from multitap.serve.gateway import Gateway
+from multitap.serve.peer import Peer
+from multitap.store.logs import Happening, LogRecord
+from multitap.wire.envelope import UNPARSABLE
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+"""Seconds for a command to ask, and to read a line of the answer."""
+WORK = 30.0
+"""Seconds for an answer to be found."""
+MOST = 32
+"""Commands at the same time."""
+MAX_QUESTION = 64 * 1024
+BACKLOG = 4096
+"""Events that wait for a command to read them; what comes when it is full is not told."""
+
+_PAUSE = 1.0
+_LONGEST_WORD = 100
+_GONE = (
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+    TimeoutError,
+)
+_CREDENTIALS = struct.Struct("3i")
+
+_parse = msgspec.json.Decoder(AnyQuestion).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Control:
+    """Answers the commands of the person who runs the gateway.
+
+    Args:
+        gateway: About whom.
+        reloader: Its files; None: it has none.
+        url: Where clients reach it; None: on its own pipes.
+        sessions: How many of them have a session.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        reloader: Reloader | None = None,
+        url: str | None = None,
+        sessions: Callable[[], int] | None = None,
+    ) -> None:
+        self._gateway = gateway
+        self._reloader = reloader
+        self._url = url
+        self._sessions = sessions or (lambda: len(gateway.changes.peers))
+        self._started = time.time()
+        self._meetings = 0
+
+    async def serve(self, listener: SocketListener, tasks: TaskGroup) -> None:
+        """Answer whoever connects, until cancelled."""
+        while True:
+            try:
+                await listener.serve(self._meet, tasks)
+            except anyio.BrokenResourceError as exc:  # no descriptor left, say
+                logger.warning("a command can not be heard: %s", exc.__cause__)
+                await anyio.sleep(_PAUSE)
+
+    async def _meet(self, stream: SocketStream) -> None:
+        self._meetings += 1
+        try:
+            with ungrouped():
+                async with stream:
+                    if self._meetings <= MOST and _is_the_user(stream):
+                        await self._converse(stream)
+        except _GONE:
+            return  # it left, or does not read
+        except Exception:  # boundary: a command is its own problem
+            logger.exception("a command could not be answered")
+        finally:
+            self._meetings -= 1
+
+    async def _converse(self, stream: SocketStream) -> None:
+        try:
+            with anyio.fail_after(PATIENCE):
+                received = BufferedByteReceiveStream(stream)
+                question = _parse(await received.receive_until(b"\n", MAX_QUESTION))
+        except anyio.DelimiterNotFound:
+            await _say(stream, Answer(error=f"a question has at most {MAX_QUESTION} bytes"))
+            return
+        except UNPARSABLE as exc:
+            await _say(stream, Answer(error=f"not a question we know: {exc}"))
+            return
+        if isinstance(question, AskEvents):
+            await self._tell(stream, question.server)
+        else:
+            await _say(stream, await self._answer(question))
+
+    async def _answer(self, question: AnyQuestion) -> Answer:
+        try:
+            with anyio.fail_after(WORK):
+                return _ok(await self._found(question))
+        except MultitapError as exc:
+            return Answer(error=str(exc), hint=exc.hint)
+        except TimeoutError:
+            return Answer(error=f"it took more than {WORK:g} seconds")
+
+    async def _found(self, question: AnyQuestion) -> Any:
+        hub = self._gateway.hub
+        match question:
+            case AskAbout() | AskEvents():
+                return self._about()
+            case AskPicture():
+                return Picture(hub.snapshot(), self._asleep())
+            case AskTools():
+                return [line_of(tool) for tool in hub.catalog.tools.values()]
+            case AskFigures():
+                return self._figures()
+            case AskReload():
+                return await self._reload()
+            case AskRestart(server):
+                return hub.restart(server)
+            case _:
+                assert_never(question)
+
+    async def _tell(self, stream: SocketStream, server: str | None) -> None:
+        with self._gateway.hub.events.subscribe(BACKLOG) as events:
+            await _say(stream, _ok(self._about()))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
+                async for event in events:
+                    told = _told(event)
+                    if told is not None and server in {None, told.server}:
+                        await _say(stream, _ok(told))
+
+    def _about(self) -> About:
+        return About(
+            pid=os.getpid(),
+            version=installed_version("multitap"),
+            started=self._started,
+            files=files_of(self._reloader.loaded) if self._reloader else None,
+            url=self._url,
+        )
+
+    def _asleep(self) -> tuple[str, ...]:
+        return tuple(
+            link.name
+            for link in self._gateway.hub.links.values()
+            if link.config.start == "lazy"
+            and link.state is LinkState.DISCONNECTED
+            and link.failure is None
+        )
+
+    def _figures(self) -> Figures:
+        gateway = self._gateway
+        metrics = gateway.hub.metrics
+        return Figures(
+            servers={
+                name: ServerFigures(total, metrics.tools(name))
+                for name, total in metrics.servers().items()
+            },
+            clients=tuple(_client(peer) for peer in gateway.changes.peers),
+            sessions=self._sessions(),
+            waiting=len(gateway.errands),
+            private_links=len(gateway.private),
+        )
+
+    async def _reload(self) -> ReloadReport:
+        if self._reloader is None:
+            raise MultitapError("the gateway has no files that it could read anew")
+        report = await self._reloader.reload(self._gateway.hub)
+        if isinstance(report, Reloaded):
+            return ReloadReport(
+                taken=True, plan=report.plan, problems=report.problems, kept=report.kept
+            )
+        return ReloadReport(taken=False, problems=report.problems)
+
+
+@asynccontextmanager
+async def open_control(control: Control, state: Path) -> AsyncGenerator[None]:
+    """Within the block, commands reach the gateway; where there can be no socket, only not.
+
+    Args:
+        control: Answers them.
+        state: The state directory, by which they find it.
+    """
+    try:
+        listener, path = await _listen(state)
+    except OSError as exc:
+        logger.warning("commands such as `multitap status` can not reach the gateway: %s", exc)
+        yield
+        return
+    with ungrouped():
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(control.serve, listener, tasks)
+            try:
+                yield
+            finally:
+                control_place.leave(path)
+                tasks.cancel_scope.cancel()
+
+
+def line_of(tool: Tool) -> ToolLine:
+    """A tool as commands show it."""
+    return ToolLine(
+        name=tool.name,
+        server=tool.server,
+        tool=tool.raw_name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=tool.annotations,
+    )
+
+
+async def _listen(state: Path) -> tuple[SocketListener, Path]:
+    path = control_place.own_socket(state)
+    control_place.sockets(state)  # away with what dead gateways left
+    draft = path.with_suffix(".new")
+    listener = await anyio.create_unix_listener(draft, mode=0o600, backlog=MOST)
+    draft.replace(path)  # whoever finds it is answered, so that one that does not answer is dead
+    return listener, path
+
+
+async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
+    try:
+        while True:
+            await stream.receive()
+    except _GONE:
+        scope.cancel()
+
+
+async def _say(stream: SocketStream, answer: Answer) -> None:
+    with anyio.fail_after(PATIENCE):
+        await stream.send(_encode(answer) + b"\n")
+
+
+def _ok(value: Any) -> Answer:
+    return Answer(ok=msgspec.Raw(_encode(value)))
+
+
+def _told(event: Event) -> LogRecord | None:
+    at = time.time()
+    if isinstance(event, CallDone):
+        return Happening.of_call(event, at=at)
+    return LogRecord.of(event, at=at)
+
+
+def _client(peer: Peer) -> Client:
+    return Client(
+        name=_word(peer.info.get("title") or peer.info.get("name")),
+        version=_word(peer.info.get("version")),
+        protocol_version=peer.version,
+        profile=peer.profile,
+        requests=len(peer.scopes),
+    )
+
+
+def _word(value: object) -> str:
+    return value[:_LONGEST_WORD] if isinstance(value, str) else ""
+
+
+def _is_the_user(stream: SocketStream) -> bool:
+    """Whether who connects is who runs us; where the system does not tell, the folder decides."""
+    if sys.platform != "linux":
+        return True
+    ours = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
+    given = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(given)
+    return bool(uid == os.getuid())

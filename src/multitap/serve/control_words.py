@@ -1,0 +1,144 @@
+"""What is said on the socket of a running gateway: a line of JSON, and lines of JSON in return."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.config import Loaded
+from multitap.events import Snapshot
+from multitap.metrics import Stats
+
+
+class Question(msgspec.Struct, frozen=True, tag_field="ask"):
+    """One line of a command."""
+
+
+class AskAbout(Question, frozen=True, tag="about"):
+    """Who are you? Answered by `About`."""
+
+
+class AskPicture(Question, frozen=True, tag="snapshot"):
+    """How are the servers? Answered by `Picture`."""
+
+
+class AskTools(Question, frozen=True, tag="tools"):
+    """What is there to call? Answered by a list of `ToolLine`."""
+
+
+class AskFigures(Question, frozen=True, tag="stats"):
+    """How often, how fast, for whom? Answered by `Figures`."""
+
+
+class AskReload(Question, frozen=True, tag="reload"):
+    """Read the files anew. Answered by `ReloadReport`."""
+
+
+class AskRestart(Question, frozen=True, tag="restart"):
+    """Start a server anew. Answered by null, at once."""
+
+    server: str
+
+
+class AskEvents(Question, frozen=True, tag="events"):
+    """Tell what happens until I leave. Answered by `About`, then by a `Happening` each."""
+
+    server: str | None = None
+
+
+AnyQuestion = AskAbout | AskPicture | AskTools | AskFigures | AskReload | AskRestart | AskEvents
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a gateway: what was asked for, or why it can not be had."""
+
+    ok: Raw = Raw(b"null")
+    error: str | None = None
+    hint: str | None = None
+
+
+class About(msgspec.Struct, frozen=True):
+    """One gateway."""
+
+    pid: int
+    version: str
+    started: float
+    """Seconds since the epoch."""
+    files: tuple[str, ...] | None
+    """What it is configured by; None: by no files."""
+    url: str | None = None
+    """Where clients reach it; None: on its own pipes."""
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All servers at one moment."""
+
+    snapshot: Snapshot
+    asleep: tuple[str, ...] = ()
+    """Those that start with the first call."""
+
+
+class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
+    """One tool."""
+
+    name: str
+    server: str
+    tool: str
+    """What the server calls it."""
+    title: str | None
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    annotations: Mapping[str, Any]
+
+
+class ServerFigures(msgspec.Struct, frozen=True):
+    """One server's calls since the gateway started."""
+
+    total: Stats
+    tools: dict[str, Stats]
+
+
+class Client(msgspec.Struct, frozen=True):
+    """One client that has shaken hands; those of the stateless era come and go with each call."""
+
+    name: str
+    version: str
+    protocol_version: str
+    profile: str | None = None
+    requests: int = 0
+    """Under way."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What went through a gateway since it started, and for whom."""
+
+    servers: dict[str, ServerFigures]
+    clients: tuple[Client, ...]
+    sessions: int
+    waiting: int
+    """Calls whose client is being asked something."""
+    private_links: int
+    """Sessions with servers that belong to one client."""
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """What came of reading the files anew."""
+
+    taken: bool
+    """If not, everything goes on as it was."""
+    plan: str = ""
+    problems: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Servers that go on as they were, because what is written about them can not be used."""
+
+
+def files_of(loaded: Loaded) -> tuple[str, ...]:
+    """The files of a configuration; a command and a gateway with the same ones mean the same."""
+    return tuple(
+        os.path.realpath(seen.source.path)
+        for seen in loaded.sources
+        if seen.found or seen.source.required
+    )

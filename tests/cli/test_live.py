@@ -1,0 +1,375 @@
+"""Commands that speak to a running gateway, each a process of its own."""
+
+import json
+import os
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from multitap.cli.program import run
+from multitap.serve.control_place import folder
+from tests.cli.conftest import Ended, _toml, zoo
+from tests.conftest import descendants
+from tests.zoo.ledger import Ledger
+
+PATIENCE = 30
+HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+
+
+@dataclass
+class World:
+    """A folder with a configuration, and the gateways that run by it."""
+
+    folder: Path
+    processes: list[subprocess.Popen] = field(default_factory=list)
+
+    @property
+    def env(self):
+        return {
+            **os.environ,
+            "HOME": str(self.folder),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+        }
+
+    @property
+    def sockets(self):
+        return {
+            int(path.stem) for path in folder(self.folder / "state" / "multitap").glob("*.sock")
+        }
+
+    def configure(self, **servers):
+        lines = ["auto_reload = false"]
+        for name, server in servers.items():
+            lines += [f"[servers.{name}]", *(f"{key} = {_toml(server[key])}" for key in server)]
+        (self.folder / "multitap.toml").write_text("\n".join(lines))
+
+    def start(self, *arguments, **more):
+        """Run a command beside us, in the folder."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "multitap", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **more},
+        )
+        self.processes.append(process)
+        return process
+
+    def serve(self, *arguments, **more):
+        """A gateway that can be reached."""
+        process = self.start("serve", *arguments, **more)
+        wait_for(lambda: process.pid in self.sockets or process.poll() is not None)
+        assert process.poll() is None
+        return process
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(PATIENCE)
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+
+
+def wait_for(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One gateway for all tests that only look at it."""
+    world = World(tmp_path_factory.mktemp("world"))
+    world.ledger = Ledger(world.folder)
+    world.configure(
+        zoo=zoo("good", env=world.ledger.env),
+        off={"command": "x", "enabled": False},
+        no={"command": "nope"},
+    )
+    try:
+        world.gateway = world.serve("--http", "127.0.0.1:0", stderr=subprocess.DEVNULL)
+        wait_for(lambda: "tools/list" in world.ledger.methods)
+        yield world
+    finally:
+        world.end()
+
+
+@pytest.fixture
+def world(tmp_path_factory):
+    world = World(tmp_path_factory.mktemp("world"))
+    yield world
+    world.end()
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """Runs a command line in this process, in the folder of a world."""
+
+    def run_in(world, line):
+        monkeypatch.chdir(world.folder)
+        for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+            monkeypatch.setenv(name, world.env[name])
+        monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+        code = run(shlex.split(line))
+        written = capsys.readouterr()
+        return Ended(code, written.out, written.err)
+
+    return run_in
+
+
+def post(url, body, session=None):
+    headers = HEADERS | ({"Mcp-Session-Id": session} if session else {})
+    with urlopen(Request(url, json.dumps(body).encode(), headers), timeout=PATIENCE) as reply:
+        return reply.headers.get("Mcp-Session-Id"), reply.read()
+
+
+def client(url, name):
+    """A session of the handshake era."""
+    params = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": name, "version": "7"},
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    session, _ = post(url, request)
+    post(url, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
+    return session
+
+
+def call(url, session, tool, **arguments):
+    params = {"name": tool, "arguments": arguments}
+    request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+    return post(url, request, session)[1]
+
+
+def address(typed, world):
+    return typed(world, "stats --json").json["gateway"]["url"]
+
+
+def test_status_is_that_of_the_gateway_and_starts_nothing(served, typed):
+    wait_for(lambda: "  connected  " in typed(served, "status").out)
+    started = len(served.ledger.starts)
+
+    ended = typed(served, "status")
+    as_json = typed(served, "status --json")
+
+    assert ended.code == 4
+    assert f"of the gateway at pid {served.gateway.pid} (http://127.0.0.1:" in ended.err
+    assert [line.split()[:2] for line in ended.lines[1:]] == [
+        ["zoo", "connected"],
+        ["off", "disabled"],
+        ["no", "error"],
+    ]
+    assert as_json.json["gateway"] == served.gateway.pid
+    assert [server["name"] for server in as_json.json["servers"]] == ["zoo", "off", "no"]
+    assert len(served.ledger.starts) == started == 1
+
+
+def test_tools_are_those_of_the_gateway_and_the_same_as_without_it(served, typed):
+    wait_for(lambda: "zoo_echo" in typed(served, "tools --server zoo").out)
+
+    live = typed(served, "tools --server zoo --json")
+    started = len(served.ledger.starts)
+    own = typed(served, "tools --server zoo --json --no-live")
+
+    assert live.json == own.json
+    assert "of the gateway at" in live.err
+    assert own.err == ""
+    assert started == 1
+    assert len(served.ledger.starts) == 2
+    assert "no is not here: the program 'nope' is not on the PATH" in typed(served, "tools").err
+
+
+def test_what_is_not_there_is_said(served, typed):
+    tools = typed(served, "tools --server zo")
+    restart = typed(served, "restart zo")
+    pid = typed(served, "status --live 1")
+
+    assert [ended.code for ended in (tools, restart, pid)] == [2, 2, 2]
+    assert "hint: did you mean `zoo`?" in tools.err
+    assert "hint: did you mean `zoo`?" in restart.err
+    assert "error: no gateway runs at pid 1\n" in pid.err
+    assert f"hint: there is the gateway at pid {served.gateway.pid} (" in pid.err
+
+
+def test_stats_count_calls_errors_times_and_clients(served, typed):
+    url = address(typed, served)
+    session = client(url, "a test")
+    assert b"hi" in call(url, session, "zoo_echo", text="hi")
+    call(url, session, "zoo_fail", message="no")
+
+    ended = typed(served, "stats")
+    figures = typed(served, "stats --json").json
+
+    rows = {tuple(line.split()[:4]) for line in ended.lines}
+    assert {("zoo", "(all)", "2", "1"), ("zoo", "echo", "1", "0")} <= rows
+    assert "a test  7        2025-06-18" in ended.out
+    assert "2 calls, 1 client, 1 session; up for " in ended.err
+    assert figures["servers"]["zoo"]["tools"]["echo"]["p99"] > 0
+    assert figures["clients"][0]["name"] == "a test"
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["words", "json"])
+def test_logs_follow_what_happens(served, typed, as_json):
+    url = address(typed, served)
+    session = client(url, "follower")
+    options = ["--json"] if as_json else []
+    with served.start("logs", "-f", *options, stderr=subprocess.DEVNULL) as process:
+
+        def heard():
+            call(url, session, "zoo_echo", text="hi")
+            return select.select([process.stdout], [], [], 0.1)[0]
+
+        wait_for(heard)
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+
+    assert process.returncode == 130
+    if as_json:
+        told = json.loads(line)
+        assert (told["kind"], told["server"], told["tool"]) == ("call", "zoo", "echo")
+    else:
+        assert "  info     zoo  echo: ok (" in line
+
+
+def test_a_second_gateway_with_the_same_files_is_mentioned_and_can_be_chosen(served, typed):
+    with served.serve(stderr=subprocess.DEVNULL) as other:
+        both = typed(served, "stats")
+        first = typed(served, f"stats --live {served.gateway.pid}")
+        reloaded = typed(served, "reload --json")
+        other.kill()
+        other.wait(PATIENCE)
+        left = other.pid in served.sockets
+        after = typed(served, "stats")
+
+    assert f"of the gateway at pid {other.pid} (on the pipes of its client)" in both.err
+    assert f"choose with `--live PID` among {served.gateway.pid}\n" in both.err
+    assert f"of the gateway at pid {served.gateway.pid} (http" in first.err
+    assert {told["gateway"] for told in reloaded.json} == {other.pid, served.gateway.pid}
+    assert left
+    assert other.pid not in served.sockets
+    assert f"of the gateway at pid {served.gateway.pid} (http" in after.err
+
+
+def test_other_files_are_another_configuration(served, typed, tmp_path):
+    other = tmp_path / "other.toml"
+    other.touch()
+
+    assert typed(served, f"stats -c {other}").code == 4
+    assert typed(served, f"stats -c {other} --live {served.gateway.pid}").code == 0
+
+
+def test_a_gateway_follows_its_files_when_it_is_told_to(world, typed):
+    world.configure(one=zoo("good"))
+    world.serve("--http", "127.0.0.1:0", stderr=subprocess.DEVNULL)
+    world.configure(one=zoo("good"), off={"command": "x", "enabled": False})
+
+    before = typed(world, "status")
+    reloaded = typed(world, "reload")
+    after = typed(world, "status")
+    (world.folder / "multitap.toml").write_text("[servers")
+    broken = typed(world, "reload")
+
+    assert "the files name other servers by now\nhint: `multitap reload`" in before.err
+    assert (reloaded.code, reloaded.out) == (
+        0,
+        f"pid {world.processes[0].pid}: start off; keep one\n",
+    )
+    assert "off     disabled" in after.out
+    assert "other servers" not in after.err
+    assert (broken.code, broken.out) == (3, "")
+    assert "the files can not be read; everything goes on as it was" in broken.err
+    assert "not valid TOML" in broken.err
+
+
+@pytest.mark.parametrize("line", ["stats", "reload", "restart x", "logs -f"])
+def test_without_a_gateway_the_way_to_one_is_said(multitap, line):
+    ended = multitap(line)
+
+    assert (ended.code, ended.out) == (4, "")
+    assert ended.err.startswith("error: no gateway is serving this configuration\nhint: ")
+
+
+def test_logs_need_a_server_or_a_gateway_to_follow(multitap):
+    ended = multitap("logs")
+
+    assert ended.code == 2
+    assert ended.err.startswith("error: name a server, or say -f to follow the gateway\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_gateway_with_130_and_nothing_stays(world, number):
+    world.configure(one=zoo("good"))
+    process = world.serve("--http", "127.0.0.1:0", stderr=subprocess.PIPE)
+    started = wait_for(lambda: descendants(process.pid))
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert world.sockets == set()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+
+
+def test_on_pipes_only_the_protocol_is_spoken_and_what_is_good_is_served(world):
+    world.configure(one=zoo("good"), typo={"comand": "x"}, crashing=zoo("exit_at_start"))
+    process = world.start("serve", stderr=subprocess.PIPE)
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+    for message in (
+        {"id": 1, "method": "initialize", "params": params},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    ):
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    process.stdin.flush()
+    answers = {}
+    while len(answers) < 2:
+        told = json.loads(process.stdout.readline())
+        if "id" in told:
+            answers[told["id"]] = told
+    rest, err = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0
+    assert "one_echo" in {tool["name"] for tool in answers[2]["result"]["tools"]}
+    assert not [line for line in rest.splitlines() if not json.loads(line)]
+    assert err.count("neither `command` nor `url`") == 1
+    assert "crashing: it exited with code 1 before the handshake was done\n" in err
+    assert "Traceback" not in err
+
+
+def test_a_file_that_can_not_be_read_is_said_once_and_is_no_end(world):
+    (world.folder / "multitap.toml").write_text("[servers")
+    process = world.start("serve", stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, out) == (0, "")
+    assert err.count("not valid TOML") == 1
+
+
+def test_a_port_that_is_taken_is_a_clear_error(world):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = world.start("serve", "--demo", "--http", str(port), stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    words = f"error: can not listen on 127.0.0.1:{port}: Address already in use\nhint: "
+    assert (process.returncode, out) == (3, "")
+    assert err.startswith(words)

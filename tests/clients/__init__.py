@@ -1,0 +1,1 @@
+"""Clients that other people wrote, at our gateway."""

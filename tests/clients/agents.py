@@ -1,0 +1,136 @@
+"""Real agents: how each is told of our gateway and of its model, and started with a task."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TASK = "Use the tool."
+OFFLINE = {"NO_PROXY": "127.0.0.1,localhost", "DO_NOT_TRACK": "1"}
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One of them."""
+
+    tool: str
+    """What it calls the tool `keeper_echo` of a server named `gw`; before a `/`, its namespace."""
+    prepare: Callable
+    """Writes its configuration into a folder; the command line and the environment."""
+
+
+def claude(shelf, door, model, folder):
+    server = (
+        {"type": "http", "url": door.url}
+        if door.url
+        else {"command": door.command[0], "args": door.command[1:]}
+    )
+    _write(folder / "mcp.json", {"mcpServers": {"gw": server}})
+    command = [_one(shelf.npm("claude"), "@anthropic-ai/claude-code-*/claude"), "-p", TASK]
+    options = ["--mcp-config", "mcp.json", "--strict-mcp-config", "--allowedTools", "mcp__gw"]
+    env = {
+        "ANTHROPIC_BASE_URL": model.anthropic_url,
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "ENABLE_TOOL_SEARCH": "false",
+    }
+    return [*command, *options], env
+
+
+def opencode(shelf, door, model, folder):
+    server = (
+        {"type": "remote", "url": door.url, "oauth": False}
+        if door.url
+        else {"type": "local", "command": door.command}
+    )
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": model.openai_url, "apiKey": "none"},
+        "models": {"scripted": {"tool_call": True, "limit": {"context": 100_000, "output": 4096}}},
+    }
+    told = {
+        "mcp": {"gw": server},
+        "provider": {"loopback": provider},
+        "model": "loopback/scripted",
+        "small_model": "loopback/scripted",
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    _write(folder / "opencode.json", told)
+    env = {
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+    return [_one(shelf.npm("opencode"), "opencode-*/bin/opencode"), "run", TASK], env
+
+
+def codex(shelf, door, model, folder):
+    server = (
+        f'url = "{door.url}"'
+        if door.url
+        else f"command = {json.dumps(door.command[0])}\nargs = {json.dumps(door.command[1:])}"
+    )
+    (folder / "config.toml").write_text(
+        f"""\
+model = "scripted"
+model_provider = "loopback"
+approval_policy = "never"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.loopback]
+name = "loopback"
+base_url = "{model.openai_url}"
+wire_api = "responses"
+[mcp_servers.gw]
+default_tools_approval_mode = "approve"
+{server}
+"""
+    )
+    command = _one(shelf.npm("codex"), "@openai/codex-*/vendor/*/bin/codex")
+    return [command, "exec", "--skip-git-repo-check", TASK], {"CODEX_HOME": str(folder)}
+
+
+def gemini(shelf, door, model, folder):
+    server = (
+        {"type": "http", "url": door.url}
+        if door.url
+        else {"command": door.command[0], "args": door.command[1:]}
+    )
+    told = {
+        "mcpServers": {"gw": {**server, "trust": True}},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+    _write(folder / ".gemini" / "settings.json", told)
+    command = shelf.program("gemini", "@google/gemini-cli/bundle/gemini.js")
+    env = {
+        "GOOGLE_GEMINI_BASE_URL": model.anthropic_url,
+        "GEMINI_API_KEY": "none",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "GEMINI_SANDBOX": "false",
+    }
+    return [*command, "--model", "gemini-2.5-flash", "--yolo", "-p", TASK], env
+
+
+AGENTS = {
+    "claude": Agent("mcp__gw__keeper_echo", claude),
+    "opencode": Agent("gw_keeper_echo", opencode),
+    "codex": Agent("mcp__gw__keeper_echo", codex),
+    "gemini": Agent("mcp_gw_keeper_echo", gemini),
+}
+
+
+def _write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def _one(prefix, pattern):
+    """The one program there is for this machine."""
+    return str(next((prefix / "node_modules").glob(pattern)))

@@ -1,0 +1,1 @@
+"""Clients that mean harm, and what they are let loose on."""

@@ -1,0 +1,161 @@
+"""A gateway with one server, healthy clients on it, and a look at what remains of the others."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import anyio
+
+from multitap import Settings, StdioServer, open_hub
+from multitap.serve.access import Access
+from multitap.serve.gateway import Gateway, open_gateway
+from multitap.serve.http import HttpFront, serve_http
+from multitap.serve.sessions import SessionLimits
+from multitap.serve.web import WebLimits, bind
+from tests.serve.hostile import raw
+from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hands, stateless
+
+UPSTREAM = Path(__file__).with_name("upstream.py")
+BRIEF = WebLimits(
+    request_timeout=0.4, keep_alive=0.4, write_timeout=0.4, linger=0.4, drain=1.0, body=1024 * 1024
+)
+"""The same limits, for those who do not want to wait."""
+BRIEF_SESSIONS = SessionLimits(idle=0.4, look=0.05)
+TOKEN, OTHER = "a-token-of-some-length", "another-token-of-such"
+
+
+class Stage:
+    """What hostile clients are let loose on."""
+
+    def __init__(self, gateway: Gateway, front: HttpFront, port: int) -> None:
+        self.gateway = gateway
+        self.front = front
+        self.port = port
+
+    def dial(self, **more):
+        return dial(self.port, **more)
+
+    async def stats(self):
+        """What reached the server."""
+        async with self.dial() as line:
+            asked = stateless(1, "tools/call", name="counts_stats", arguments={})
+            return json.loads((await line.asks(asked)).text)
+
+    async def until(self, holds):
+        """Wait for a state of the gateway, which tells nobody when it is reached."""
+        with anyio.fail_after(PATIENCE):
+            while not holds():
+                await anyio.sleep(0.01)
+
+    async def until_upstream(self, **wanted):
+        """Wait for what the server counts."""
+        with anyio.fail_after(PATIENCE):
+            while not wanted.items() <= (told := await self.stats()).items():
+                await anyio.sleep(0.02)
+        return told
+
+    def remains(self):
+        """Whatever clients can leave behind, counted."""
+        changes, sessions = self.gateway.changes, self.front.sessions
+        return {
+            "sessions": len(sessions),
+            "under way": sum(len(one.peer.scopes) for one in sessions),
+            "asked": sum(len(one.peer._asked) for one in sessions),
+            "peers": len(changes.peers),
+            "streams": len(changes._streams),
+            "followed": len(changes._followers),
+            "errands": len(self.gateway.errands),
+            "tasks": len(asyncio.all_tasks()),
+            "descriptors": len(os.listdir("/proc/self/fd")),
+        }
+
+
+class Healthy:
+    """Clients of both eras that go on calling, and count the answers that are right."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.answered = 0
+        self._stirred = anyio.Event()
+
+    async def run(self, *, task_status):
+        async with self._stage.dial() as old, self._stage.dial() as new:
+            session = await shake_hands(old)
+            task_status.started()
+            for number in count(1):
+                said = in_session(session, call(number, "echo", said=number))
+                assert (await old.asks(said)).text == str(number)
+                asked = stateless(
+                    number, "tools/call", name="counts_echo", arguments={"said": number}
+                )
+                assert (await new.asks(asked)).text == str(number)
+                self.answered = number
+                self._stirred.set()
+                self._stirred = anyio.Event()
+                await anyio.sleep(0.005)
+
+    async def goes_on(self, times=3):
+        """Wait for so many more right answers."""
+        wanted = self.answered + times
+        with anyio.fail_after(PATIENCE):
+            while self.answered < wanted:
+                await self._stirred.wait()
+
+
+@asynccontextmanager
+async def open_stage(
+    state_dir: Path, *, limits=BRIEF, sessions=BRIEF_SESSIONS, tokens=()
+) -> AsyncIterator[Stage]:
+    server = StdioServer(command=sys.executable, args=("-I", "-S", str(UPSTREAM)))
+    settings = Settings(servers={"counts": server}, state_dir=state_dir)
+    async with open_gateway(lambda handlers: open_hub(settings, handlers=handlers)) as gateway:
+        await gateway.hub.settled()
+        listener = bind("127.0.0.1", 0)
+        front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=sessions)
+        port = listener.getsockname()[1]
+        async with serve_http(front, listener, limits):
+            yield Stage(gateway, front, port)
+
+
+@asynccontextmanager
+async def beside_healthy_clients(stage: Stage) -> AsyncIterator[Healthy]:
+    """Within the block, others are served; after it, nothing of a hostile client remains."""
+    healthy = Healthy(stage)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(healthy.run)
+        await healthy.goes_on()
+        before = stage.remains()
+        yield healthy
+        await healthy.goes_on()
+        with anyio.move_on_after(PATIENCE):
+            while _more(stage.remains(), before):
+                await anyio.sleep(0.02)
+        left = _more(stage.remains(), before)
+        assert not left, f"left behind: {left}"
+        told = await stage.stats()
+        assert not told["open"], "the server still works for somebody"
+        assert not told["strange"], f"the server was told {told['strange']}"
+        await healthy.goes_on()
+        tasks.cancel_scope.cancel()
+
+
+def _more(after, before):
+    """What there is more of; healthy clients themselves have calls under way now and then."""
+    spared = {"under way": 1, "tasks": 4}
+    return {
+        kind: (number, before[kind])
+        for kind, number in after.items()
+        if number > max(before[kind], spared.get(kind, 0)) and kind != "tasks"
+    } | (
+        {"tasks": (after["tasks"], before["tasks"])}
+        if after["tasks"] > before["tasks"] + spared["tasks"]
+        else {}
+    )
+
+
+__all__ = ["BRIEF", "Healthy", "Stage", "beside_healthy_clients", "open_stage", "raw"]

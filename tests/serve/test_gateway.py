@@ -1,0 +1,411 @@
+"""Every server as one: what clients see, hear and are told when something goes wrong."""
+
+import os
+from contextlib import asynccontextmanager
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp import MCPError
+from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
+
+from multitap import Settings
+from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
+from multitap.serve import private
+from multitap.serve.access import Token
+from multitap.serve.errands import MOST_EACH
+from tests.conftest import descendants
+from tests.serve import cells
+from tests.serve.talking import PATIENCE, Talker, gate, zoo
+from tests.wire.sdk_web import served
+from tests.zoo.ledger import Ledger
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+ADA, BOB = (Token(f"{name}-0123456789abcdef".encode(), name) for name in ("ada", "bob"))
+
+
+@pytest.fixture(params=["old", "new"])
+def era(request):
+    return request.param
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(**servers):
+        more = {key: servers.pop(key) for key in ("profiles", "naming") if key in servers}
+        return Settings(state_dir=tmp_path / "state", servers=servers, **more)
+
+    return make
+
+
+async def names(talker):
+    return {tool.name for tool in (await talker.client.list_tools()).tools}
+
+
+async def refused(talker, name, arguments=None, **more):
+    with pytest.raises(MCPError) as caught, anyio.fail_after(PATIENCE):
+        await talker.client.call_tool(name, arguments or {}, **more)
+    return caught.value.error
+
+
+async def until(fact):
+    with anyio.fail_after(PATIENCE):
+        while not fact():
+            await anyio.sleep(0.005)
+
+
+async def test_a_client_sees_what_its_profile_shows(settings, era):
+    shown = Profile(servers=("a*",), deny=("*_crash",))
+    servers = {"a": zoo(), "b": zoo()}
+    async with gate(settings(**servers, profiles={"some": shown})) as opened:
+        async with (
+            Talker(era, f"{opened.url}?profile=some") as some,
+            Talker(era, opened.url) as everything,
+        ):
+            seen, all_of_it = await names(some), await names(everything)
+            hidden = await refused(some, "a_crash")
+            foreign = await refused(some, "b_echo", {"text": "x"})
+            prompts = {one.name for one in (await some.client.list_prompts()).prompts}
+
+    assert "a_crash" in all_of_it - seen
+    assert {name for name in seen if name.startswith("b_")} == set()
+    assert prompts == {"a_greet", "a_plain"}
+    assert hidden.data["reason"] == foreign.data["reason"] == "hidden"
+
+
+async def test_resources_with_the_same_address_are_all_there(settings, era):
+    async with gate(settings(a=zoo(), b=zoo())) as opened, Talker(era, opened.url) as talker:
+        listed = [str(one.uri) for one in (await talker.client.list_resources()).resources]
+        templates = (await talker.client.list_resource_templates()).resource_templates
+        read = await talker.client.read_resource("multitap://b/zoo://text")
+        made = await talker.client.read_resource("multitap://b/zoo://item/7")
+
+    assert sorted(listed) == [
+        "multitap://b/zoo://blob",
+        "multitap://b/zoo://text",
+        "zoo://blob",
+        "zoo://text",
+    ]
+    assert len(templates) == 2
+    assert read.contents[0].text == "the text"
+    assert made.contents[0].text == "7"
+
+
+async def test_a_client_hears_of_a_resource_by_the_address_it_knows(settings):
+    async with gate(settings(a=zoo(), b=zoo())) as opened, Talker("new", opened.url) as talker:
+        uri = "multitap://b/zoo://text"
+        async with talker.client.listen(resource_subscriptions=[uri]) as stream:
+            await talker.client.call_tool("b_touch", {"uri": "zoo://text"})
+            with anyio.fail_after(PATIENCE):
+                assert await anext(aiter(stream)) == ResourceUpdated(uri=uri)
+
+
+async def test_instructions_are_joined(settings):
+    servers = {name: LocalServer(server=cells.build("new", name)) for name in ("one", "two")}
+    async with gate(settings(**servers)) as opened, Talker("old", opened.url) as talker:
+        assert talker.client.instructions == "# one\nabout one\n\n# two\nabout two"
+
+
+async def test_a_log_message_of_a_server_in_this_process_reaches_who_called(settings, era):
+    servers = {"one": LocalServer(server=cells.build("new", "one"))}
+    async with (
+        gate(settings(**servers)) as opened,
+        Talker(era, opened.url) as talker,
+        Talker("old", opened.url) as other,
+    ):
+        meta = {types.LOG_LEVEL_META_KEY: "error"} if era == "new" else None
+        if era == "old":
+            await talker.client.set_logging_level("error")
+        await talker.client.call_tool("one_log", {}, meta=meta)
+
+    assert talker.logs == [("error", "cells", "said at error")]
+    assert other.logs == []
+
+
+async def test_many_changes_at_once_are_told_once(settings, era):
+    one = LocalServer(server=cells.build("new", "one"))
+    async with gate(settings(one=one)) as opened, Talker(era, opened.url) as talker:
+
+        async def change():
+            async with anyio.create_task_group() as tasks:
+                for number in range(5):
+                    arguments = {"tool": f"more_{number}"}
+                    tasks.start_soon(talker.client.call_tool, "one_touch", arguments)
+            await until(lambda: "one_more_4" in opened.hub.catalog.tools)
+
+        if era == "old":
+            await change()
+            await talker.heard("notifications/tools/list_changed")
+        else:
+            async with talker.client.listen(tools_list_changed=True) as stream:
+                await change()
+                with anyio.fail_after(PATIENCE):
+                    assert await anext(aiter(stream)) == ToolsListChanged()
+        assert "one_more_4" in await names(talker)
+
+    assert len(talker.hearsay("notifications/tools/list_changed")) == 1
+
+
+async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
+    servers = {
+        "ok": zoo(timeouts={"sleep": 0.2}, filter=ToolFilter(deny=("crash",))),
+        "busy": zoo(limits=Limits(in_flight=1, queue=0)),
+        "dead": zoo("exit_at_start"),
+        "dying": zoo("good", retry="never"),
+    }
+    async with gate(settings(**servers)) as opened, Talker(era, opened.url) as talker:
+        call = talker.client.call_tool
+        found = {
+            "unknown": await refused(talker, "ok_nothing"),
+            "hidden": await refused(talker, "ok_crash"),
+            "timeout": await refused(talker, "ok_sleep", {"seconds": 5}),
+            "unavailable": await refused(talker, "dying_crash"),
+        }
+        bad = await call("ok_echo", {"text": 7})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, "busy_sleep", {"seconds": 5})
+            await until(lambda: opened.hub.snapshot().server("busy").in_flight)
+            found["overloaded"] = await refused(talker, "busy_echo", {"text": "x"})
+            tasks.cancel_scope.cancel()
+        await until(lambda: not opened.hub.snapshot().server("busy").in_flight)
+
+    assert {kind: error.data["reason"] for kind, error in found.items()} == {
+        kind: kind for kind in found
+    }
+    assert {kind: error.code for kind, error in found.items()} == {
+        "unknown": -32602,
+        "hidden": -32602,
+        "timeout": -32001,
+        "unavailable": -32000,
+        "overloaded": -32003,
+    }
+    assert "exit" in found["unavailable"].message
+    assert found["unavailable"].data["server"] == "dying"
+    assert "limits.queue" in found["overloaded"].data["hint"]
+    assert bad.is_error
+    assert "text" in bad.content[0].text
+
+
+async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings, era, tmp_path):
+    missing = zoo().model_copy(update={"command": str(tmp_path / "nowhere")})
+    async with gate(settings(gone=missing, ok=zoo())) as opened:
+        async with Talker(era, opened.url) as talker:
+            error = await refused(talker, "gone_echo", {"text": "x"})
+
+    assert error.code == -32000
+    assert error.data["reason"] == "unavailable"
+    assert error.data["server"] == "gone"
+    assert "nowhere" in error.message
+    assert error.data["hint"] in error.message
+
+
+async def test_a_cancelled_request_of_an_old_client_is_answered_as_such(settings):
+    async with gate(settings(ok=zoo())) as opened, Talker("old", opened.url) as talker:
+        session = talker.client.session
+        async with anyio.create_task_group() as tasks:
+            errors = []
+
+            async def call():
+                errors.append(await refused(talker, "ok_sleep", {"seconds": 9}))
+
+            tasks.start_soon(call)
+            await until(lambda: opened.hub.snapshot().server("ok").in_flight)
+            (peer,) = opened.gateway.changes.peers
+            (request_id,) = peer.scopes
+            cancelled = types.CancelledNotificationParams(request_id=int(request_id))
+            await session.send_notification(types.CancelledNotification(params=cancelled))
+
+    assert errors[0].code == -32800
+    assert errors[0].data == {"reason": "cancelled"}
+
+
+async def test_a_client_keeps_its_session_while_the_configuration_changes(settings, era):
+    async with gate(settings(a=zoo(), b=zoo())) as opened, Talker(era, opened.url) as talker:
+        before = await talker.client.call_tool("b_pid", {})
+        opened.hub.apply(settings(b=zoo(), c=zoo()))
+        await until(lambda: "c_echo" in opened.hub.catalog.tools)
+        if era == "old":
+            await talker.heard("notifications/tools/list_changed")
+        seen = {name.partition("_")[0] for name in await names(talker)}
+        after = await talker.client.call_tool("b_pid", {})
+
+    assert seen == {"b", "c"}
+    assert before.structured_content == after.structured_content
+
+
+async def test_each_client_has_a_session_of_its_own_where_a_server_wants_that(settings, tmp_path):
+    ledger = Ledger(tmp_path)
+    server = zoo("good", session="per-client", env=ledger.env)
+    async with gate(settings(own=server)) as opened:
+        async with Talker("old", opened.url) as one:
+            async with Talker("old", opened.url) as other:
+                first = (await one.client.call_tool("own_pid", {})).structured_content
+                again = (await one.client.call_tool("own_pid", {})).structured_content
+                second = (await other.client.call_tool("own_pid", {})).structured_content
+                assert len(opened.gateway.private) == 2
+            await until(lambda: len(opened.gateway.private) == 1)
+            ended = int(second["result"])
+            await until(lambda: ended not in descendants(os.getpid()))
+            assert (await one.client.call_tool("own_pid", {})).structured_content == first
+        await until(lambda: not len(opened.gateway.private))
+
+    assert first == again != second
+    assert len(ledger.pids) == 3
+
+
+async def test_sessions_of_single_clients_are_bounded(settings, monkeypatch):
+    monkeypatch.setattr(private, "MOST", 1)
+    async with (
+        gate(settings(own=zoo(session="per-client"))) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url) as other,
+    ):
+        await one.client.call_tool("own_pid", {})
+        error = await refused(other, "own_pid")
+
+    assert error.data["reason"] == "overloaded"
+
+
+@asynccontextmanager
+async def asking_server():
+    """The configuration of a server of the handshake era that asks in the middle of calls."""
+    with served(cells.build("old").streamable_http_app()) as url:
+        yield HttpServer(url=f"{url}/mcp", era="handshake")
+
+
+async def parked(talker, tool="old_ask"):
+    """What a client is asked for while its call waits."""
+    with anyio.fail_after(PATIENCE):
+        result = await talker.client.session.call_tool(tool, {}, allow_input_required=True)
+    assert isinstance(result, types.InputRequiredResult)
+    return result
+
+
+async def go_on(talker, state, tool="old_ask", arguments=None):
+    answers = {"elicitation-1": types.ElicitResult(action="accept", content={"name": "Ada"})}
+    with anyio.fail_after(PATIENCE):
+        return await talker.client.session.call_tool(
+            tool,
+            arguments or {},
+            input_responses=answers,
+            request_state=state,
+            allow_input_required=True,
+        )
+
+
+async def test_a_call_waits_while_a_client_without_session_is_asked(settings):
+    async with asking_server() as server, gate(settings(old=server)) as opened:
+        async with Talker("new", opened.url) as talker:
+            asked = await parked(talker)
+            waiting = len(opened.gateway.errands)
+            result = await go_on(talker, asked.request_state)
+            await until(lambda: not len(opened.gateway.errands))
+
+    assert waiting == 1
+    assert asked.input_requests == {"elicitation-1": cells.ASK}
+    assert result.content[0].text == "accept {'name': 'Ada'}"
+
+
+async def test_a_client_that_leaves_a_question_out_is_asked_again(settings):
+    async with asking_server() as server, gate(settings(old=server)) as opened:
+        async with Talker("new", opened.url) as talker:
+            asked = await parked(talker)
+            again = await talker.client.session.call_tool(
+                "old_ask", {}, request_state=asked.request_state, allow_input_required=True
+            )
+            result = await go_on(talker, again.request_state)
+
+    assert again.input_requests == asked.input_requests
+    assert result.content[0].text == "accept {'name': 'Ada'}"
+
+
+async def test_a_waiting_call_belongs_to_its_client_and_to_its_request(settings):
+    tokens = (ADA, BOB)
+    async with asking_server() as server, gate(settings(old=server), tokens=tokens) as opened:
+        async with (
+            Talker("new", opened.url, token=ADA.secret.decode()) as ada,
+            Talker("new", opened.url, token=BOB.secret.decode()) as bob,
+        ):
+            state = (await parked(ada)).request_state
+            forged = state[:-2] + ("AA" if state[-2:] != "AA" else "BB")
+            wrong = {
+                "forged": (ada, forged, "old_ask"),
+                "another principal": (bob, state, "old_ask"),
+                "another tool": (ada, state, "old_ask_twice"),
+            }
+            errors = {}
+            for kind, (talker, given, tool) in wrong.items():
+                with pytest.raises(MCPError) as caught:
+                    await go_on(talker, given, tool)
+                errors[kind] = caught.value.error
+            result = await go_on(ada, state)
+            with pytest.raises(MCPError) as caught:
+                await go_on(ada, state)
+
+    assert {error.code for error in errors.values()} == {-32602}
+    assert {error.data["reason"] for error in errors.values()} == {"invalid_request_state"}
+    assert result.content[0].text == "accept {'name': 'Ada'}"
+    assert caught.value.error.data == {"reason": "expired"}
+
+
+async def test_a_waiting_call_ends_when_its_client_does_not_come_back(settings):
+    async with asking_server() as server:
+        async with (
+            gate(settings(old=server), patience=0.1) as opened,
+            Talker("new", opened.url) as talker,
+        ):
+            state = (await parked(talker)).request_state
+            await until(lambda: not len(opened.gateway.errands))
+            await until(lambda: not opened.hub.snapshot().server("old").in_flight)
+            with pytest.raises(MCPError) as caught:
+                await go_on(talker, state)
+
+    assert caught.value.error.data == {"reason": "expired"}
+
+
+async def test_only_so_many_calls_of_a_client_may_wait(settings):
+    async with asking_server() as server, gate(settings(old=server)) as opened:
+        async with Talker("new", opened.url) as talker:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(MOST_EACH):
+                    tasks.start_soon(parked, talker)
+            error = await refused(talker, "old_ask")
+
+    assert error.code == -32003
+    assert error.data == {"reason": "overloaded"}
+
+
+async def test_a_question_that_a_client_can_not_answer_is_refused(settings, era):
+    async with asking_server() as server, gate(settings(old=server)) as opened:
+        async with Talker(era, opened.url, able=False) as talker:
+            error = await refused(talker, "old_ask")
+            roots = await talker.client.call_tool("old_roots", {})
+
+    assert error.code == types.METHOD_NOT_FOUND
+    assert "elicitation" in error.message
+    assert roots.content[0].text == "[]"
+
+
+async def test_a_client_that_vanishes_leaves_nothing(settings, era):
+    async with (
+        asking_server() as server,
+        gate(settings(old=server, own=zoo(session="per-client"))) as opened,
+    ):
+        gateway = opened.gateway
+        async with Talker(era, opened.url) as talker:
+            await talker.client.call_tool("own_pid", {})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(talker.client.call_tool, "old_sleep", {})
+                if era == "old":
+                    await talker.client.subscribe_resource("old://watched")
+                await until(lambda: opened.hub.snapshot().server("old").in_flight)
+                tasks.cancel_scope.cancel()
+            await until(lambda: not opened.hub.snapshot().server("old").in_flight)
+
+        await until(lambda: not gateway.changes.peers)
+        await until(lambda: not len(opened.front.sessions))
+
+        assert not len(gateway.errands)
+        if era == "old":
+            await until(lambda: not len(gateway.private))

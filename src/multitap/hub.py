@@ -180,13 +180,9 @@ class Hub:
         self._open()
         return (await self._pass_on(Call(tool, arguments, context, extra))).raw
 
-    def twin(self, server: str) -> Link:
-        """A second link to a server, with a session of its own; whoever asks for it runs it.
-
-        Raises:
-            UnknownName: No such server is configured.
-        """
-        return self._make_link(server, self._link(server).config, on_change=lambda _: None)
+    def twin(self, server: str, config: ServerConfig) -> Link:
+        """A second link to a server, with a session of its own; whoever asks for it runs it."""
+        return self._make_link(server, config, on_change=lambda _: None)
 
     @cached_property
     def tools(self) -> HubRegistry:

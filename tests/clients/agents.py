@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.clients.doors import NEW, OLD
+
 TASK = "Use the tool."
 OFFLINE = {"NO_PROXY": "127.0.0.1,localhost", "DO_NOT_TRACK": "1"}
 
@@ -14,6 +16,8 @@ class Agent:
 
     tool: str
     """What it calls the tool `keeper_echo` of a server named `gw`; before a `/`, its namespace."""
+    version: str
+    """The protocol version it speaks."""
     prepare: Callable
     """Writes its configuration into a folder; the command line and the environment."""
 
@@ -86,6 +90,7 @@ name = "loopback"
 base_url = "{model.openai_url}"
 wire_api = "responses"
 [mcp_servers.gw]
+required = true
 default_tools_approval_mode = "approve"
 {server}
 """
@@ -119,10 +124,10 @@ def gemini(shelf, door, model, folder):
 
 
 AGENTS = {
-    "claude": Agent("mcp__gw__keeper_echo", claude),
-    "opencode": Agent("gw_keeper_echo", opencode),
-    "codex": Agent("mcp__gw__keeper_echo", codex),
-    "gemini": Agent("mcp_gw_keeper_echo", gemini),
+    "claude": Agent("mcp__gw__keeper_echo", NEW, claude),
+    "opencode": Agent("gw_keeper_echo", OLD, opencode),
+    "codex": Agent("mcp__gw/keeper_echo", "2025-06-18", codex),
+    "gemini": Agent("mcp_gw_keeper_echo", "2025-06-18", gemini),
 }
 
 

@@ -22,7 +22,7 @@ async def started(command, folder, **env):
             stdout=stdout,
             stderr=stderr,
             cwd=folder,
-            env={**os.environ, **env},
+            env={**os.environ, "PWD": str(folder), **env},
             start_new_session=True,
         )
     async with process:

@@ -117,7 +117,7 @@ class Cast:
         self.roots_changed = 0
 
     async def list_tools(self, ctx: Any, _: Any) -> types.ListToolsResult:
-        self.sessions.add(ctx.session._connection)  # noqa: SLF001 - whom to tell of changes
+        self.sessions.add(ctx.session._connection)  # whom to tell of changes
         return types.ListToolsResult(tools=[*TOOLS, *self.more])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> Any:
@@ -328,7 +328,7 @@ class Cast:
         return types.EmptyResult()
 
     async def subscribed(self, ctx: Any, _: Any) -> types.EmptyResult:
-        self.sessions.add(ctx.session._connection)  # noqa: SLF001 - whom to tell of changes
+        self.sessions.add(ctx.session._connection)  # whom to tell of changes
         return types.EmptyResult()
 
 

@@ -1,10 +1,10 @@
-"""Old and new clients of old and new servers: every feature in every pair, over sockets and pipes."""
+"""Old and new clients of old and new servers: every feature in every pair."""
 
 import os
 import sys
 import threading
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 
 from multitap import Settings
-from multitap.config import HttpServer
+from multitap.config import StdioServer
 from tests.conftest import descendants
 from tests.serve import cells
 from tests.serve.talking import MODES, PATIENCE, Talker, gate
@@ -67,40 +67,37 @@ def nothing_left():
 
 @pytest.fixture(scope="module")
 async def talkers(tmp_path_factory):
+    """Clients by transport and era: those on sockets use servers on pipes, and the other way."""
     home = tmp_path_factory.mktemp("cells")
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(over_http(home / "http"))
-        found = {}
-        for era in MODES:
-            found["http", era] = Talker(era, url)
-            found["stdio", era] = Talker(era, over_stdio(home / era))
-        for talker in found.values():
-            await stack.enter_async_context(talker)
-        yield found
-
-
-@asynccontextmanager
-async def over_http(state):
-    """The address of a gateway in this process, before servers on sockets."""
     with (
         served(cells.build("old").streamable_http_app()) as old,
         served(cells.build("new").streamable_http_app()) as new,
     ):
-        servers = {
-            "old": HttpServer(url=f"{old}/mcp"),
-            "new": HttpServer(url=f"{new}/mcp"),
-        }
-        async with gate(Settings(state_dir=state, servers=servers)) as opened:
-            yield opened.url
+        async with AsyncExitStack() as stack:
+            found = {
+                ("stdio", era): Talker(era, program(home / era, old=old, new=new)) for era in MODES
+            }
+            for talker in found.values():
+                await stack.enter_async_context(talker)
+            pipes = {
+                era: StdioServer(command=sys.executable, args=(cells.__file__, era))
+                for era in MODES
+            }
+            opened = await stack.enter_async_context(
+                gate(Settings(state_dir=home / "http", servers=pipes))
+            )
+            for era in MODES:
+                talker = found["http", era] = Talker(era, opened.url)
+                await stack.enter_async_context(talker)
+            yield found
 
 
-def over_stdio(home):
-    """A gateway program, before servers that are programs."""
+def program(home, **addresses):
+    """A gateway that is a program, before servers at addresses."""
     home.mkdir()
     lines = [f'state_dir = "{home / "state"}"']
-    for era in MODES:
-        command, program = sys.executable, cells.__file__
-        lines += [f"[servers.{era}]", f'command = "{command}"', f'args = ["{program}", "{era}"]']
+    for name, url in addresses.items():
+        lines += [f"[servers.{name}]", f'url = "{url}/mcp"']
     config = home / "multitap.toml"
     config.write_text("\n".join(lines))
     parameters = StdioServerParameters(
@@ -349,7 +346,7 @@ async def test_the_client_hears_of_a_resource_that_changes(cell):
 
 
 async def test_the_client_hears_of_new_tools_and_can_call_them(cell):
-    name = "_".join((cell.talker.era, cell.server, "more"))
+    name = f"{cell.talker.era}_{cell.server}_more"
     if cell.talker.era == "old":
         await cell.text("touch", {"tool": name})
         await cell.talker.heard("notifications/tools/list_changed")

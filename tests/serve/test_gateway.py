@@ -13,7 +13,7 @@ from multitap import Settings
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.serve import private
 from multitap.serve.access import Token
-from multitap.serve.errands import MOST_EACH
+from multitap.serve.errands import MOST_EACH, TTL
 from tests.conftest import descendants
 from tests.serve import cells
 from tests.serve.talking import PATIENCE, Talker, gate, zoo
@@ -58,15 +58,15 @@ async def until(fact):
 async def test_a_client_sees_what_its_profile_shows(settings, era):
     shown = Profile(servers=("a*",), deny=("*_crash",))
     servers = {"a": zoo(), "b": zoo()}
-    async with gate(settings(**servers, profiles={"some": shown})) as opened:
-        async with (
-            Talker(era, f"{opened.url}?profile=some") as some,
-            Talker(era, opened.url) as everything,
-        ):
-            seen, all_of_it = await names(some), await names(everything)
-            hidden = await refused(some, "a_crash")
-            foreign = await refused(some, "b_echo", {"text": "x"})
-            prompts = {one.name for one in (await some.client.list_prompts()).prompts}
+    async with (
+        gate(settings(**servers, profiles={"some": shown})) as opened,
+        Talker(era, f"{opened.url}?profile=some") as some,
+        Talker(era, opened.url) as everything,
+    ):
+        seen, all_of_it = await names(some), await names(everything)
+        hidden = await refused(some, "a_crash")
+        foreign = await refused(some, "b_echo", {"text": "x"})
+        prompts = {one.name for one in (await some.client.list_prompts()).prompts}
 
     assert "a_crash" in all_of_it - seen
     assert {name for name in seen if name.startswith("b_")} == set()
@@ -189,9 +189,9 @@ async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
 
 async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings, era, tmp_path):
     missing = zoo().model_copy(update={"command": str(tmp_path / "nowhere")})
-    async with gate(settings(gone=missing, ok=zoo())) as opened:
-        async with Talker(era, opened.url) as talker:
-            error = await refused(talker, "gone_echo", {"text": "x"})
+    servers = settings(gone=missing, ok=zoo())
+    async with gate(servers) as opened, Talker(era, opened.url) as talker:
+        error = await refused(talker, "gone_echo", {"text": "x"})
 
     assert error.code == -32000
     assert error.data["reason"] == "unavailable"
@@ -268,10 +268,12 @@ async def test_sessions_of_single_clients_are_bounded(settings, monkeypatch):
 
 
 @asynccontextmanager
-async def asking_server():
-    """The configuration of a server of the handshake era that asks in the middle of calls."""
+async def asking_gate(settings, *, tokens=(), patience=TTL, **more):
+    """A gateway before a server of the handshake era that asks in the middle of calls."""
     with served(cells.build("old").streamable_http_app()) as url:
-        yield HttpServer(url=f"{url}/mcp", era="handshake")
+        server = HttpServer(url=f"{url}/mcp")
+        async with gate(settings(old=server, **more), tokens=tokens, patience=patience) as opened:
+            yield opened
 
 
 async def parked(talker, tool="old_ask"):
@@ -295,12 +297,11 @@ async def go_on(talker, state, tool="old_ask", arguments=None):
 
 
 async def test_a_call_waits_while_a_client_without_session_is_asked(settings):
-    async with asking_server() as server, gate(settings(old=server)) as opened:
-        async with Talker("new", opened.url) as talker:
-            asked = await parked(talker)
-            waiting = len(opened.gateway.errands)
-            result = await go_on(talker, asked.request_state)
-            await until(lambda: not len(opened.gateway.errands))
+    async with asking_gate(settings) as opened, Talker("new", opened.url) as talker:
+        asked = await parked(talker)
+        waiting = len(opened.gateway.errands)
+        result = await go_on(talker, asked.request_state)
+        await until(lambda: not len(opened.gateway.errands))
 
     assert waiting == 1
     assert asked.input_requests == {"elicitation-1": cells.ASK}
@@ -308,90 +309,127 @@ async def test_a_call_waits_while_a_client_without_session_is_asked(settings):
 
 
 async def test_a_client_that_leaves_a_question_out_is_asked_again(settings):
-    async with asking_server() as server, gate(settings(old=server)) as opened:
-        async with Talker("new", opened.url) as talker:
-            asked = await parked(talker)
-            again = await talker.client.session.call_tool(
-                "old_ask", {}, request_state=asked.request_state, allow_input_required=True
-            )
-            result = await go_on(talker, again.request_state)
+    async with asking_gate(settings) as opened, Talker("new", opened.url) as talker:
+        asked = await parked(talker)
+        again = await talker.client.session.call_tool(
+            "old_ask", {}, request_state=asked.request_state, allow_input_required=True
+        )
+        result = await go_on(talker, again.request_state)
 
     assert again.input_requests == asked.input_requests
     assert result.content[0].text == "accept {'name': 'Ada'}"
 
 
 async def test_a_waiting_call_belongs_to_its_client_and_to_its_request(settings):
-    tokens = (ADA, BOB)
-    async with asking_server() as server, gate(settings(old=server), tokens=tokens) as opened:
-        async with (
-            Talker("new", opened.url, token=ADA.secret.decode()) as ada,
-            Talker("new", opened.url, token=BOB.secret.decode()) as bob,
-        ):
-            state = (await parked(ada)).request_state
-            forged = state[:-2] + ("AA" if state[-2:] != "AA" else "BB")
-            wrong = {
-                "forged": (ada, forged, "old_ask"),
-                "another principal": (bob, state, "old_ask"),
-                "another tool": (ada, state, "old_ask_twice"),
-            }
-            errors = {}
-            for kind, (talker, given, tool) in wrong.items():
-                with pytest.raises(MCPError) as caught:
-                    await go_on(talker, given, tool)
-                errors[kind] = caught.value.error
-            result = await go_on(ada, state)
+    async with (
+        asking_gate(settings, tokens=(ADA, BOB)) as opened,
+        Talker("new", opened.url, token=ADA.secret.decode()) as ada,
+        Talker("new", opened.url, token=BOB.secret.decode()) as bob,
+    ):
+        state = (await parked(ada)).request_state
+        middle = len(state) // 2
+        forged = state[:middle] + ("A" if state[middle] != "A" else "B") + state[middle + 1 :]
+        wrong = {
+            "forged": (ada, forged, "old_ask"),
+            "another principal": (bob, state, "old_ask"),
+            "another tool": (ada, state, "old_ask_twice"),
+        }
+        errors = {}
+        for kind, (talker, given, tool) in wrong.items():
             with pytest.raises(MCPError) as caught:
-                await go_on(ada, state)
+                await go_on(talker, given, tool)
+            errors[kind] = caught.value.error
+        result = await go_on(ada, state)
+        with pytest.raises(MCPError) as replayed:
+            await go_on(ada, state)
 
     assert {error.code for error in errors.values()} == {-32602}
     assert {error.data["reason"] for error in errors.values()} == {"invalid_request_state"}
     assert result.content[0].text == "accept {'name': 'Ada'}"
-    assert caught.value.error.data == {"reason": "expired"}
+    assert replayed.value.error.data == {"reason": "expired"}
+
+
+async def test_a_waiting_call_is_bound_to_its_arguments(settings):
+    async with asking_gate(settings) as opened, Talker("new", opened.url) as talker:
+        state = (await parked(talker)).request_state
+        with pytest.raises(MCPError) as caught:
+            await go_on(talker, state, arguments={"other": True})
+
+    assert caught.value.error.data == {"reason": "invalid_request_state"}
 
 
 async def test_a_waiting_call_ends_when_its_client_does_not_come_back(settings):
-    async with asking_server() as server:
-        async with (
-            gate(settings(old=server), patience=0.1) as opened,
-            Talker("new", opened.url) as talker,
-        ):
-            state = (await parked(talker)).request_state
-            await until(lambda: not len(opened.gateway.errands))
-            await until(lambda: not opened.hub.snapshot().server("old").in_flight)
-            with pytest.raises(MCPError) as caught:
-                await go_on(talker, state)
+    async with (
+        asking_gate(settings, patience=0.1) as opened,
+        Talker("new", opened.url) as talker,
+    ):
+        state = (await parked(talker)).request_state
+        await until(lambda: not len(opened.gateway.errands))
+        await until(lambda: not opened.hub.snapshot().server("old").in_flight)
+        with pytest.raises(MCPError) as caught:
+            await go_on(talker, state)
 
     assert caught.value.error.data == {"reason": "expired"}
 
 
-async def test_only_so_many_calls_of_a_client_may_wait(settings):
-    async with asking_server() as server, gate(settings(old=server)) as opened:
-        async with Talker("new", opened.url) as talker:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(MOST_EACH):
-                    tasks.start_soon(parked, talker)
-            error = await refused(talker, "old_ask")
+async def test_of_too_many_waiting_calls_the_oldest_is_given_up(settings):
+    async with asking_gate(settings) as opened, Talker("new", opened.url) as talker:
+        first = (await parked(talker)).request_state
+        async with anyio.create_task_group() as tasks:
+            for _ in range(MOST_EACH - 1):
+                tasks.start_soon(parked, talker)
+        last = (await parked(talker)).request_state
+        await until(lambda: len(opened.gateway.errands) == MOST_EACH)
+        with pytest.raises(MCPError) as caught:
+            await go_on(talker, first)
+        result = await go_on(talker, last)
 
-    assert error.code == -32003
-    assert error.data == {"reason": "overloaded"}
+    assert caught.value.error.data == {"reason": "expired"}
+    assert result.content[0].text == "accept {'name': 'Ada'}"
 
 
 async def test_a_question_that_a_client_can_not_answer_is_refused(settings, era):
-    async with asking_server() as server, gate(settings(old=server)) as opened:
-        async with Talker(era, opened.url, able=False) as talker:
-            error = await refused(talker, "old_ask")
-            roots = await talker.client.call_tool("old_roots", {})
+    async with asking_gate(settings) as opened, Talker(era, opened.url, able=False) as talker:
+        error = await refused(talker, "old_ask")
+        roots = await talker.client.call_tool("old_roots", {})
 
     assert error.code == types.METHOD_NOT_FOUND
     assert "elicitation" in error.message
     assert roots.content[0].text == "[]"
 
 
-async def test_a_client_that_vanishes_leaves_nothing(settings, era):
+async def test_a_question_goes_to_whom_all_calls_under_way_belong(settings):
+    server = zoo("good_legacy")
     async with (
-        asking_server() as server,
-        gate(settings(old=server, own=zoo(session="per-client"))) as opened,
+        gate(settings(zoo=server)) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url) as other,
+        anyio.create_task_group() as tasks,
     ):
+        tasks.start_soon(one.client.call_tool, "zoo_sleep", {"seconds": 30})
+        await until(lambda: opened.hub.snapshot().server("zoo").in_flight)
+        answer = await one.client.call_tool("zoo_ask", {})
+        uncertain = await other.client.call_tool("zoo_ask", {})
+        tasks.cancel_scope.cancel()
+        await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)
+
+    assert "Ada 1" in answer.content[0].text
+    assert uncertain.is_error
+    assert "not certain" in uncertain.content[0].text
+    assert not other.asked
+
+
+async def test_servers_ask_for_roots_anew_when_they_change(settings, tmp_path):
+    ledger = Ledger(tmp_path)
+    server = zoo("good_legacy", env=ledger.env)
+    async with gate(settings(zoo=server)) as opened, Talker("old", opened.url) as talker:
+        await talker.client.send_roots_list_changed()
+        await until(lambda: "notifications/roots/list_changed" in ledger.methods)
+
+
+async def test_a_client_that_vanishes_leaves_nothing(settings, era):
+    own = zoo(session="per-client")
+    async with asking_gate(settings, own=own) as opened:
         gateway = opened.gateway
         async with Talker(era, opened.url) as talker:
             await talker.client.call_tool("own_pid", {})
@@ -405,7 +443,6 @@ async def test_a_client_that_vanishes_leaves_nothing(settings, era):
 
         await until(lambda: not gateway.changes.peers)
         await until(lambda: not len(opened.front.sessions))
+        await until(lambda: era == "new" or not len(gateway.private))
 
         assert not len(gateway.errands)
-        if era == "old":
-            await until(lambda: not len(gateway.private))

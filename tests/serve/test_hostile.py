@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.serve.hostile import bodies, heads
+from tests.serve.hostile import bodies, crowds, heads, impostors, readers
 from tests.serve.hostile.stage import beside_healthy_clients, open_stage
 
 
@@ -25,7 +25,11 @@ def named(hostile):
     return hostile.__name__
 
 
-@pytest.mark.parametrize("hostile", [*heads.HOSTILE, *bodies.HOSTILE], ids=named)
+@pytest.mark.parametrize(
+    "hostile",
+    [*heads.HOSTILE, *bodies.HOSTILE, *impostors.HOSTILE, *readers.HOSTILE, *crowds.HOSTILE],
+    ids=named,
+)
 async def test_the_others_are_served_while_hostile_clients(hostile, tmp_path):
     async with open_stage(tmp_path) as stage, beside_healthy_clients(stage) as healthy:
         await hostile(stage, healthy)

@@ -27,6 +27,7 @@ BACKLOG = 4096
 MOST_LISTENERS = 1024
 MOST_URIS = 1000
 """Resources that one client may follow."""
+LONGEST_URI = 8192
 
 _BUSY = -32000
 _KINDS = ("tools", "prompts", "resources")
@@ -227,6 +228,8 @@ class Changes:
     async def _follow(self, listener: Listener, uri: str, link: Link, raw: str) -> None:
         if uri in listener.uris:
             return
+        if len(uri) > LONGEST_URI:
+            raise Refused(_BUSY, f"an address has at most {LONGEST_URI} characters")
         if len(listener.uris) >= MOST_URIS:
             raise Refused(_BUSY, f"a client follows at most {MOST_URIS} resources")
         listener.uris[uri] = (link, raw)

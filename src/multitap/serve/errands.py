@@ -5,6 +5,7 @@ be asked by an answer to its request, which it then repeats. In between, the cal
 """
 
 import asyncio
+import hashlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +48,8 @@ class _State(msgspec.Struct):
     errand: str
     principal: str
     subject: str
+    arguments: str
+    """What is left of them when they are hashed."""
 
 
 class _Elicited(msgspec.Struct):
@@ -67,6 +70,7 @@ class Errand:
         self.id = secrets.token_urlsafe(12)
         self.principal = turn.peer.principal
         self.subject = subject
+        self.arguments = turn.params.arguments
         self.scope = anyio.CancelScope()
         self.capabilities = turn.capabilities
         self.log_level = turn.log_level
@@ -138,6 +142,11 @@ class Errand:
             raise Refused(_GIVEN_UP, "the call was given up", {"reason": "cancelled"})
         return result
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its client to come back."""
+        return self._turn is None and not self.collected.is_set()
+
     def expire(self) -> None:
         """Give it up: its client does not come back."""
         self.scope.cancel()
@@ -208,13 +217,10 @@ class Errands:
         """Do a call; its result, or what the client has to be asked first.
 
         Raises:
-            Refused: Too many calls wait already.
+            Refused: Too many calls are under way already.
         """
-        same = sum(one.principal == turn.peer.principal for one in self._errands.values())
-        if len(self._errands) >= MOST or same >= MOST_EACH:
-            raise Refused(
-                OVERLOADED, "too many calls wait for their clients", {"reason": "overloaded"}
-            )
+        if len(self._errands) >= MOST_EACH:
+            self._make_room(turn.peer.principal)
         errand = Errand(turn, subject)
         self._errands[errand.id] = errand
         self._tasks.start_soon(self._run, errand, work)
@@ -238,6 +244,17 @@ class Errands:
             raise Refused(_INVALID, "inputResponses must be an object") from None
         return await self._round(errand, turn)
 
+    def _make_room(self, principal: str) -> None:
+        """Give up the call that waits longest: others must be able to call meanwhile."""
+        waiting = [one for one in self._errands.values() if one.waits]
+        same = [one for one in waiting if one.principal == principal]
+        if len(same) >= MOST_EACH:
+            same[0].expire()
+        elif len(self._errands) >= MOST:
+            if not waiting:
+                raise Refused(OVERLOADED, "too many calls are under way", {"reason": "overloaded"})
+            waiting[0].expire()
+
     async def _run(self, errand: Errand, work: Work) -> None:
         try:
             await errand.run(work)
@@ -250,7 +267,7 @@ class Errands:
         result = await errand.round(turn, self._ttl)
         if result is not None:
             return result
-        state = _State(errand.id, errand.principal, errand.subject)
+        state = _State(errand.id, errand.principal, errand.subject, _fingerprint(errand.arguments))
         return envelope.encode(
             {
                 "resultType": "input_required",
@@ -267,10 +284,17 @@ class Errands:
             raise Refused(
                 _INVALID, "requestState is not one of ours", {"reason": "invalid_request_state"}
             ) from None
-        if state.principal != turn.peer.principal or state.subject != subject:
+        same = state.principal == turn.peer.principal and state.subject == subject
+        if not same or state.arguments != _fingerprint(turn.params.arguments):
             raise Refused(
                 _INVALID,
                 "requestState belongs to another request",
                 {"reason": "invalid_request_state"},
             )
         return state
+
+
+def _fingerprint(arguments: Raw) -> str:
+    """The same for the same arguments, however a client writes them down."""
+    plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    return hashlib.sha256(plain).hexdigest()

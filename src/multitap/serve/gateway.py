@@ -63,13 +63,16 @@ _CAPABILITIES = {
     "logging": {},
 }
 _IN_SESSIONS = frozenset(
-    {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
 _LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 _NOTHING = Profile(servers=())
 """What clients of a profile see that is no more."""
 _HANDSHAKE = 64 * 1024
 """Bytes a client may say about itself: they are kept for as long as it is there."""
+
+QUIET = 1.0
+"""Seconds without news after which they do not wait any longer, if some are up."""
 
 
 class _Initialize(msgspec.Struct):
@@ -166,10 +169,17 @@ class Gateway:
             self.tasks.start_soon(self._roots_changed, peer)
 
     async def watch_start(self) -> None:
-        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        """Let the first lists wait for servers whose offers are not known from an earlier run.
+
+        Not for the slowest: where some are up and nothing changes any more, the others hang.
+        """
         with anyio.move_on_after(FIRST_LIST):
             while any(link.offers is None and not link.settled for link in self.hub.links.values()):
-                await self.hub.changed()
+                some_up = any(link.offers is not None for link in self.hub.links.values())
+                with anyio.move_on_after(QUIET if some_up else FIRST_LIST) as quiet:
+                    await self.hub.changed()
+                if quiet.cancelled_caught:
+                    break
         self._complete_view.set()
 
     async def left(self, peer: Peer) -> None:
@@ -231,14 +241,15 @@ class Gateway:
         ]
         return "\n\n".join(told)
 
-    async def _ping(self, turn: Turn, _: Raw) -> Result:
-        return b'{"resultType":"complete"}' if turn.modern else b"{}"
+    async def _ping(self, turn: Turn, params: Raw) -> Result:  # noqa: ARG002 - one of many
+        return b"{}"
 
     async def _call(self, turn: Turn, _: Raw) -> Result:
         params = turn.params
         tool = await self._tool(turn, params.name)
-        link = self.private.link(turn.peer, tool.link)
-        if link is not tool.link:
+        link = tool.link
+        if not self.private.shares(turn.peer, link):
+            link = await self.private.link(turn.peer, link)
             tool = replace(tool, link=link)
 
         async def work(context: CallContext) -> Result:
@@ -311,7 +322,9 @@ class Gateway:
         self, turn: Turn, link: Link, method: str, params: dict[str, Any], subject: str
     ) -> Result:
         """Ask a server for something that changes nothing there."""
-        target = self.private.link(turn.peer, link)
+        target = link
+        if link.config.session != "shared":
+            target = await self.private.link(turn.peer, link)
 
         async def work(context: CallContext) -> Result:
             return await target.request(

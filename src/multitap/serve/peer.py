@@ -77,6 +77,12 @@ class Peer:
         self.version, self.capabilities, self.info = version, capabilities, info
 
     @property
+    def can_be_asked(self) -> bool:
+        """Whether it answers anything at all that servers may ask."""
+        said = bytes(self.capabilities)
+        return any(b'"%b"' % ability.encode() in said for ability in _ABILITIES.values())
+
+    @property
     def shook_hands(self) -> bool:
         return bool(self.version)
 

@@ -1,12 +1,16 @@
 """Links of single clients, to servers that keep state for each session."""
 
+from typing import Literal
+
 import anyio
 from anyio.abc import TaskGroup
 
 from multitap.errors import Overloaded
+from multitap.events import LinkState
 from multitap.hub import Hub
 from multitap.serve.peer import Peer
 from multitap.upstream.link import Link
+from multitap.upstream.session import Era
 
 MOST = 256
 """Private links at the same time, over all clients and servers."""
@@ -30,21 +34,53 @@ class PrivateLinks:
         self._hub = hub
         self._tasks = tasks
         self._links: dict[tuple[object, str], tuple[Link, anyio.CancelScope]] = {}
+        self._stateless_only: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._links)
 
-    def link(self, peer: Peer, shared: Link) -> Link:
-        """The client's own link to a server; the shared one where the server is content with it.
+    def shares(self, peer: Peer, shared: Link) -> bool:
+        """Whether a client uses the same session with a server as everybody."""
+        return shared.config.session == "shared" and not self._wants_handshake(peer, shared)
+
+    async def link(self, peer: Peer, shared: Link) -> Link:
+        """The link that a client uses where it does not use the shared one.
 
         Raises:
             Overloaded: There are too many.
         """
         if shared.config.session == "shared":
-            return shared
-        key = (peer if peer.shook_hands else peer.principal, shared.name)
+            return await self._handshaken(shared)
+        return self._own(peer if peer.shook_hands else peer.principal, shared, None)
+
+    def _wants_handshake(self, peer: Peer, shared: Link) -> bool:
+        """Whether a server that speaks both eras could ask the client nothing in the newer one.
+
+        Many of its tools only ask in the middle of a call, which the stateless era does not know.
+        """
+        return (
+            shared.era is Era.STATELESS
+            and peer.shook_hands
+            and peer.can_be_asked
+            and shared.config.era == "auto"
+            and shared.config.transport != "local"
+            and shared.name not in self._stateless_only
+        )
+
+    async def _handshaken(self, shared: Link) -> Link:
+        link = self._own("handshake", shared, "handshake")
+        await link.first_settled.wait()
+        if link.state is LinkState.CONNECTED:
+            return link
+        self._stateless_only.add(shared.name)
+        self._links["handshake", shared.name][1].cancel()
+        return shared
+
+    def _own(self, owner: object, shared: Link, era: Literal["handshake"] | None) -> Link:
+        key = (owner, shared.name)
+        wanted = shared.config if era is None else shared.config.model_copy(update={"era": era})
         known = self._links.get(key)
-        if known is not None and known[0].config == shared.config:
+        if known is not None and known[0].config == wanted:
             return known[0]
         if known is not None:
             known[1].cancel()
@@ -54,7 +90,7 @@ class PrivateLinks:
                 f"{MOST} clients already have a session of their own",
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
-        link, scope = self._hub.twin(shared.name), anyio.CancelScope()
+        link, scope = self._hub.twin(shared.name, wanted), anyio.CancelScope()
         self._links[key] = (link, scope)
         self._tasks.start_soon(self._run, key, link, scope)
         return link

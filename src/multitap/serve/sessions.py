@@ -112,7 +112,7 @@ class Sessions:
 
     def __init__(self, gateway: Gateway, limits: SessionLimits = SessionLimits()) -> None:
         self._gateway = gateway
-        self._limits = limits
+        self.limits = limits
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Sessions:
 
     def open(self, admitted: Admitted, profile: str | None) -> Session | None:
         """A new session; None where there are too many that are in use."""
-        if len(self._sessions) >= self._limits.most and not self._make_room():
+        if len(self._sessions) >= self.limits.most and not self._make_room():
             return None
         session = Session(admitted, profile)
         self._sessions[session.id] = session
@@ -140,7 +140,7 @@ class Sessions:
 
     def full(self, session: Session) -> bool:
         """Whether a session has as many requests under way as it may."""
-        return len(session.peer.scopes) >= self._limits.requests
+        return len(session.peer.scopes) >= self.limits.requests
 
     async def close(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -155,8 +155,8 @@ class Sessions:
     async def reap(self) -> None:
         """End sessions that nobody uses, until cancelled."""
         while True:
-            await anyio.sleep(self._limits.look)
-            oldest = now() - self._limits.idle
+            await anyio.sleep(self.limits.look)
+            oldest = now() - self.limits.idle
             for session in self:
                 if session.used < oldest and not session.busy:
                     self._close_soon(session)
@@ -164,7 +164,7 @@ class Sessions:
     def _make_room(self) -> bool:
         """End sessions that were hardly ever used: a flood of them must not end the others."""
         idle = [one for one in self if not one.busy]
-        count = 1 + self._limits.most // _AT_ONCE  # looking through all for each would be slow
+        count = 1 + self.limits.most // _AT_ONCE  # looking through all for each would be slow
         for session in heapq.nsmallest(count, idle, key=lambda one: (one.uses, one.used)):
             self._close_soon(session)
         return bool(idle)

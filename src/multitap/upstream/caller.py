@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
-from multitap.wire.wire import OnProgress
+from multitap.wire.wire import Made, OnProgress
 
 
 class Guest(Protocol):
@@ -46,7 +46,7 @@ class Guest(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(Made):
     """On whose behalf a call is made, and how long it may take."""
 
     agent_id: str | None = None

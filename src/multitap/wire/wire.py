@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from msgspec import Raw
 
@@ -20,19 +20,20 @@ INBOUND_REQUESTS = 32
 """Requests of one server that we answer at the same time; more are refused at once."""
 
 
-@runtime_checkable
-class OfParty(Protocol):
+class Made:
     """A call that says who made it."""
+
+    __slots__ = ()
 
     @property
     def party(self) -> object:
         """Whom a server may tell or ask with any of the calls that they made."""
-        ...
+        return self
 
 
 def party_of(call: object) -> object:
     """Who made a call; each that does not say so is somebody else's."""
-    return call.party if isinstance(call, OfParty) else call
+    return call.party if isinstance(call, Made) else call
 
 
 class WireFault(Exception):

@@ -12,6 +12,7 @@ from tests.serve.hostile.raw import (
     shake_hands,
     stateless,
 )
+from tests.serve.hostile.stage import BRIEF
 
 ASKED = {"elicitation": {}}
 
@@ -179,7 +180,7 @@ async def leave_calls_behind(stage, healthy):
 
 async def take_every_connection(stage, healthy):
     """None is left for others, unless those that do nothing make room."""
-    most = stage.limits.connections
+    most = BRIEF.connections
     lines = [dial(stage.port) for _ in range(2 * most)]
     async with anyio.create_task_group() as tasks:
 

@@ -28,7 +28,7 @@ async def never_read_their_answers(stage, healthy):
         asked = in_session(session, call(1, "giant", size=1024 * 1024))
         await line.send(asked * 100)
         await stage.until(lambda: stage.crowd() == stage.usual)
-        assert await stage.memory() < stage.usual_memory + 100 * 2**20
+        assert stage.memory() < stage.usual_memory + 100 * 2**20
 
 
 async def never_read_a_stream(stage, healthy):
@@ -58,7 +58,7 @@ async def abuse_progress_tokens(stage, healthy):
             assert all(told["params"]["progressToken"] == token for told in response.events[:-1])
         await deaf.send(in_session(session, _noise(2000, token="t" * 500_000)))
         await stage.until(lambda: stage.crowd() == stage.usual + 1)
-        assert await stage.memory() < stage.usual_memory + 200 * 2**20
+        assert stage.memory() < stage.usual_memory + 200 * 2**20
 
 
 async def hang_up_in_the_middle_of_an_answer(stage, healthy):

@@ -1,6 +1,7 @@
 """A gateway with one server, healthy clients on it, and a look at what remains of the others."""
 
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.serve.access import Access
+from multitap.serve.access import Access, Token
 from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.sessions import SessionLimits
@@ -22,11 +23,15 @@ from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hand
 
 UPSTREAM = Path(__file__).with_name("upstream.py")
 BRIEF = WebLimits(
-    request_timeout=0.4, keep_alive=0.4, write_timeout=0.4, linger=0.4, drain=1.0, body=1024 * 1024
-)
-"""The same limits, for those who do not want to wait."""
-BRIEF_SESSIONS = SessionLimits(idle=0.4, look=0.05)
-TOKEN, OTHER = "a-token-of-some-length", "another-token-of-such"
+    connections=150, body=1024 * 1024, request_timeout=0.4, keep_alive=1.0, write_timeout=0.4,
+    linger=0.4, drain=1.0,
+)  # fmt: skip
+"""The same limits as ever, for those who have little time and little memory."""
+BRIEF_SESSIONS = SessionLimits(most=60, idle=0.4, look=0.05)
+WAIT = 0.5
+"""Seconds for which a call waits for its client to come back."""
+TOKENS = (Token(b"a-token-of-some-length", "ann"), Token(b"another-one-of-such", "bob"))
+BEARER, OTHER_BEARER = (f"Bearer {token.secret.decode()}" for token in TOKENS)
 
 
 class Stage:
@@ -36,6 +41,19 @@ class Stage:
         self.gateway = gateway
         self.front = front
         self.port = port
+        self.usual = 0
+        """Connections of healthy clients."""
+        self.usual_memory = 0
+
+    def crowd(self):
+        """How many connections there are: each is somebody's work."""
+        work = (task.get_coro().__qualname__ for task in asyncio.all_tasks())
+        return sum(name == "_Connection._work" for name in work)
+
+    @staticmethod
+    def memory():
+        """Bytes this process holds."""
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     def dial(self, **more):
         return dial(self.port, **more)
@@ -113,7 +131,8 @@ async def open_stage(
 ) -> AsyncIterator[Stage]:
     server = StdioServer(command=sys.executable, args=("-I", "-S", str(UPSTREAM)))
     settings = Settings(servers={"counts": server}, state_dir=state_dir)
-    async with open_gateway(lambda handlers: open_hub(settings, handlers=handlers)) as gateway:
+    opens = functools.partial(open_hub, settings)
+    async with open_gateway(lambda handlers: opens(handlers=handlers), patience=WAIT) as gateway:
         await gateway.hub.settled()
         listener = bind("127.0.0.1", 0)
         front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=sessions)
@@ -130,6 +149,7 @@ async def beside_healthy_clients(stage: Stage) -> AsyncIterator[Healthy]:
         await tasks.start(healthy.run)
         await healthy.goes_on()
         before = stage.remains()
+        stage.usual, stage.usual_memory = stage.crowd(), stage.memory()
         yield healthy
         await healthy.goes_on()
         with anyio.move_on_after(PATIENCE):

@@ -13,9 +13,9 @@ from multitap.errors import MultitapError
 from multitap.events import FailureCode, LinkState
 from multitap.hub import Hub
 from multitap.upstream.handlers import Handlers
-from multitap.wire.wire import RequestFailed
+from multitap.wire.wire import RequestFailed, WireClosed
 from tests.simulation.clock import run
-from tests.simulation.world import MemoryStore, World
+from tests.simulation.world import MemoryStore, SimulatedWire, World
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "150"))
 
@@ -155,3 +155,35 @@ def test_an_address_where_nobody_answers_is_tried_again_for_as_long_as_it_takes(
 
     assert snapshot.failure.code is FailureCode.UNREACHABLE
     assert snapshot.starts > 10
+
+
+def test_a_server_that_fails_to_come_back_leaves_the_catalog_once_and_not_with_every_attempt():
+    world, lives = World(seed=1), 0
+
+    @asynccontextmanager
+    async def once(name, config):
+        nonlocal lives
+        lives += 1
+        if lives > 1:
+            raise WireClosed("nobody is there", sent=False)
+        wire = SimulatedWire(world.server(name))
+        world.server(name).wires.add(wire)
+        yield wire
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            wanted = Settings(servers={"a": StdioServer(command="one")})
+            hub = Hub(tasks, wanted, dial=once, handlers=Handlers(), store=MemoryStore())
+            await hub.settled()
+            before = hub.catalog
+            world.server("a").crash()
+            await anyio.sleep(200)
+            after = hub.catalog
+            tasks.cancel_scope.cancel()
+        return before, after
+
+    before, after = run(main)
+
+    assert lives > 3
+    assert (len(before.tools), len(after.tools)) == (2, 0)
+    assert after.revision == before.revision + 1

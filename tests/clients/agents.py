@@ -7,19 +7,29 @@ from dataclasses import dataclass
 from tests.clients.doors import NEW, OLD
 
 TASK = "Use the tool."
-OFFLINE = {"NO_PROXY": "127.0.0.1,localhost", "DO_NOT_TRACK": "1"}
+NOBODY = "http://127.0.0.1:9"
+OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), NOBODY),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+}
+"""Whatever an agent wants from anywhere else, it does not get."""
 
 
 @dataclass(frozen=True)
 class Agent:
     """One of them."""
 
-    tool: str
-    """What it calls the tool `keeper_echo` of a server named `gw`; before a `/`, its namespace."""
+    prefix: str
+    """What is before the name of a tool of a server named `gw`; a namespace ends in `/`."""
     version: str
     """The protocol version it speaks."""
     prepare: Callable
     """Writes its configuration into a folder; the command line and the environment."""
+    lists_again: bool = True
+    """Whether it wants to know what has changed, when something has."""
+    shows_change: bool = True
+    """Whether its model sees it before the task is done."""
 
 
 def claude(shelf, door, model, folder):
@@ -124,10 +134,10 @@ def gemini(shelf, door, model, folder):
 
 
 AGENTS = {
-    "claude": Agent("mcp__gw__keeper_echo", NEW, claude),
-    "opencode": Agent("gw_keeper_echo", OLD, opencode),
-    "codex": Agent("mcp__gw/keeper_echo", "2025-06-18", codex),
-    "gemini": Agent("mcp_gw_keeper_echo", "2025-06-18", gemini),
+    "claude": Agent("mcp__gw__", NEW, claude, shows_change=False),
+    "opencode": Agent("gw_", OLD, opencode),
+    "codex": Agent("mcp__gw/", "2025-06-18", codex, lists_again=False, shows_change=False),
+    "gemini": Agent("mcp_gw_", "2025-06-18", gemini),
 }
 
 

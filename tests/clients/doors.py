@@ -34,10 +34,11 @@ class Door:
     @property
     def version(self):
         """The protocol version that was spoken last."""
-        return re.findall(r'[pP]rotocolVersion"\s*:\s*"([^"]+)', self.heard.read_text())[-1]
+        return re.findall(r'[pP]rotocolVersion"\s*:\s*"([^"]+)', self.text)[-1]
 
-    def asked(self, method):
-        return f'"{method}"' in self.heard.read_text()
+    @property
+    def text(self):
+        return self.heard.read_text()
 
 
 @asynccontextmanager

@@ -1,11 +1,12 @@
 """A stand-in for the models of real agents, in the protocols of OpenAI, Anthropic and Google."""
 
 import json
+from itertools import repeat
 
 import msgspec
 from aiohttp import web
 
-from tests.agent.models.scripted import Say, ScriptedModel, Use
+from tests.agent.models.scripted import Anthropic, Say, ScriptedModel
 
 RESULTS = ('"tool_result"', '"role": "tool"', '"function_call_output"', '"functionResponse"')
 """How the result of a call is marked in what a model is sent, in any of the protocols."""
@@ -18,6 +19,9 @@ class EveryModel(ScriptedModel):
         gemini = web.post("/v1beta/models/{model}:streamGenerateContent", self.gemini)
         return (*super().routes(), web.post("/v1/responses", self.responses), gemini)
 
+    async def anthropic(self, request):
+        return await self._answer(request, Numbered(len(self.requests)))
+
     async def responses(self, request):
         return await self._stream_next(request, Responses())
 
@@ -28,6 +32,16 @@ class EveryModel(ScriptedModel):
         body = await request.json()
         self.requests.append(body)
         return await self._stream(request, next(self._script)(body), protocol)
+
+
+class Numbered(Anthropic):
+    """Never uses the id of a call again, which Claude Code takes for the same call."""
+
+    def __init__(self, turn):
+        self._turn = turn
+
+    def _use(self, at, use):
+        return {**super()._use(at, use), "id": f"toolu_{self._turn}_{at}"}
 
 
 class Responses:
@@ -48,10 +62,9 @@ class Responses:
         yield self._event("response.completed", response=done)
 
     def _call(self, at, use):
-        *namespace, name = use.tool.split("/")
+        namespace, _, name = use.tool.rpartition("/")
         call = {"type": "function_call", "id": f"fc_{at}", "call_id": f"call_{at}", "name": name}
-        spaces = {"namespace": space for space in namespace}
-        return {**call, **spaces, "arguments": use.json, "status": "completed"}
+        return {**call, "namespace": namespace, "arguments": use.json, "status": "completed"}
 
     def _event(self, kind, **fields):
         data = msgspec.json.encode({"type": kind, **fields})
@@ -71,14 +84,14 @@ class Gemini:
         yield b"data: %s\n\n" % msgspec.json.encode(answer)
 
 
-def wants(tool, arguments):
-    """What a model says that has one thing in mind: to use a tool, and to tell what came of it."""
+def script(*uses):
+    """What a model says that uses tools one after the other, where it has the last of them."""
+    left = (Say(uses=(use,)) for use in uses)
+    known = f'"{uses[-1].tool.rpartition("/")[2]}"'
 
     def turn(body):
-        if any(mark in json.dumps(body) for mark in RESULTS):
-            return Say("it is done")
-        if f'"{tool.rpartition("/")[2]}"' in json.dumps(body.get("tools", [])):
-            return Say(uses=(Use(tool, arguments),))
-        return Say("there is no such tool")
+        if known not in json.dumps(body.get("tools", [])):
+            return Say("nothing to do")
+        return next(left, Say("it is done"))
 
-    return turn
+    return repeat(turn)

@@ -23,8 +23,9 @@ PATIENCE = 10
 
 
 @pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
+def state(tmp_path_factory):
+    """A state directory with a short path: its sockets are in it."""
+    return tmp_path_factory.mktemp("s") / "state"
 
 
 @asynccontextmanager

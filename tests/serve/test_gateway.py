@@ -1,5 +1,6 @@
 """Every server as one: what clients see, hear and are told when something goes wrong."""
 
+import json
 import os
 from contextlib import asynccontextmanager
 
@@ -8,20 +9,27 @@ import mcp_types as types
 import pytest
 from mcp import MCPError
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
+from msgspec import Raw
 
 from multitap import Settings
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
-from multitap.serve import private
+from multitap.errors import Overloaded
 from multitap.serve.access import Token
-from multitap.serve.errands import MOST_EACH, TTL
+from multitap.serve.errands import MOST_EACH, TTL, Errands
+from multitap.serve.message import EMPTY, Params
+from multitap.serve.peer import Peer, able, fitted
+from multitap.serve.private import PrivateLinks
+from multitap.serve.sessions import Mailbox
+from multitap.serve.turn import Turn
 from tests.conftest import descendants
 from tests.serve import cells
 from tests.serve.talking import PATIENCE, Talker, gate, zoo
-from tests.wire.sdk_web import served
+from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
+URL, TOOLS = {"mode": "url"}, {"tools": [{}]}
 ADA, BOB = (Token(f"{name}-0123456789abcdef".encode(), name) for name in ("ada", "bob"))
 
 
@@ -123,6 +131,14 @@ async def test_a_log_message_of_a_server_in_this_process_reaches_who_called(sett
     assert other.logs == []
 
 
+async def test_an_old_client_that_never_said_what_it_wants_to_see_sees_what_is_usual(settings):
+    one = LocalServer(server=cells.build("new", "one"))
+    async with gate(settings(one=one)) as opened, Talker("old", opened.url) as talker:
+        await talker.client.call_tool("one_log", {})
+
+    assert [level for level, *_ in talker.logs] == ["info", "error"]
+
+
 async def test_many_changes_at_once_are_told_once(settings, era):
     one = LocalServer(server=cells.build("new", "one"))
     async with gate(settings(one=one)) as opened, Talker(era, opened.url) as talker:
@@ -150,7 +166,7 @@ async def test_many_changes_at_once_are_told_once(settings, era):
 async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
     servers = {
         "ok": zoo(timeouts={"sleep": 0.2}, filter=ToolFilter(deny=("crash",))),
-        "busy": zoo(limits=Limits(in_flight=1, queue=0)),
+        "busy": zoo("good_legacy", limits=Limits(in_flight=1, queue=0)),
         "dead": zoo("exit_at_start"),
         "dying": zoo("good", retry="never"),
     }
@@ -201,7 +217,7 @@ async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings,
 
 
 async def test_a_cancelled_request_of_an_old_client_is_answered_as_such(settings):
-    async with gate(settings(ok=zoo())) as opened, Talker("old", opened.url) as talker:
+    async with gate(settings(ok=zoo("good_legacy"))) as opened, Talker("old", opened.url) as talker:
         session = talker.client.session
         async with anyio.create_task_group() as tasks:
             errors = []
@@ -254,17 +270,18 @@ async def test_each_client_has_a_session_of_its_own_where_a_server_wants_that(se
     assert len(ledger.pids) == 3
 
 
-async def test_sessions_of_single_clients_are_bounded(settings, monkeypatch):
-    monkeypatch.setattr(private, "MOST", 1)
-    async with (
-        gate(settings(own=zoo(session="per-client"))) as opened,
-        Talker("old", opened.url) as one,
-        Talker("old", opened.url) as other,
-    ):
-        await one.client.call_tool("own_pid", {})
-        error = await refused(other, "own_pid")
+async def test_sessions_of_single_clients_are_bounded(settings):
+    async with gate(settings(own=zoo(session="per-client"))) as opened:
+        private = PrivateLinks(opened.hub, opened.gateway.tasks, most=1)
+        one, other = Peer(Mailbox()), Peer(Mailbox())
+        for peer in (one, other):
+            peer.introduce("2025-11-25", EMPTY, {})
+        shared = opened.hub.links["own"]
+        link = await private.link(one, shared)
 
-    assert error.data["reason"] == "overloaded"
+        assert await private.link(one, shared) is link
+        with pytest.raises(Overloaded, match="1 clients already"):
+            await private.link(other, shared)
 
 
 @asynccontextmanager
@@ -417,6 +434,118 @@ async def test_a_question_goes_to_whom_all_calls_under_way_belong(settings):
     assert uncertain.is_error
     assert "not certain" in uncertain.content[0].text
     assert not other.asked
+
+
+async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_one_in_the_end():
+    peer = Peer(Mailbox(), principal="ada")
+    meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
+    guests, ends, answers = {}, {}, []
+
+    def turn(**more):
+        return Turn(peer, Raw(b"1"), peer.outlet, Params(meta=meta, **more), modern=True)
+
+    async def begin(name):
+        async def work(context):
+            guests[name], ends[name] = context.guest, anyio.Event()
+            await ends[name].wait()
+            return f'"{name} is done"'.encode()
+
+        return await errands.begin(turn(), name, work)
+
+    async def ask():
+        answers.append(bytes(await guests["wrong"].ask("elicitation/create", {})))
+
+    async with anyio.create_task_group() as tasks:
+        errands = Errands(tasks)
+        rounds = {}
+
+        async def keep(name):
+            rounds[name] = json.loads(await begin(name))
+
+        for name in ("right", "wrong"):
+            tasks.start_soon(keep, name)
+        await until(lambda: len(ends) == 2)
+        tasks.start_soon(ask)
+        await until(lambda: "wrong" in rounds)
+        ends["wrong"].set()
+        await until(lambda: "right" in rounds)
+        responses = Raw(b'{"elicitation-1":{"action":"accept"}}')
+        state = rounds["right"]["requestState"]
+        ends["right"].set()
+        done = await errands.resume(turn(input_responses=responses, request_state=state), "right")
+        await until(lambda: answers)
+        tasks.cancel_scope.cancel()
+
+    assert done == b'"right is done"'
+    assert answers == [b'{"action":"accept"}']
+
+
+async def test_a_new_client_is_asked_while_other_calls_of_it_are_under_way(settings):
+    async with (
+        gate(settings(zoo=zoo("good_legacy")), tokens=(ADA, BOB)) as opened,
+        Talker("new", opened.url, token=ADA.secret.decode()) as ada,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(ada.client.call_tool, "zoo_sleep", {"seconds": 30})
+        await until(lambda: opened.hub.snapshot().server("zoo").in_flight)
+        answer = await ada.client.call_tool("zoo_ask", {})
+        tasks.cancel_scope.cancel()
+
+    assert "Ada 1" in answer.content[0].text
+
+
+async def test_clients_with_sessions_of_their_own_are_not_mixed_up(settings):
+    server = zoo("good_legacy", session="per-client")
+    async with (
+        gate(settings(zoo=server)) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        for talker in (one, other):
+            tasks.start_soon(talker.client.call_tool, "zoo_sleep", {"seconds": 0.5})
+        for talker in (one, other):
+            answer = await talker.client.call_tool("zoo_ask", {})
+            assert "Ada 1" in answer.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "method", "params", "fits"),
+    [
+        pytest.param("{}", "roots/list", {}, False, id="nothing"),
+        pytest.param('{"roots":{}}', "roots/list", {}, True, id="roots"),
+        pytest.param('{"elicitation":{}}', "elicitation/create", {}, True, id="forms unsaid"),
+        pytest.param('{"elicitation":{}}', "elicitation/create", URL, False, id="no addresses"),
+        pytest.param('{"elicitation":{"url":{}}}', "elicitation/create", URL, True, id="addresses"),
+        pytest.param(
+            '{"elicitation":{"url":{}}}', "elicitation/create", {}, False, id="addresses only"
+        ),
+        pytest.param('{"sampling":{}}', "sampling/createMessage", {}, True, id="a model"),
+        pytest.param('{"sampling":{}}', "sampling/createMessage", TOOLS, False, id="no tools"),
+        pytest.param(
+            '{"sampling":{"tools":{}}}', "sampling/createMessage", TOOLS, True, id="tools"
+        ),
+        pytest.param("[]", "roots/list", {}, False, id="no capabilities at all"),
+    ],
+)
+def test_a_client_is_asked_only_what_it_can_answer(capabilities, method, params, fits):
+    assert able(Raw(capabilities.encode()), method, params) is fits
+
+
+def test_a_client_without_context_is_not_asked_for_any():
+    wish = {"includeContext": "thisServer", "maxTokens": 1}
+
+    assert fitted(Raw(b'{"sampling":{}}'), "sampling/createMessage", wish) == {"maxTokens": 1}
+    assert fitted(Raw(b'{"sampling":{"context":{}}}'), "sampling/createMessage", wish) == wish
+
+
+async def test_a_server_of_both_eras_can_ask_an_old_client_in_the_middle_of_a_call(settings):
+    with served(toolbox().streamable_http_app()) as url:
+        box = HttpServer(url=f"{url}/mcp")
+        async with gate(settings(box=box)) as opened, Talker("old", opened.url) as talker:
+            answer = await talker.client.call_tool("box_ask", {})
+
+    assert answer.content[0].text == "Ada 1"
 
 
 async def test_servers_ask_for_roots_anew_when_they_change(settings, tmp_path):

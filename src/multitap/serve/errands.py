@@ -26,11 +26,11 @@ from multitap.serve.peer import able, fitted
 from multitap.serve.turn import Turn
 from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
-from multitap.wire.wire import OnProgress
+from multitap.wire.wire import OnProgress, RpcError
 
 TTL = 600.0
 """Seconds a call waits for its client to come back."""
-MOST, MOST_EACH = 1024, 32
+MOST, MOST_EACH = 1024, 24
 """Calls that may wait: altogether, and of one principal."""
 MOST_ERRANDS = 5
 """How often a person is sent elsewhere before a call counts as failed."""
@@ -56,11 +56,18 @@ class _Elicited(msgspec.Struct):
     action: str = ""
 
 
+class _Places(msgspec.Struct):
+    elicitations: list[dict[str, Any]] = []
+
+
 def places_of(exc: ServerError) -> list[dict[str, Any]]:
     """Where a server of the handshake era wants a person to be before a call can succeed."""
-    data = exc.data if exc.code == types.URL_ELICITATION_REQUIRED else None
-    places: Any = data.get("elicitations") if isinstance(data, dict) else None
-    return [place for place in places if isinstance(place, dict)] if places else []
+    if exc.code != types.URL_ELICITATION_REQUIRED:
+        return []
+    try:
+        return msgspec.convert(exc.data, _Places).elicitations
+    except msgspec.ValidationError:
+        return []
 
 
 class Errand:
@@ -68,7 +75,7 @@ class Errand:
 
     def __init__(self, turn: Turn, subject: str) -> None:
         self.id = secrets.token_urlsafe(12)
-        self.principal = turn.peer.principal
+        self.peer = turn.peer
         self.subject = subject
         self.arguments = turn.params.arguments
         self.scope = anyio.CancelScope()
@@ -86,7 +93,7 @@ class Errand:
 
     @property
     def party(self) -> object:
-        return self
+        return self.peer if self.peer.single else self
 
     async def run(self, work: Work) -> None:
         """Do the call; what comes of it is for `round` to tell."""
@@ -124,7 +131,7 @@ class Errand:
         if self._expiry is not None:
             self._expiry.cancel()
         try:
-            while self._ended is None and not self._asks:
+            while self._ended is None and not self.questions:
                 self._stirred.clear()
                 await self._stirred.wait()
         except asyncio.CancelledError:
@@ -153,8 +160,31 @@ class Errand:
         self.collected.set()
 
     @property
+    def goes_on(self) -> bool:
+        return self._ended is None and not self.scope.cancel_called
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server is done with it, so that it asks nothing for its sake any more."""
+        return self._ended is not None
+
+    @property
     def questions(self) -> dict[str, Any]:
-        return {key: request for key, (request, _) in self._asks.items()}
+        """What the client has yet to answer."""
+        asked = self._asks.items()
+        return {key: request for key, (request, answer) in asked if not answer.done()}
+
+    def adopt(self, request: dict[str, Any], answer: "asyncio.Future[Raw]") -> None:
+        """Ask the client something with the next answer to it."""
+        key = f"{request['method'].partition('/')[0]}-{next(self._keys)}"
+        self._asks[key] = (request, answer)
+        self._stirred.set()
+
+    def release(self) -> list[tuple[dict[str, Any], "asyncio.Future[Raw]"]]:
+        """The questions that it can not bring to its client any more."""
+        left = [(request, answer) for request, answer in self._asks.values() if not answer.done()]
+        self._asks.clear()
+        return left
 
     def take(self, responses: Mapping[str, Raw]) -> None:
         """Hand over what the client answers; what it leaves out is asked again."""
@@ -166,13 +196,8 @@ class Errand:
         told = {**fitted(self.capabilities, method, params)}
         told.pop("elicitationId", None)  # this era has none
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        key = f"{method.partition('/')[0]}-{next(self._keys)}"
-        self._asks[key] = ({"method": method, "params": told}, answer)
-        self._stirred.set()
-        try:
-            return await answer
-        finally:
-            self._asks.pop(key, None)
+        self.adopt({"method": method, "params": told}, answer)
+        return await answer
 
     def notified(self, method: str, params: Raw) -> None:
         if self._turn is not None:
@@ -247,7 +272,7 @@ class Errands:
     def _make_room(self, principal: str) -> None:
         """Give up the call that waits longest: others must be able to call meanwhile."""
         waiting = [one for one in self._errands.values() if one.waits]
-        same = [one for one in waiting if one.principal == principal]
+        same = [one for one in waiting if one.peer.principal == principal]
         if len(same) >= MOST_EACH:
             same[0].expire()
         elif len(self._errands) >= MOST:
@@ -255,9 +280,25 @@ class Errands:
                 raise Refused(OVERLOADED, "too many calls are under way", {"reason": "overloaded"})
             waiting[0].expire()
 
+    def _hand_over(self, ended: Errand) -> None:
+        """Let another call of the same client bring the questions that came with one by mistake.
+
+        A server that asks on a pipe does not say for which of its calls.
+        """
+        heir = None
+        if ended.answered:
+            others = (one for one in self._errands.values() if one.party is ended.party)
+            heir = next((one for one in others if one.goes_on), None)
+        for request, answer in ended.release():
+            if heir is not None:
+                heir.adopt(request, answer)
+            else:
+                answer.set_exception(RpcError(_GIVEN_UP, "the call was given up"))
+
     async def _run(self, errand: Errand, work: Work) -> None:
         try:
             await errand.run(work)
+            self._hand_over(errand)
             with anyio.move_on_after(self._ttl):  # its client may be away, asking a person
                 await errand.collected.wait()
         finally:
@@ -267,7 +308,9 @@ class Errands:
         result = await errand.round(turn, self._ttl)
         if result is not None:
             return result
-        state = _State(errand.id, errand.principal, errand.subject, _fingerprint(errand.arguments))
+        state = _State(
+            errand.id, errand.peer.principal, errand.subject, _fingerprint(errand.arguments)
+        )
         return envelope.encode(
             {
                 "resultType": "input_required",

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -54,6 +55,8 @@ Result = Raw | bytes
 
 FIRST_LIST = 5.0
 """Seconds the first lists wait for servers that were never seen before: few clients look twice."""
+QUIET = 1.0
+"""Seconds without news after which they do not wait any longer, if some are up."""
 
 _CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -70,9 +73,6 @@ _NOTHING = Profile(servers=())
 """What clients of a profile see that is no more."""
 _HANDSHAKE = 64 * 1024
 """Bytes a client may say about itself: they are kept for as long as it is there."""
-
-QUIET = 1.0
-"""Seconds without news after which they do not wait any longer, if some are up."""
 
 
 class _Initialize(msgspec.Struct):
@@ -224,7 +224,7 @@ class Gateway:
             "serverInfo": {
                 "name": "multitap",
                 "title": "Multitap",
-                "version": installed_version("multitap"),
+                "version": _version(),
             },
         }
         if instructions := self._instructions(turn.peer.profile):
@@ -392,6 +392,11 @@ class Gateway:
         except ValidationError:
             raise Refused(faults.INVALID_PARAMS, "these are no notifications") from None
         return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
+
+
+@cache
+def _version() -> str:
+    return installed_version("multitap")  # from a file
 
 
 def _extra(turn: Turn, link: Link) -> dict[str, Any]:

@@ -56,9 +56,18 @@ class Peer:
         outlet: The way to it for what belongs to no request of its own.
         principal: Whom its credentials name; empty where none are asked for.
         profile: What it gets to see; None: everything.
+        alone: Whether nobody else can use the way to it.
     """
 
-    def __init__(self, outlet: Outlet, *, principal: str = "", profile: str | None = None) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        *,
+        principal: str = "",
+        profile: str | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._alone = alone
         self.outlet = outlet
         self.principal = principal
         self.profile = profile
@@ -75,6 +84,11 @@ class Peer:
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
         """Take what the handshake says."""
         self.version, self.capabilities, self.info = version, capabilities, info
+
+    @property
+    def single(self) -> bool:
+        """Whether all its requests come from one and the same, as far as anybody can tell."""
+        return self._alone or self.shook_hands or bool(self.principal)
 
     @property
     def can_be_asked(self) -> bool:

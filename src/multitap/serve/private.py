@@ -28,11 +28,13 @@ class PrivateLinks:
     Args:
         hub: Makes the links.
         tasks: Where they run.
+        most: How many there may be.
     """
 
-    def __init__(self, hub: Hub, tasks: TaskGroup) -> None:
+    def __init__(self, hub: Hub, tasks: TaskGroup, *, most: int = MOST) -> None:
         self._hub = hub
         self._tasks = tasks
+        self._most = most
         self._links: dict[tuple[object, str], tuple[Link, anyio.CancelScope]] = {}
         self._stateless_only: set[str] = set()
 
@@ -84,10 +86,10 @@ class PrivateLinks:
             return known[0]
         if known is not None:
             known[1].cancel()
-        elif len(self._links) >= MOST:
+        elif len(self._links) >= self._most:
             raise Overloaded(
                 shared.name,
-                f"{MOST} clients already have a session of their own",
+                f"{self._most} clients already have a session of their own",
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
         link, scope = self._hub.twin(shared.name, wanted), anyio.CancelScope()

@@ -27,11 +27,15 @@ class SessionLimits:
     """Seconds between two looks for such sessions."""
     requests: int = 1024
     """Requests of one session that are worked on at the same time."""
+    grace: float = 60.0
+    """Seconds without a message before which a session in use makes no room for another."""
 
 
 _BACKLOG = 256
 _ROOM = 1024 * 1024
 """Bytes that are kept for a client that does not listen."""
+_FEW = 2
+"""Messages before which a session counts as one that nobody uses."""
 _AT_ONCE = 100
 """The share of all sessions, one in so many, that ends at once to make room."""
 
@@ -162,8 +166,9 @@ class Sessions:
                     self._close_soon(session)
 
     def _make_room(self) -> bool:
-        """End sessions that were hardly ever used: a flood of them must not end the others."""
-        idle = [one for one in self if not one.busy]
+        """End sessions that are hardly used: a flood of them must not end the others."""
+        oldest = now() - self.limits.grace
+        idle = [one for one in self if not one.busy and (one.uses < _FEW or one.used < oldest)]
         count = 1 + self.limits.most // _AT_ONCE  # looking through all for each would be slow
         for session in heapq.nsmallest(count, idle, key=lambda one: (one.uses, one.used)):
             self._close_soon(session)

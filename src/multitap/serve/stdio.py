@@ -112,7 +112,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(lambda: _Output(ended.set), pipe)
                     transports.append(writer)
-                peer = Peer(output, profile=profile)
+                peer = Peer(output, profile=profile, alone=True)
                 dialogue = Dialogue(gateway, peer, output, tasks)
                 received = _Input(dialogue, ended)
                 if _is_file(source):

@@ -47,8 +47,7 @@ class Turn:
 
     @property
     def party(self) -> object:
-        # a client that shook hands can be asked whatever becomes of the request
-        return self if self.modern else self.peer
+        return self.peer if self.peer.single else self
 
     @property
     def drives_rounds(self) -> bool:

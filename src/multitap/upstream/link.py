@@ -180,10 +180,15 @@ class Link:
 
     @property
     def live(self) -> bool:
-        """Whether its offers can be called: it is up, coming up again, or waiting to be woken."""
-        if self.offers is None or self._standing.closing:
+        """Whether its offers can be called: it is up, coming up again, or waiting to be woken.
+
+        One that failed to come up again is not, however often it is tried, until it succeeds.
+        """
+        standing = self._standing
+        if self.offers is None or standing.closing:
             return False
-        return self.state is LinkState.CONNECTED or self._standing.hopeful or self.asleep
+        returning = standing.hopeful and not standing.failing
+        return self.state is LinkState.CONNECTED or returning or self.asleep
 
     @property
     def asleep(self) -> bool:
@@ -432,6 +437,7 @@ class Link:
             failure = _crash_loop(failure)
         logger.warning("%s: %s", self.name, failure)
         standing.failure = failure
+        standing.failing = trial.connected_at is None
         standing.settling = False
         standing.retry_due = now() + pause if math.isfinite(pause) else None
         standing.become(_state_after(failure, pause, was_up=trial.connected_at is not None))

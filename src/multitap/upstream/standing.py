@@ -37,6 +37,8 @@ class Standing:
         self.retry_due: float | None = None
         """When the next attempt is due, by the loop's clock."""
         self.closing = False
+        self.failing = False
+        """Whether the last attempt came to nothing."""
         self.first_settled = anyio.Event()
         self.settling = settling
         """Whether its state is about to be decided: it starts, or its end is looked into."""
@@ -70,7 +72,7 @@ class Standing:
     def up(self, session: Session) -> None:
         self.session = session
         self.failure = self.retry_due = None
-        self.settling = False
+        self.settling = self.failing = False
         self.become(LinkState.CONNECTED)
 
     def lose(self, session: Session) -> None:

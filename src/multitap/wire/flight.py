@@ -94,7 +94,7 @@ class Flight:
         self, kind: type[BaseException] | None, exc: BaseException | None, _: object
     ) -> None:
         self._flights.leave(self)
-        if self.waiting:
+        if self._answer is not None and (self.waiting or self._answer.cancelled()):
             self._flights.given_up.append(self.id)
         elif exc is not None and self._answer is not None:
             _look_at(self._answer)

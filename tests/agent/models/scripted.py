@@ -16,7 +16,8 @@ _SPEC.loader.exec_module(_MODULE)
 Fail, Garbage, Pings, Say, Silence, Use = (
     getattr(_MODULE, name) for name in ("Fail", "Garbage", "Pings", "Say", "Silence", "Use")
 )
-ScriptedModel, scripted_model = _MODULE.ScriptedModel, _MODULE.scripted_model
+Anthropic, ScriptedModel = _MODULE.Anthropic, _MODULE.ScriptedModel
+scripted_model = _MODULE.scripted_model
 
 PROVIDERS = ("openai", "anthropic")
 KEY = "sk-hunter2"

@@ -177,9 +177,7 @@ async def introduce_themselves_at_length(stage, healthy):
 
 async def break_lines(stage, healthy):
     """Put what looks like a message of its own into arguments, between line breaks."""
-    forged = json.dumps(
-        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-    )
+    forged = json.dumps({"jsonrpc": "2.0", "method": "notifications/forged"})
     for brk in ("\n", "\r", "\r\n"):
         arguments = f'{{"said":{brk}{forged}{brk}}}'
         body = json.dumps(call(1, "echo")).replace("{}", arguments).encode()
@@ -190,7 +188,7 @@ async def break_lines(stage, healthy):
             session = await shake_hands(line)
             for said in (body, meta):
                 response = await line.asks(in_session(session, said))
-                assert json.loads(response.text)["method"] == "notifications/cancelled"
+                assert json.loads(response.text)["method"] == "notifications/forged"
 
 
 async def contradict_their_headers(stage, healthy):

@@ -151,9 +151,10 @@ def stateless(request_id, method, *, able=None, path="/mcp", headers=None, **par
 
 
 def call(request_id, tool, *, _meta=None, **arguments):
-    """A call of a tool of the server that counts."""
+    """A call of a tool."""
     more = {"_meta": _meta} if _meta else {}
-    return message(request_id, "tools/call", name=f"counts_{tool}", arguments=arguments, **more)
+    server = "asks" if tool == "ask" else "counts"
+    return message(request_id, "tools/call", name=f"{server}_{tool}", arguments=arguments, **more)
 
 
 async def shake_hands(line, *, path="/mcp", **params):

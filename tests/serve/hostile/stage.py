@@ -18,16 +18,17 @@ from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.sessions import SessionLimits
 from multitap.serve.web import WebLimits, bind
-from tests.serve.hostile import raw
 from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hands, stateless
 
+SERVERS = ("counts", "asks")
+"""Twice the same: a question belongs to a call for certain where nobody else is served."""
 UPSTREAM = Path(__file__).with_name("upstream.py")
 BRIEF = WebLimits(
-    connections=150, body=1024 * 1024, request_timeout=0.4, keep_alive=1.0, write_timeout=0.4,
-    linger=0.4, drain=1.0,
+    connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=0.8, write_timeout=0.4,
+    linger=0.3, drain=1.0,
 )  # fmt: skip
 """The same limits as ever, for those who have little time and little memory."""
-BRIEF_SESSIONS = SessionLimits(most=60, idle=0.4, look=0.05)
+FEW_SESSIONS = SessionLimits(most=60)
 WAIT = 0.5
 """Seconds for which a call waits for its client to come back."""
 TOKENS = (Token(b"a-token-of-some-length", "ann"), Token(b"another-one-of-such", "bob"))
@@ -47,8 +48,8 @@ class Stage:
 
     def crowd(self):
         """How many connections there are: each is somebody's work."""
-        work = (task.get_coro().__qualname__ for task in asyncio.all_tasks())
-        return sum(name == "_Connection._work" for name in work)
+        names = (task.get_name() for task in asyncio.all_tasks())
+        return sum(name.endswith("_Connection._work") for name in names)
 
     @staticmethod
     def memory():
@@ -61,8 +62,11 @@ class Stage:
     async def stats(self):
         """What reached the server."""
         async with self.dial() as line:
-            asked = stateless(1, "tools/call", name="counts_stats", arguments={})
-            return json.loads((await line.asks(asked)).text)
+            told = []
+            for server in SERVERS:
+                asked = stateless(1, "tools/call", name=f"{server}_stats", arguments={})
+                told.append(json.loads((await line.asks(asked)).text))
+            return {kind: told[0][kind] + told[1][kind] for kind in told[0]}
 
     async def until(self, holds):
         """Wait for a state of the gateway, which tells nobody when it is reached."""
@@ -89,7 +93,7 @@ class Stage:
             "followed": len(changes._followers),
             "errands": len(self.gateway.errands),
             "tasks": len(asyncio.all_tasks()),
-            "descriptors": len(os.listdir("/proc/self/fd")),
+            "descriptors": len([*Path("/proc/self/fd").iterdir()]),
         }
 
 
@@ -127,17 +131,21 @@ class Healthy:
 
 @asynccontextmanager
 async def open_stage(
-    state_dir: Path, *, limits=BRIEF, sessions=BRIEF_SESSIONS, tokens=()
+    state_dir: Path, *, sessions=FEW_SESSIONS, tokens=(), **more
 ) -> AsyncIterator[Stage]:
-    server = StdioServer(command=sys.executable, args=("-I", "-S", str(UPSTREAM)))
-    settings = Settings(servers={"counts": server}, state_dir=state_dir)
+    program = {"command": sys.executable, "args": ("-I", "-S", str(UPSTREAM))}
+    servers = {
+        "counts": StdioServer(**{**program, "args": (*program["args"], "notes")}),
+        "asks": StdioServer(**program),
+    }
+    settings = Settings(servers=servers, state_dir=state_dir, **more)
     opens = functools.partial(open_hub, settings)
     async with open_gateway(lambda handlers: opens(handlers=handlers), patience=WAIT) as gateway:
         await gateway.hub.settled()
         listener = bind("127.0.0.1", 0)
         front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=sessions)
         port = listener.getsockname()[1]
-        async with serve_http(front, listener, limits):
+        async with serve_http(front, listener, BRIEF):
             yield Stage(gateway, front, port)
 
 
@@ -148,34 +156,42 @@ async def beside_healthy_clients(stage: Stage) -> AsyncIterator[Healthy]:
     async with anyio.create_task_group() as tasks:
         await tasks.start(healthy.run)
         await healthy.goes_on()
+        known = {*stage.front.sessions}
         before = stage.remains()
         stage.usual, stage.usual_memory = stage.crowd(), stage.memory()
         yield healthy
         await healthy.goes_on()
-        with anyio.move_on_after(PATIENCE):
-            while _more(stage.remains(), before):
-                await anyio.sleep(0.02)
-        left = _more(stage.remains(), before)
-        assert not left, f"left behind: {left}"
+        await _end_sessions(stage, known)
+        await _nothing_more(stage, before)
         told = await stage.stats()
         assert not told["open"], "the server still works for somebody"
         assert not told["strange"], f"the server was told {told['strange']}"
         await healthy.goes_on()
         tasks.cancel_scope.cancel()
+    await _end_sessions(stage, set())
+
+
+async def _end_sessions(stage, spared):
+    """End those that nobody uses, as happens after a while."""
+    for session in stage.front.sessions:
+        if session not in spared:
+            await stage.until(lambda session=session: not session.busy)
+            await stage.front.sessions.close(session)
+
+
+async def _nothing_more(stage, before):
+    with anyio.move_on_after(PATIENCE):
+        while _more(stage.remains(), before):
+            await anyio.sleep(0.02)
+    left = _more(stage.remains(), before)
+    assert not left, f"left behind: {left}"
 
 
 def _more(after, before):
-    """What there is more of; healthy clients themselves have calls under way now and then."""
-    spared = {"under way": 1, "tasks": 4}
+    """What there is more of than before; healthy clients have a call under way now and then."""
+    spared = {"under way": 1, "tasks": 2}
     return {
-        kind: (number, before[kind])
+        kind: f"{number} instead of {before[kind]}"
         for kind, number in after.items()
-        if number > max(before[kind], spared.get(kind, 0)) and kind != "tasks"
-    } | (
-        {"tasks": (after["tasks"], before["tasks"])}
-        if after["tasks"] > before["tasks"] + spared["tasks"]
-        else {}
-    )
-
-
-__all__ = ["BRIEF", "Healthy", "Stage", "beside_healthy_clients", "open_stage", "raw"]
+        if number > before[kind] + spared.get(kind, 0)
+    }

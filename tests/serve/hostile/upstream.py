@@ -60,7 +60,8 @@ class Server:
                 schema = {"type": "object"}
                 self._result(request_id, tools=[{"name": n, "inputSchema": schema} for n in TOOLS])
             case "resources/list":
-                self._result(request_id, resources=[{"name": "notes", "uri": NOTES}])
+                notes = [{"name": "notes", "uri": NOTES}] if "notes" in sys.argv else []
+                self._result(request_id, resources=notes)
             case "resources/subscribe":
                 self.followed.add(params["uri"])
                 self._result(request_id)
@@ -122,9 +123,8 @@ class Server:
             self._text(request_id, json.dumps(message.get("result")))
 
     def _cancel(self, request_id):
-        if self.open.pop(request_id, None) is None:
-            self.strange.append(f"cancel {request_id}")
-        self.cancelled += 1
+        if self.open.pop(request_id, None) is not None:
+            self.cancelled += 1
 
     def _progress(self, params, progress, words=""):
         if (token := params.get("_meta", {}).get("progressToken")) is not None:

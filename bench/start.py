@@ -41,6 +41,6 @@ async def _until_usable(servers) -> float:
         async with open_hub(Settings(servers=servers, state_dir=Path(state))) as hub:
             with anyio.fail_after(60), hub.events.subscribe() as events:
                 async for _ in events:
-                    if len({tool.server for tool in hub.tools()}) == GOOD:
+                    if len({tool.server for tool in hub.tools}) == GOOD:
                         return time.perf_counter() - started
     raise AssertionError("the stream of events ends with the hub")

@@ -29,7 +29,7 @@ async def main() -> None:
     async with open_hub(Settings(servers=servers)) as hub, anyio.create_task_group() as tasks:
         tasks.start_soon(tell, hub)
         processes = await running(hub)
-        print(*(tool.name for tool in hub.tools()), sep="\n")
+        print(*(tool.name for tool in hub.tools), sep="\n")
         for number in (signal.SIGKILL, signal.SIGSTOP):
             for process in processes:
                 os.kill(process, number)

@@ -12,7 +12,7 @@ calculator = StdioServer(command=sys.executable, args=("-m", "multitap.demo.serv
 async def main() -> None:
     async with open_hub(Settings(servers={"calculator": calculator})) as hub:
         await hub.settled()
-        for tool in hub.tools():
+        for tool in hub.tools:
             print(tool.name, "-", tool.description)
 
         result = await hub.call("calculator_add", {"a": 2, "b": 40})

@@ -346,9 +346,9 @@ async def test_thirty_servers_with_bad_ones_among_them_give_exactly_the_good_one
     bad = {"hangs": zoo("never_init"), "dies": zoo("exit_at_start"), "lies": zoo("list_error")}
     good = {f"good{n}": zoo("good") for n in range(12)}
     async with hub_of(**bad, **good) as hub:
-        await until(lambda: len({tool.server for tool in hub.tools()}) == len(good))
+        await until(lambda: len({tool.server for tool in hub.tools}) == len(good))
 
-        assert {tool.server for tool in hub.tools()} == set(good)
+        assert {tool.server for tool in hub.tools} == set(good)
 
 
 async def test_a_hundred_calls_at_once_each_get_their_own_answer(hub_of):

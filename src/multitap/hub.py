@@ -36,7 +36,7 @@ from multitap.names import Naming
 from multitap.router import Call
 from multitap.store import CallRecord, LogRecord, Store, StoredCatalog, fingerprint, open_store
 from multitap.supervisor import Plan, Supervisor
-from multitap.tools.registry import HubRegistry
+from multitap.tools import HubTools, ToolRegistry
 from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
@@ -185,9 +185,11 @@ class Hub:
         return self._make_link(server, config, on_change=lambda _: None)
 
     @cached_property
-    def tools(self) -> HubRegistry:
+    def tools(self) -> ToolRegistry:
         """The tools of all servers as an agent uses them; functions can be registered beside."""
-        return HubRegistry(self)
+        registry = ToolRegistry()
+        registry.attach(HubTools(self))
+        return registry
 
     async def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
         """Read a resource from the server that has it.

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import anyio
 import mcp_types as types
 
-from multitap.catalog import Catalog, Tool
+from multitap.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.content import KeptResult, ToolResult
 from multitap.errors import HubClosed, MultitapError
@@ -90,8 +90,14 @@ class SyncHub:
         return self._wait(lambda hub: hub.call(name, arguments, context=context))
 
     def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
-        """See `Hub.tools`."""
-        return self._running().tools(agent=agent)
+        """What there is to call, as far as `agent` may see."""
+        hub = self._running()
+        filter_ = hub.settings.agents.get(agent) if agent is not None else None
+        return tuple(
+            tool
+            for tool in hub.catalog.tools.values()
+            if filter_ is None or allowed(tool.name, filter_)
+        )
 
     def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
         """See `Hub.read`."""

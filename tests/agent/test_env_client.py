@@ -173,7 +173,7 @@ class HubWorld(Workshop):
     async def list_tools(self, agent=None):
         return [
             ToolDescription(name=tool.name, input_schema=tool.input_schema, server=tool.server)
-            for tool in self.hub.tools()
+            for tool in self.hub.catalog.tools.values()
         ]
 
     async def execute_tool(self, name, arguments, agent=None):

@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.conformance.kit import NODE, fill_once, locked, npm_install, run
+from tests.conformance.kit import NODE, NotFetched, fill_once, locked, npm_install, run
 
 FASTMCP = "fastmcp-slim[client]==4.1.8"
 PACKAGES = {
@@ -28,6 +28,7 @@ class Shelf:
 
     def __init__(self, home):
         self._home = home
+        self._missing = {}
 
     def npm(self, name):
         """The folder that has the packages of a client in `node_modules`.
@@ -46,8 +47,14 @@ class Shelf:
         return str(self._filled("fastmcp", _fetch_fastmcp) / "bin" / "python")
 
     def _filled(self, name, fill):
-        with locked(self._home / f"{name}.lock"):
-            fill_once(self._home / name, fill)
+        if name in self._missing:
+            raise self._missing[name]  # nobody waits for it twice
+        try:
+            with locked(self._home / f"{name}.lock"):
+                fill_once(self._home / name, fill)
+        except NotFetched as exc:
+            self._missing[name] = exc
+            raise
         return self._home / name
 
 

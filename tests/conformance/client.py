@@ -65,8 +65,8 @@ async def fill_in(hub, _context):
 
 
 async def call_every_tool(hub, _context):
-    for tool in hub.tools():
-        await tried(hub, tool.name, fitting(tool.input_schema))
+    for tool in hub.tools:
+        await tried(hub, tool.name, fitting(tool.parameters))
 
 
 async def touch_everything(hub, context):

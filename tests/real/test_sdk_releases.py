@@ -48,7 +48,7 @@ async def test_servers_on_every_release_of_the_sdk_connect_and_answer(releases, 
             await hub.settled()
 
         states = {server.name: server.state for server in hub.snapshot().servers}
-        answers = {tool.server: (await hub.call(tool.name)).text for tool in hub.tools()}
+        answers = {tool.server: (await hub.call(tool.name)).text for tool in hub.tools}
 
     assert states == dict.fromkeys(releases, LinkState.CONNECTED)
     assert answers == {release: release for release in releases}

@@ -112,7 +112,7 @@ async def test_b4_tools_are_listed_after_connecting(kode_hub, tmp_path):
     ledger = Ledger(tmp_path)
     async with kode_hub(zoo=zoo("paged", env=ledger.env)) as hub:
         assert ledger.methods.count("tools/list") > 1
-        assert {tool.raw_name for tool in hub.tools()} == TOOLS.keys()
+        assert {tool.raw_name for tool in hub.catalog.tools.values()} == TOOLS.keys()
 
 
 async def test_b5_a_tool_has_its_name_description_and_schema(kode_hub):
@@ -129,7 +129,7 @@ async def test_b6_a_server_that_cannot_list_is_in_error_and_offers_nothing(kode_
         bad = hub.snapshot().server("bad")
 
         assert (bad.state, bad.failure.phase) == (LinkState.ERROR, Phase.LIST)
-        assert {tool.server for tool in hub.tools()} == {"good"}
+        assert {tool.server for tool in hub.tools} == {"good"}
 
 
 async def test_b7_a_call_passes_name_and_arguments_and_returns_the_result(kode_hub, tmp_path):
@@ -230,7 +230,7 @@ async def test_b14_discovered_tools_are_registered_with_the_servers_name_in_fron
 
 async def test_b15_names_are_server_colon_tool_and_never_clash(kode_hub):
     async with kode_hub(**{"a": zoo(), "b": zoo(), "a:b": zoo()}) as hub:
-        names = [tool.name for tool in hub.tools()]
+        names = [tool.name for tool in hub.tools]
 
         assert hub.settings.naming is Naming.KODE
         assert {"a:echo", "b:echo"} <= {*names}

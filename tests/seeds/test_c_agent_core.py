@@ -410,7 +410,8 @@ async def test_c25_tools_are_switched_by_prefix():
     async with open_hub(settings) as hub:
         await hub.settled()
         for agent in ("worker", "careful"):
-            assert {tool.server for tool in hub.tools(agent=agent)} == {"todo"}
+            shown = hub.tools.narrowed(hub.settings.agents[agent])
+            assert {tool.server for tool in shown} == {"todo"}
             refused = await HubTools(hub)["files_echo"].execute(
                 {"text": "hi"}, CallContext(agent_id=agent)
             )

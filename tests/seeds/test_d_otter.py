@@ -153,7 +153,7 @@ async def test_d9_d19_everything_that_mcp_shows_is_in_the_snapshot(otter_hub):
         assert (zoo.state, zoo.tools, zoo.starts, zoo.failure) == ("connected", len(TOOLS), 1, None)
         assert (lost.state, lost.tools) == ("error", 0)
         assert lost.failure.hint
-        assert {tool.server for tool in hub.tools()} == {"zoo"}
+        assert {tool.server for tool in hub.tools} == {"zoo"}
 
 
 async def test_d10_a_stopped_server_is_found_by_the_health_check_and_comes_back(otter_hub):

@@ -143,12 +143,6 @@ async def test_a_hub_has_one_registry_that_follows_its_catalog(hub):
     assert set(hub.tools.for_anthropic().names.values()) == {"greet"}
 
 
-async def test_called_a_hub_s_registry_gives_the_catalog_s_tools(hub):
-    hub.tools.register(greet)
-
-    assert hub.tools() == tuple(hub.catalog.tools.values())
-
-
 async def test_costs_are_told_by_tool_and_by_server(hub):
     hub.tools.register(greet)
     cost = hub.tools.tokens()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,7 @@ from multitap.config.scope import expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError, MultitapError
 from multitap.hub import Hub
+from multitap.reload import Loader
 from multitap.tools import ToolDef
 
 logger = logging.getLogger(__name__)
@@ -40,12 +42,12 @@ class ConfiguredEnvironment(BaseEnvironment):
     It follows the files while it is open. What can not be used of them is told in `problems`.
 
     Args:
-        search: Which files.
+        files: Which ones, or what reads them.
     """
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, files: Search | Loader) -> None:
         super().__init__()
-        self._search = search
+        self._read = partial(load, files) if isinstance(files, Search) else files
         self._equipment = Equipment()
 
     @classmethod
@@ -77,7 +79,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     def load_configuration(self) -> Loaded:
         """All that the files say, read anew."""
-        return load(self._search)
+        return self._read()
 
     async def _started(self) -> None:
         await self._equip()
@@ -86,7 +88,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     async def _follow(self, hub: Hub) -> None:
         """Gather anew what the files bring along, whenever they were read anew."""
-        with hub.events.subscribe() as events:
+        with hub.events.subscribe(calls=False) as events:
             while True:
                 if self._equipment.loaded is not self.loaded:
                     await self._equip()

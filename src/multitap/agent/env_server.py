@@ -1,6 +1,5 @@
 """An environment, shown to MCP clients."""
 
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,18 +8,15 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-import msgspec
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
-from pydantic import BaseModel
 
 from multitap.agent import env_http, env_stdio
-from multitap.agent.env_tools import ENV_TOOLS, EnvTool, find, plain
-from multitap.agent.protocol import EnvDescription, ToolOutcome, World
+from multitap.agent.env_desk import EnvDesk, definition
+from multitap.agent.env_tools import find
+from multitap.agent.protocol import World
 from multitap.config import Serve
-from multitap.errors import MultitapError, NotAllowed, ungrouped
-
-logger = logging.getLogger(__name__)
+from multitap.errors import ungrouped
 
 _Context = ServerRequestContext[Any]
 
@@ -55,9 +51,8 @@ class EnvMCPServer:
         name: str = "multitap-env",
         version: str | None = None,
     ) -> None:
-        self._world = world
-        self._powers = {"execute_tool": execute_tool, "invoke_llm": invoke_llm}
-        self._tools = [tool for tool in ENV_TOOLS.values() if self._powers.get(tool.name, True)]
+        powers = {"execute_tool": execute_tool, "invoke_llm": invoke_llm}
+        self._desk = EnvDesk(world, lambda: powers)
         self.server: Server[Any] = Server(
             name,
             version=version or installed_version("multitap"),
@@ -133,7 +128,7 @@ class EnvMCPServer:
         _context: _Context,
         _params: types.PaginatedRequestParams | None,
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_definition(tool) for tool in self._tools])
+        return types.ListToolsResult(tools=[definition(tool) for tool in self._desk.tools()])
 
     async def _call(
         self, _context: _Context, params: types.CallToolRequestParams
@@ -141,55 +136,9 @@ class EnvMCPServer:
         tool = find(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool named {params.name!r}")
-        try:
-            return _result(await self._answer(tool, params.arguments or {}))
-        except MultitapError as exc:
-            return _failed(f"{exc}; {exc.hint}" if exc.hint else str(exc))
-        except Exception as exc:  # boundary: what breaks in a world is told, and stays there
-            logger.exception("%s could not be answered", tool.listed)
-            return _failed(f"the environment could not answer: {type(exc).__name__}")
-
-    async def _answer(self, tool: EnvTool, arguments: Mapping[str, Any]) -> BaseModel:
-        if not self._powers.get(tool.name, True):
-            raise NotAllowed(
-                f"{tool.listed} is turned off in this environment",
-                hint=f"its owner can set `{tool.name} = true` under [environment]",
-            )
-        answer = await tool.work(self._world, tool.read(arguments))
-        if isinstance(answer, EnvDescription):
-            can = answer.capabilities.model_copy(update=self._powers)
-            return answer.model_copy(update={"capabilities": can})
-        return answer
-
-
-def _definition(tool: EnvTool) -> types.Tool:
-    return types.Tool(
-        name=tool.listed,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            read_only_hint=not tool.powerful,
-            destructive_hint=tool.name == "execute_tool",
-            idempotent_hint=not tool.powerful,
-            open_world_hint=tool.powerful,
-        ),
-    )
+        return await self._desk.call(tool, params.arguments or {})
 
 
 def _input_schema(name: str) -> Mapping[str, Any] | None:
     tool = find(name)
     return tool.input_schema if tool else None
-
-
-def _result(answer: BaseModel) -> types.CallToolResult:
-    data = plain(answer)
-    return types.CallToolResult(
-        content=[types.TextContent(text=msgspec.json.encode(data).decode())],
-        structured_content=data,
-        is_error=isinstance(answer, ToolOutcome) and not answer.success,
-    )
-
-
-def _failed(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

@@ -250,7 +250,7 @@ class BaseEnvironment:
     async def load_mcp_clients(self) -> McpClientLoadResult:
         """Read the configuration anew, and wait until every server has answered or failed."""
         hub = self.hub
-        await self._files.reload(hub)
+        await self.files.reload(hub)
         await hub.settled()
         return self._load_result()
 
@@ -416,22 +416,22 @@ class BaseEnvironment:
     @property
     def settings(self) -> Settings:
         """What is in force now."""
-        return self._open.hub.settings if self._open else self._files.settings
+        return self._open.hub.settings if self._open else self.files.settings
 
     @property
     def loaded(self) -> Loaded:
         """What was last read and taken over."""
-        return self._files.loaded
+        return self.files.loaded
 
     @property
     def scope(self) -> Scope:
         """What variables in the configuration stand for."""
-        return Scope(os.environ, self.loaded.search.folder, Path.home())
+        return scope_of(self.loaded)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the configuration."""
-        return self._files.problems
+        return self.files.problems
 
     @property
     def _opened(self) -> _Open:
@@ -441,7 +441,8 @@ class BaseEnvironment:
         return self._open
 
     @cached_property
-    def _files(self) -> Reloader:
+    def files(self) -> Reloader:
+        """What it is configured from."""
         return Reloader(self._load)
 
     def _load(self) -> Loaded:
@@ -460,10 +461,10 @@ class BaseEnvironment:
     async def _living(self) -> AsyncGenerator[None]:
         with ungrouped():
             async with (
-                open_configured(self._files, handlers=self.handlers()) as hub,
+                self._open_hub() as hub,
                 anyio.create_task_group() as tasks,
             ):
-                tools = HubTools(hub)
+                tools = self._tools_of(hub)
                 self.registry.attach(tools)
                 self._open = _Open(hub, tasks, Serving(tasks))
                 try:
@@ -473,6 +474,12 @@ class BaseEnvironment:
                     self._open = None
                     self.registry.detach(tools)
                     tasks.cancel_scope.cancel()
+
+    def _open_hub(self) -> AbstractAsyncContextManager[Hub]:
+        return open_configured(self.files, handlers=self.handlers())
+
+    def _tools_of(self, hub: Hub) -> HubTools:
+        return HubTools(hub)
 
     async def _started(self) -> None:
         with anyio.move_on_after(self.settle_timeout):
@@ -493,7 +500,7 @@ class BaseEnvironment:
         hub = self.hub
         wanted = {name: link for name, link in hub.links.items() if link.config.enabled}
         loaded = [name for name, link in wanted.items() if _is_up(link)]
-        failed = {*self._files.loaded.broken, *wanted} - {*loaded}
+        failed = {*self.files.loaded.broken, *wanted} - {*loaded}
         return McpClientLoadResult(len(loaded), tuple(sorted(failed)))
 
     def _filter_of(self, agent: str) -> ToolFilter:
@@ -539,6 +546,11 @@ class BaseEnvironment:
                 f"no model named {name!r} is configured", hint=did_you_mean(name, known)
             )
         return known[name]
+
+
+def scope_of(loaded: Loaded) -> Scope:
+    """What variables in a configuration stand for."""
+    return Scope(os.environ, loaded.search.folder, Path.home())
 
 
 def _said_by_program(clients: Mapping[str, ClientConfig]) -> Layer:

@@ -14,6 +14,8 @@ from multitap.errors import UnknownName
 from multitap.tools import ToolDef
 
 MANUAL = "SKILL.md"
+READ_SKILL = "read_skill"
+"""The name of the tool that reads them."""
 LARGEST_FILE = 1024 * 1024
 MAX_FILES = 100
 """So many files beside a manual are named in it."""
@@ -104,7 +106,7 @@ def overview(skills: Skills) -> str:
     """What a model must know of the skills there are, for its system prompt; empty for none."""
     lines = (f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills.values())
     text = "\n".join(lines)
-    opening = "Skills: before you do what one is for, read its instructions with `read_skill`."
+    opening = f"Skills: before you do what one is for, read its instructions with `{READ_SKILL}`."
     return f"{opening}\n{text}" if text else ""
 
 
@@ -117,7 +119,7 @@ def reading_tool(folders: Iterable[Path]) -> ToolDef:
         return skill.instructions() if file == MANUAL else skill.read(file)
 
     return ToolDef(
-        "read_skill",
+        READ_SKILL,
         "Read the instructions of a skill, or another file of it.",
         {
             "type": "object",

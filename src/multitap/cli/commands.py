@@ -47,8 +47,10 @@ def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG0
 @multitap.command()
 @click.option(
     "--http",
-    metavar="[HOST:]PORT",
-    help="Listen there instead of on the own pipes; the host is 127.0.0.1 if not given",
+    is_flag=False,
+    flag_value="",
+    metavar="[[HOST:]PORT]",
+    help="Listen there instead of on the own pipes; at 127.0.0.1:3000 if not given",
 )
 @click.option(
     "--token-file",

@@ -93,7 +93,7 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
                 if name in names and isinstance(config, StdioServer):
                     tasks.start_soon(find, name, config)
             await hub.settled()
-            if hub.tools():
+            if hub.catalog.tools:
                 await anyio.sleep(STEADY)
                 await hub.settled()
         return [
@@ -115,7 +115,7 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
     for warning in hub.store.warnings:
         yield Check("state", Verdict.ODD, warning)
     yield Check("state", Verdict.OK, str(state_directory(loaded)))
-    if (count := len(hub.tools())) > MOST_TOOLS:
+    if (count := len(hub.catalog.tools)) > MOST_TOOLS:
         hint = "hide some with `filter`"
         yield Check("tools", Verdict.ODD, f"{count} in all; OpenAI takes {MOST_TOOLS}", hint)
 
@@ -142,7 +142,8 @@ def _of_server(
         return
     yield from checks.of_connection(server)
     yield from checks.of_health(server)
-    yield from checks.of_schemas(server, [tool for tool in hub.tools() if tool.server == name])
+    tools = [tool for tool in hub.catalog.tools.values() if tool.server == name]
+    yield from checks.of_schemas(server, tools)
 
 
 def _show(found: Findings) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import platformdirs
 
+from multitap.agent.hosted import HostedEnvironment
 from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, state_directory
@@ -21,14 +22,18 @@ from multitap.cli.tables import one_line
 from multitap.config import Settings
 from multitap.errors import ConfigError
 from multitap.hub import Hub, open_hub
-from multitap.reload import Reloader, open_configured
+from multitap.reload import Reloader
 from multitap.serve.access import Access, check_exposure, read_tokens
 from multitap.serve.control import Control, open_control
+from multitap.serve.errands import Errand
 from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.stdio import serve_stdio
+from multitap.serve.turn import Turn
 from multitap.serve.web import bind
+from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Handlers
+from multitap.wire.local import caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Serving:
     """How the person wants it."""
 
     http: str | None = None
-    """`[HOST:]PORT`; None: as the configuration says."""
+    """`[HOST:]PORT`; empty: where the configuration says; None: if it says so at all."""
     token_file: Path | None = None
     insecure: bool = False
     hosts: tuple[str, ...] = ()
@@ -53,6 +58,8 @@ class Served:
     state: Path
     reloader: Reloader | None = None
     """None: there are no files to follow."""
+    host: Handlers = Handlers()
+    """Answers what servers ask and no client can."""
 
 
 class _OneLine(logging.Formatter):
@@ -88,15 +95,24 @@ def _spare_the_collector() -> None:
 
 
 def _configured(asked: Asked) -> Served:
-    reloader = Reloader(lambda: configured(asked))
+    environment = HostedEnvironment(lambda: configured(asked), profile=_profile_in_use)
+    reloader = environment.files
     problems.show(problems.serious(reloader.problems))
-    explain_emptiness(reloader.loaded)
+    if not reloader.settings.servers:
+        explain_emptiness(reloader.loaded)
     return Served(
         reloader.settings,
-        lambda handlers: open_configured(reloader, handlers=handlers, recall=True),
+        environment.open,
         state_directory(reloader.loaded),
         reloader,
+        environment.answers,
     )
+
+
+def _profile_in_use() -> str | None:
+    """The profile of the client for whom a server in this process works right now."""
+    guest = guest_of(caller())
+    return guest.peer.profile if isinstance(guest, Turn | Errand) else None
 
 
 def _demo() -> Served:
@@ -121,6 +137,8 @@ def _address(serving: Serving, settings: Settings) -> tuple[str, int] | None:
     if serving.http is None:
         wanted = settings.serve
         return (wanted.host, wanted.port) if wanted.transport == "http" else None
+    if not serving.http:
+        return settings.serve.host, settings.serve.port
     host, _, port = serving.http.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
         raise ConfigError(
@@ -130,7 +148,7 @@ def _address(serving: Serving, settings: Settings) -> tuple[str, int] | None:
 
 
 async def _serve_stdio(served: Served, profile: str | None) -> None:
-    async with open_gateway(served.open) as gateway:
+    async with open_gateway(served.open, host=served.host) as gateway:
         control = Control(gateway, reloader=served.reloader)
         async with open_control(control, served.state):
             await serve_stdio(gateway, profile=profile)
@@ -142,7 +160,7 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: Serving
     check_exposure(host, tokens, insecure=serving.insecure)
     listener = bind(host, port)
     try:
-        async with open_gateway(served.open) as gateway:
+        async with open_gateway(served.open, host=served.host) as gateway:
             front = HttpFront(gateway, Access(host, tokens, serving.hosts), profile=serving.profile)
             async with serve_http(front, listener) as url:
                 control = Control(

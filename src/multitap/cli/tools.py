@@ -56,7 +56,10 @@ def _served(live: Live, loaded: Loaded, server: str | None) -> Iterable[ToolLine
 def _asked_for(asked: Asked, server: str | None) -> Iterable[ToolLine]:
     from multitap.serve.control import line_of  # noqa: PLC0415 - 0.5 s that a gateway spares
 
-    return [line_of(tool) for tool in listed(asked, lambda hub: hub.tools(), server=server)]
+    return [
+        line_of(tool)
+        for tool in listed(asked, lambda hub: hub.catalog.tools.values(), server=server)
+    ]
 
 
 def _summary(tool: ToolLine) -> str:

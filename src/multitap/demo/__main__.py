@@ -43,7 +43,7 @@ def show_servers(snapshot: Snapshot) -> None:
 
 def show_tools(hub: Hub) -> None:
     print("\nOne catalog holds all their tools:\n")
-    for tool in hub.tools():
+    for tool in hub.tools:
         print(f"  {tool.name:<22} {tool.description}")
 
 

@@ -53,7 +53,9 @@ class Asking:
         try:
             return await self._typed(asked, "elicitation/create", params, types.ElicitResult)
         except RpcError as exc:
-            return await self._host.elicit(asked, params) if self._host.elicit else _error(exc)
+            if exc.code != types.METHOD_NOT_FOUND or self._host.elicit is None:
+                return _error(exc)
+            return await self._host.elicit(asked, params)
 
     async def _sample(
         self, asked: Asked, params: types.CreateMessageRequestParams
@@ -62,7 +64,9 @@ class Asking:
         try:
             return await self._typed(asked, "sampling/createMessage", params, kind)
         except RpcError as exc:
-            return await self._host.sample(asked, params) if self._host.sample else _error(exc)
+            if exc.code != types.METHOD_NOT_FOUND or self._host.sample is None:
+                return _error(exc)  # a person who declines is not gone around
+            return await self._host.sample(asked, params)
 
     async def _roots(self, asked: Asked) -> types.ListRootsResult | types.ErrorData:
         try:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from multitap.catalog import Tool, allowed
+from multitap.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.content import ToolResult
 from multitap.errors import MultitapError, NotAllowed, UnknownName
@@ -17,9 +17,7 @@ from multitap.tools.providers import Offer, Provider
 from multitap.tools.tool import (
     NOBODY,
     Arguments,
-    Caller,
     HubTool,
-    HubTools,
     ToolContext,
     ToolDef,
     ToolInfo,
@@ -233,27 +231,6 @@ class ToolRegistry:
         if name not in self._skipped:
             self._skipped.add(name)
             logger.warning("the tool %r is skipped: another one has that name", name)
-
-
-class HubRegistry(ToolRegistry):
-    """The tools of a hub, and what is registered beside them.
-
-    Called, it gives the hub's own tools alone, as its catalog has them.
-    """
-
-    def __init__(self, hub: Caller) -> None:
-        super().__init__()
-        self._hub = hub
-        self.attach(HubTools(hub))
-
-    def __call__(self, *, agent: str | None = None) -> tuple[Tool, ...]:
-        """What there is to call on servers, as far as `agent` may see."""
-        filter_ = self._hub.settings.agents.get(agent) if agent is not None else None
-        return tuple(
-            tool
-            for tool in self._hub.catalog.tools.values()
-            if filter_ is None or allowed(tool.name, filter_)
-        )
 
 
 class _Narrowed(ToolRegistry):

@@ -33,6 +33,11 @@ _caller: ContextVar[object | None] = ContextVar("caller", default=None)
 """For whose sake the server runs, which it does in the task of whoever asks."""
 
 
+def caller() -> object | None:
+    """For a server object: the context of the call that it works on; None: it belongs to none."""
+    return _caller.get()
+
+
 @contextmanager
 def _made_for(call: object | None) -> Generator[None]:
     token = _caller.set(call)

@@ -288,3 +288,4 @@ async def test_a_token_that_is_bound_to_a_profile_shows_no_other(tmp_path):
         assert len((await listed(SECRET))["result"]["tools"]) == 14
         assert len((await listed(SECRET, "/mcp?profile=little"))["result"]["tools"]) == 7
         assert "error" in await listed(SECRET, "/mcp?profile=nope")
+        assert not stage.gateway.view("gone").tools

@@ -185,6 +185,9 @@ async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
             found["overloaded"] = await refused(talker, "busy_echo", {"text": "x"})
             tasks.cancel_scope.cancel()
         await until(lambda: not opened.hub.snapshot().server("busy").in_flight)
+        await (
+            talker.client.list_tools()
+        )  # what the cancelled call is told must arrive before it leaves
 
     assert {kind: error.data["reason"] for kind, error in found.items()} == {
         kind: kind for kind in found

@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from multitap.config.documents import Document, Malformed, is_table
-from multitap.config.formats import yaml
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.errors import UnknownName
 from multitap.tools import ToolDef
@@ -87,6 +86,8 @@ def scan(folders: Iterable[Path]) -> tuple[Skills, tuple[Problem, ...]]:
 
 def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
     """The skill that a manual describes; None, with the reason, where it does not."""
+    from multitap.config.formats import yaml  # noqa: PLC0415 - it takes its time, and few have one
+
     try:
         text = _read_within(manual.parent, manual.name)
     except (OSError, ValueError) as exc:

@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -58,7 +58,7 @@ class Served:
     state: Path
     reloader: Reloader | None = None
     """None: there are no files to follow."""
-    host: Handlers = Handlers()
+    host: Handlers = field(default_factory=Handlers)
     """Answers what servers ask and no client can."""
 
 
@@ -76,7 +76,7 @@ def serve(asked: Asked, serving: Serving) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    served = _demo() if serving.demo else _configured(asked)
+    served = _demo() if serving.demo else from_files(asked)
     _check_profile(serving.profile, served.settings)
     address = _address(serving, served.settings)
     _spare_the_collector()
@@ -94,7 +94,8 @@ def _spare_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _configured(asked: Asked) -> Served:
+def from_files(asked: Asked) -> Served:
+    """The servers that the files name, and the environment that they describe."""
     environment = HostedEnvironment(lambda: configured(asked), profile=_profile_in_use)
     reloader = environment.files
     problems.show(problems.serious(reloader.problems))

@@ -10,7 +10,7 @@ import mcp_types as types
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from multitap.errors import MultitapError
-from multitap.events import CatalogChanged, LinkChanged, LinkState, ResourceUpdated
+from multitap.events import CatalogChanged, LinkChanged, LinkState, Reloaded, ResourceUpdated
 from multitap.hub import Hub
 from multitap.serve.message import Refused, notification
 from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, level_of
@@ -184,7 +184,7 @@ class Changes:
                     case ResourceUpdated(server, uri):
                         for listener in self._followers.get((server, uri), ()):
                             listener.updated(server, uri)
-                    case CatalogChanged():
+                    case CatalogChanged() | Reloaded():
                         await anyio.sleep(DEBOUNCE)
                         self._tell_of_lists()
                     case LinkChanged(server, LinkState.CONNECTED) if self._log_level:

@@ -123,11 +123,12 @@ class Gateway:
 
     def view(self, profile: str | None = None) -> View:
         """What clients of a profile see right now."""
-        view = self._views.get(profile)
-        if view is None or view.catalog is not self.hub.catalog:
-            profiles = self.hub.settings.profiles
-            wanted = None if profile is None else profiles.get(profile, _NOTHING)
-            view = self._views[profile] = View(self.hub.catalog, wanted)
+        view, catalog = self._views.get(profile), self.hub.catalog
+        wanted = None
+        if profile is not None:
+            wanted = self.hub.settings.profiles.get(profile, _NOTHING)
+        if view is None or view.catalog is not catalog or view.profile != wanted:
+            view = self._views[profile] = View(catalog, wanted)
         return view
 
     async def answer(self, turn: Turn, method: str, params: Raw) -> Result:

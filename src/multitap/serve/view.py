@@ -30,7 +30,7 @@ class View:
 
     def __init__(self, catalog: Catalog, profile: Profile | None = None) -> None:
         self.catalog = catalog
-        self._profile = profile
+        self.profile = profile
         self.tools: Mapping[str, Tool] = catalog.tools
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
@@ -48,9 +48,7 @@ class View:
 
     def shows(self, tool: Tool) -> bool:
         """Whether a tool, up or down, may be seen and called."""
-        return self._profile is None or (
-            self.has(tool.server) and allowed(tool.name, self._profile)
-        )
+        return self.profile is None or (self.has(tool.server) and allowed(tool.name, self.profile))
 
     def listed(self, method: str, *, modern: bool) -> bytes | None:
         """The result of a list request; None where it is none of ours."""
@@ -127,7 +125,7 @@ class View:
 
     def has(self, server: str) -> bool:
         """Whether a server belongs to the profile."""
-        globs = self._profile.servers if self._profile else ("*",)
+        globs = self.profile.servers if self.profile else ("*",)
         return any(fnmatchcase(server, glob) for glob in globs)
 
     def _content(self, method: str) -> dict[str, list[Definition]] | None:

@@ -42,10 +42,10 @@ async def never_listen_to_what_they_follow(stage, healthy):
     async with stage.dial(window=WINDOW) as deaf:
         async with stage.dial() as line:
             session = await shake_hands(line)
-            follow = message(1, "resources/subscribe", uri="notes://")
+            follow = message(1, "resources/subscribe", uri="notes://" + "x" * 4000)
             assert (await line.asks(in_session(session, follow))).message["result"] == {}
             await deaf.send(http("GET", mcp_session_id=session))
-            touch = call(2, "touch", times=5000)
+            touch = call(2, "touch", times=3000)
             assert (await line.asks(in_session(session, touch))).text == "touched"
         await stage.until(lambda: stage.crowd() == stage.usual)
 

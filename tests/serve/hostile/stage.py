@@ -1,4 +1,4 @@
-"""A gateway with one server, healthy clients on it, and a look at what remains of the others."""
+"""A gateway with its servers, healthy clients on it, and a look at what remains of the others."""
 
 import asyncio
 import functools

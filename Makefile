@@ -8,7 +8,7 @@ WORKERS ?= 2
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow conformance clients demo run bench schema lock clean
+.PHONY: help setup test lint format types fast slow wide conformance demo run bench schema lock clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,13 +34,13 @@ fast: setup  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m "slow and not clients" --numprocesses $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope
 
 conformance: setup  ## What the official conformance suite says of our gateway and our client
 	$(BIN)/python -m pytest tests/conformance
 
-clients: setup  ## Real agents at our gateway, offline with a stand-in for their model; downloads 1.3 GB
-	$(BIN)/python -m pytest -m clients tests/clients
+wide: setup  ## What takes longer still: every release of the SDK, real agents offline; 1.3 GB once
+	$(BIN)/python -m pytest -m wide
 
 demo: setup  ## Watch a hub at work on the bundled servers; needs no network
 	$(BIN)/python -m multitap.demo

@@ -10,7 +10,7 @@ from tests.clients.models import RESULTS, EveryModel, script
 from tests.clients.running import output_of
 
 pytestmark = [
-    pytest.mark.clients,
+    pytest.mark.wide,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.timeout(400),

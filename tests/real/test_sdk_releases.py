@@ -7,7 +7,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.events import LinkState
 from tests.real.conftest import fetch, program
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.wide, pytest.mark.network, pytest.mark.timeout(300)]
 
 SERVER = Path(__file__).with_name("any_sdk.py")
 RELEASES = (

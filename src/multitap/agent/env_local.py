@@ -43,8 +43,13 @@ class Host(World, Protocol):
     def settings(self) -> Settings: ...
     @property
     def skills(self) -> Skills: ...
-    async def own_tools(self) -> Mapping[str, ToolDef]:
-        """Its functions, as soon as they are loaded."""
+    @property
+    def own_tools(self) -> Mapping[str, ToolDef]:
+        """Its functions that are loaded, by name."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until they are those of the settings."""
         ...
 
 
@@ -89,7 +94,8 @@ class EnvLocalServer:
         return {tool.listed if bare else tool.name: tool for tool in self._desk.tools()}
 
     async def _list_tools(self, _context: _Context, _params: _Paged) -> types.ListToolsResult:
-        own, protocol = await self._host.own_tools(), self._protocol()
+        await self._host.ready()
+        own, protocol = self._host.own_tools, self._protocol()
         if (reading := own.get(READ_SKILL)) is not None:  # nobody else tells a client of skills
             told = f"{reading.description}\n\n{overview(await self._skills())}"
             own = {**own, READ_SKILL: replace(reading, description=told)}
@@ -106,7 +112,7 @@ class EnvLocalServer:
         arguments = params.arguments or {}
         if (tool := self._protocol().get(params.name)) is not None:
             return await self._desk.call(tool, arguments)
-        function = (await self._host.own_tools()).get(params.name)
+        function = self._host.own_tools.get(params.name)
         if function is None:
             raise _unknown(f"no tool named {params.name!r}")
         result = await function.execute(arguments)

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-import anyio
 import mcp_types as types
 
 from multitap.agent.configured import ConfiguredEnvironment, skill_folders
@@ -20,6 +19,7 @@ from multitap.hub import Hub
 from multitap.reload import Loader, open_configured
 from multitap.tools import HubTools, ToolDef, ToolInfo, ToolRegistry
 from multitap.upstream.handlers import Asked, Handlers
+from multitap.upstream.signals import Bell
 
 TIMEOUT = 600.0
 """Seconds for a call of it: what it calls in turn has limits of its own."""
@@ -43,7 +43,7 @@ class HostedEnvironment(ConfiguredEnvironment):
         super().__init__(loader)
         self._profile_in_use = profile
         self._handlers = Handlers()
-        self._equipped = anyio.Event()
+        self._equipped = Bell()
         self._shown = EnvLocalServer(self)
 
     @asynccontextmanager
@@ -62,10 +62,15 @@ class HostedEnvironment(ConfiguredEnvironment):
         """For servers whose client can not sample: the model, where others may ask it."""
         return Handlers(sample=self._sample_if_shared, sample_tools=True)
 
-    async def own_tools(self) -> Mapping[str, ToolDef]:
-        """Its functions by name, once they are loaded."""
-        await self._equipped.wait()
+    @property
+    def own_tools(self) -> Mapping[str, ToolDef]:
+        """Its functions that are loaded, by name."""
         return {tool.name: tool for tool in self._equipment.tools}
+
+    async def ready(self) -> None:
+        """Wait until the functions are those that the files name now."""
+        while self._equipment.loaded is not self.loaded:
+            await self._equipped.wait()
 
     def load_configuration(self) -> Loaded:
         return with_server(super().load_configuration(), self._shown)
@@ -148,7 +153,7 @@ class HostedEnvironment(ConfiguredEnvironment):
 
     async def _equip(self) -> None:
         await super()._equip()
-        self._equipped.set()
+        self._equipped.ring()
         await self._shown.changed()
 
     async def _sample_if_shared(

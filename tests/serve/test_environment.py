@@ -152,20 +152,24 @@ def test_a_gateway_process_shows_the_environment_to_its_clients(file):
             with pytest.raises(MCPError, match="outside"):
                 await client.read_resource("skill://bluff/../../tools.py")
 
+    program = [sys.executable, "-m", "multitap", "-c", file]
+    env = {**os.environ, "HOME": str(file.parent)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "multitap", "serve", "-c", file, "--http"],
-        env={**os.environ, "HOME": str(file.parent)},
-        stderr=subprocess.PIPE,
-        text=True,
+        [*program, "serve", "--http"], env=env, stderr=subprocess.PIPE, text=True
     )
     try:
         said = [process.stderr.readline(), process.stderr.readline()]
         anyio.run(look, re.search(r"http://127.0.0.1:\d+/mcp", said[1])[0])
+        status = subprocess.run(
+            [*program, "status"], env=env, capture_output=True, text=True, check=True
+        )
     finally:
         process.terminate()
         process.wait(PATIENCE)
         process.stderr.close()
 
+    assert re.search(r"^env +connected +10 ", status.stdout, re.MULTILINE)
+    assert "other servers" not in status.stderr
     assert said[0] == "serving env\n"
 
 

@@ -60,7 +60,8 @@ def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
     picture = live.picture()
     if not live.runs(loaded):
         return stories_of_gateway(picture.snapshot, picture.asleep, {})
-    running = {server.name for server in picture.snapshot.servers}
+    servers = picture.snapshot.servers
+    running = {server.name for server in servers if server.transport != "local"}  # no file's
     if running - loaded.broken.keys() != set(loaded.settings.servers):
         note("the files name other servers by now")
         advise("`multitap reload` has the gateway take them over")

@@ -39,7 +39,7 @@ slow: setup  ## The tests that take minutes: real servers, many processes
 conformance: setup  ## What the official conformance suite says of our gateway and our client
 	$(BIN)/python -m pytest tests/conformance
 
-wide: setup  ## What takes longer still: every release of the SDK, real agents offline; 1.3 GB once
+wide: setup  ## What takes longer still: all SDK releases, real agents offline; 1.3 GB once
 	$(BIN)/python -m pytest -m wide
 
 demo: setup  ## Watch a hub at work on the bundled servers; needs no network

@@ -67,6 +67,7 @@ def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.network
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(shutil.which("npx") is None, reason="npx is not installed")

@@ -24,6 +24,7 @@ def server(door):
     return {"url": door.url} if door.url else {"command": door.command}
 
 
+@pytest.mark.wide
 async def test_the_inspector_lists_and_calls(shelf, door, tmp_path):
     inspector = [*shelf.program("inspector", INSPECTOR), "--cli", *(door.command or [door.url])]
     home = {"HOME": str(tmp_path)}

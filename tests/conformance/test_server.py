@@ -22,6 +22,7 @@ async def behind_us(request, kit, alone, tmp_path_factory):
         yield url
 
 
+@pytest.mark.wide
 @versions
 async def test_the_server_alone_conforms(kit, alone, tmp_path, spec_version, scenarios):
     scores = await run_server_suite(kit, alone, spec_version, tmp_path)

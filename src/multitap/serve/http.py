@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
-_CANCELLED = Refused(faults.CANCELLED, "Request cancelled", {"reason": "cancelled"})
 
 
 class _Nowhere:
@@ -243,7 +242,7 @@ class HttpFront:
                     with stop:
                         result = await self._gateway.answer(turn, message.method, message.params)
                 if result is None:
-                    raise _CANCELLED  # noqa: TRY301 - one way out for all refusals
+                    raise _cancelled()  # noqa: TRY301 - one way out for all refusals
                 parts = answer(message.id, result)
             except Refused as exc:
                 status = ERROR_CODE_HTTP_STATUS.get(exc.code, 200) if modern else 200
@@ -329,6 +328,10 @@ class HttpFront:
         if named not in self._gateway.hub.settings.profiles:
             raise Refused(faults.INVALID_PARAMS, f"no profile named {named!r}")
         return named
+
+
+def _cancelled() -> Refused:
+    return Refused(faults.CANCELLED, "Request cancelled", {"reason": "cancelled"})
 
 
 def _streams(visit: Visit) -> bool:

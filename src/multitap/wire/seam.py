@@ -24,8 +24,6 @@ from msgspec import Raw
 from multitap.wire import envelope
 from multitap.wire.wire import RpcError, Wire
 
-_NOT_READY = RpcError(-32000, "not ready")
-
 OnNotification = Callable[[str, Raw, object | None], None]
 """Told of a notification and, where that is certain, of the call it belongs to."""
 
@@ -96,7 +94,7 @@ class Seam:
 
     async def request(self, method: str, params: Raw, call: object | None) -> Any:
         if self._on_request is None:
-            raise _NOT_READY
+            raise RpcError(-32000, "not ready")
         decoded = envelope.decode(params) if len(params) else None
         try:
             asking.set(call)

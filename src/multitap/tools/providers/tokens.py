@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 BYTES_PER_TOKEN = 4.2
-"""Measured with o200k_base over 1,314 definitions of 70 real servers: the sum comes out within two
-percent, nine in ten single ones between 7 % below and 20 % above."""
+"""What definitions in English come to with the tokenizers of today, near enough for a budget."""
 
 
 def estimate(value: Any) -> int:

@@ -1,5 +1,6 @@
 """Every fault of the zoo beside a healthy neighbour: promises P1-P18."""
 
+import gc
 import resource
 import time
 from contextlib import asynccontextmanager
@@ -27,6 +28,15 @@ WAIT = 1.5
 """Seconds that it may wait in all, on a machine that is busy with other things."""
 GROWTH = 128 * 1024 * 1024
 """Bytes that one bad server may cost us at most."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _others_garbage():
+    """What other tests of this process left to the collector is no work of a hub."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def server(mode, *options, folder=None, **settings):

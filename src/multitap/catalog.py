@@ -16,6 +16,7 @@ from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition, Offers
 
 MAX_DESCRIPTION = 16 * 1024
+_ALL = ("*",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,8 @@ class Catalog:
 
 
 def allowed(name: str, filter_: ToolFilter) -> bool:
+    if filter_.allow == _ALL and not filter_.deny:
+        return True  # the usual case, for every tool of every list
     return any(fnmatchcase(name, glob) for glob in filter_.allow) and not any(
         fnmatchcase(name, glob) for glob in filter_.deny
     )

@@ -65,6 +65,7 @@ async def test_a_client_on_the_typescript_sdk_hears_of_the_death_of_a_server_and
     assert door.version == version
 
 
+@pytest.mark.wide
 async def test_mcp_remote_makes_stdio_of_our_http(shelf, tmp_path):
     async with open_door("http", tmp_path) as door:
         program, *args = shelf.program("mcp-remote", "mcp-remote/dist/proxy.js")
@@ -80,6 +81,7 @@ async def test_mcp_remote_makes_stdio_of_our_http(shelf, tmp_path):
         assert door.version == NEW
 
 
+@pytest.mark.wide
 async def test_a_client_on_fastmcp_lists_and_calls(shelf, door, tmp_path):
     client = [shelf.fastmcp(), HERE / "with_fastmcp.py", json.dumps(server(door))]
 

@@ -25,6 +25,16 @@ def anyio_backend():
     return "asyncio"
 
 
+def no_process_left():
+    """For fixtures of a module whose servers live as long as it does."""
+    before = descendants(os.getpid())
+    yield
+    deadline = time.monotonic() + PATIENCE
+    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
+        threading.Event().wait(0.02)
+    assert not left, f"left behind: {left}"
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(request):
     if inspect.iscoroutinefunction(request.function):

@@ -1,11 +1,7 @@
-import os
-import threading
-import time
-
 import pytest
 
 from tests.conformance import kit as kits
-from tests.conftest import descendants
+from tests.conftest import no_process_left
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +20,4 @@ def anyio_backend():
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left():
     """Servers live as long as a module; the suite says `localhost`, and a lookup keeps a thread."""
-    before = descendants(os.getpid())
-    yield
-    deadline = time.monotonic() + 3
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert not left, f"left behind: {left}"
+    yield from no_process_left()

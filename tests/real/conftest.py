@@ -1,17 +1,14 @@
 """Programs from package registries, fetched before anything is timed."""
 
-import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import descendants
+from tests.conftest import no_process_left
 
 PATIENCE = 180
 
@@ -54,9 +51,4 @@ def anyio_backend():
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left():
     """One hub serves a module and restarts its servers meanwhile: what is left shows at the end."""
-    before = descendants(os.getpid())
-    yield
-    deadline = time.monotonic() + 3
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert not left, f"left behind: {left}"
+    yield from no_process_left()

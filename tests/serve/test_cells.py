@@ -2,8 +2,6 @@
 
 import os
 import sys
-import threading
-import time
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
@@ -17,7 +15,7 @@ from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 
 from multitap import Settings
 from multitap.config import StdioServer
-from tests.conftest import descendants
+from tests.conftest import no_process_left
 from tests.serve import cells
 from tests.serve.talking import MODES, PATIENCE, Talker, gate
 from tests.wire.sdk_web import served
@@ -57,12 +55,7 @@ def anyio_backend():
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left():
     """Gateways live as long as the module."""
-    before = descendants(os.getpid())
-    yield
-    deadline = time.monotonic() + 3
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert not left, f"left behind: {left}"
+    yield from no_process_left()
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,8 @@
 """Clients and servers of the TypeScript SDK, of both eras, and the reference server, through us."""
 
 import json
-import os
 import shutil
 import subprocess
-import threading
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from mcp.server.subscriptions import ResourceUpdated
 from multitap import Settings
 from multitap.config import HttpServer, StdioServer
 from tests.conformance.kit import NODE, PATIENCE, locked
-from tests.conftest import descendants
+from tests.conftest import no_process_left
 from tests.serve import cells
 from tests.serve.talking import Talker, gate
 from tests.wire.sdk_web import served
@@ -46,12 +43,7 @@ def anyio_backend():
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left():
     """Servers live as long as the module."""
-    before = descendants(os.getpid())
-    yield
-    deadline = time.monotonic() + 3
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert not left, f"left behind: {left}"
+    yield from no_process_left()
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,9 @@ from msgspec import Raw
 from multitap.serve import faults
 from multitap.serve.admission import admit_unheaded
 from multitap.serve.gateway import Gateway
-from multitap.serve.message import (
-    UNPARSABLE,
-    Message,
-    Params,
-    Refused,
-    answer,
-    parse,
-    parse_params,
-    refusal,
-)
+from multitap.serve.message import Message, Refused, answer, refusal
 from multitap.serve.peer import Outlet, Peer
+from multitap.serve.reading import read_message, read_params
 from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
 
@@ -48,12 +40,9 @@ class Dialogue:
     def take(self, data: bytes) -> None:
         """Take one message; never waits."""
         try:
-            message = parse(data)
-        except UNPARSABLE as exc:
-            batch = data.lstrip()[:1] == b"["
-            code = faults.INVALID_REQUEST if batch else faults.PARSE_ERROR
-            words = "batches are not supported" if batch else f"Parse error: {exc}"
-            self._refuse(Raw(b""), Refused(code, words))
+            message = read_message(data)
+        except Refused as exc:
+            self._refuse(Raw(b""), exc)
             return
         if message.is_request:
             self._begin(message)
@@ -96,10 +85,7 @@ class Dialogue:
             del self._peer.scopes[bytes(message.id)]
 
     def _turn(self, message: Message) -> Turn:
-        try:
-            params = parse_params(message.params) if len(message.params) else Params()
-        except UNPARSABLE as exc:
-            raise Refused(faults.INVALID_PARAMS, f"the parameters can not be read: {exc}") from None
+        params = read_params(message)
         modern = admit_unheaded(message, params)
         if not modern and not self._peer.shook_hands and message.method not in _BEFORE_HANDSHAKE:
             raise Refused(faults.INVALID_REQUEST, "initialize first")

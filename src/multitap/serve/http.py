@@ -15,17 +15,9 @@ from multitap.serve.access import Access, Admitted, Denied, repeated
 from multitap.serve.admission import MODERN, admit, admit_arguments, claims_modern
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
-from multitap.serve.message import (
-    UNPARSABLE,
-    Message,
-    Params,
-    Refused,
-    answer,
-    parse,
-    parse_params,
-    refusal,
-)
+from multitap.serve.message import Message, Params, Refused, answer, refusal
 from multitap.serve.peer import Peer
+from multitap.serve.reading import read_message, read_params
 from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.stop import Stop
@@ -107,9 +99,9 @@ class HttpFront:
         if not _is_json(visit):
             return
         try:
-            message = parse(visit.body)
-        except UNPARSABLE as exc:
-            _refuse(visit, _NO_ID, _unreadable(visit.body, exc), status=400)
+            message = read_message(visit.body)
+        except Refused as exc:
+            _refuse(visit, _NO_ID, exc, status=400)
             return
         if not message.is_sound:
             words = "Body must be a single JSON-RPC request or notification object"
@@ -128,7 +120,7 @@ class HttpFront:
                 _refuse(visit, _NO_ID, Refused(faults.INVALID_REQUEST, words), status=400)
             return
         try:
-            params = _params(message)
+            params = read_params(message)
             admit(message, params, visit.pairs, visit.headers)
             peer = self._stateless_peer(visit, admitted)
             if message.method == "tools/call":
@@ -206,7 +198,7 @@ class HttpFront:
             _refuse(visit, message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
             return
         try:
-            params = _params(message)
+            params = read_params(message)
         except Refused as exc:
             _refuse(visit, message.id, exc, status=200)
             return
@@ -356,19 +348,6 @@ def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = 
 
 def _too_many(visit: Visit) -> None:
     visit.say(503, "too many sessions", extra=[(b"retry-after", b"30")])
-
-
-def _params(message: Message) -> Params:
-    try:
-        return parse_params(message.params) if len(message.params) else Params()
-    except UNPARSABLE as exc:
-        raise Refused(faults.INVALID_PARAMS, f"the parameters can not be read: {exc}") from None
-
-
-def _unreadable(body: bytes, exc: Exception) -> Refused:
-    if body.lstrip()[:1] == b"[":
-        return Refused(faults.INVALID_REQUEST, "batches are not supported: send one message")
-    return Refused(faults.PARSE_ERROR, f"Parse error: {exc}")
 
 
 def _challenge(denied: Denied) -> Headers:

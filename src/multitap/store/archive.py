@@ -9,10 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from multitap.store import calls, catalogs, logs
-from multitap.store.calls import CallQuery, CallRecord, Page, encodable
+from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.database import is_unreadable, open_database, renewed
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
+from multitap.store.query import encodable
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,5 @@
 """Past calls, newest first; their arguments and results are never kept."""
 
-import base64
-import binascii
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from multitap.errors import BadArguments
 from multitap.events import CallDone, Outcome
+from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_CALLS = 100_000
-MAX_LIMIT = 1_000
 _LONGEST_ERROR = 500
 
 TABLE = """
@@ -119,47 +116,32 @@ class CallQuery:
         Raises:
             BadArguments: The cursor is none of ours.
         """
-        conditions: list[str] = []
-        values: list[Any] = []
-
-        def condition(sql: str, *given: Any) -> None:
-            conditions.append(sql)
-            values.extend(given)
-
+        wanted = Conditions()
         if self.server is not None:
-            condition("server = ?", encodable(self.server))
+            wanted.add("server = ?", encodable(self.server))
         if self.tool is not None:
-            condition("tool = ?", encodable(self.tool))
-        if self.since is not None:
-            condition("at >= ?", self.since)
-        if self.until is not None:
-            condition("at < ?", self.until)
+            wanted.add("tool = ?", encodable(self.tool))
+        wanted.within(self.since, self.until)
         if self.outcomes is not None:
-            marks = ", ".join("?" * len(self.outcomes))
-            condition(f"outcome IN ({marks})", *(outcome.value for outcome in self.outcomes))
+            wanted.one_of("outcome", tuple(outcome.value for outcome in self.outcomes))
         if self.text is not None:
-            pattern = like(encodable(self.text))
-            named = (f"{column} LIKE ? ESCAPE '\\'" for column in ("error", "tool", "server"))
-            condition(f"({' OR '.join(named)})", pattern, pattern, pattern)
+            wanted.has(self.text, "error", "tool", "server")
         if self.cursor is not None:
-            condition("(at, id) < (?, ?)", *_position(self.cursor))
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"{_SELECT} {where} ORDER BY at DESC, id DESC LIMIT ?", [*values, self._count + 1]
+            wanted.add("(at, id) < (?, ?)", *position_of(self.cursor, tuple[float, int]))
+        newest = "ORDER BY at DESC, id DESC LIMIT ?"
+        return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self._count + 1]
 
     def page(self, rows: list[tuple[Any, ...]]) -> Page:
         """What the rows of `select` say."""
         shown = rows[: self._count]
         more = len(rows) > self._count
-        return Page(tuple(map(_record, shown)), _cursor(shown[-1]) if more else None)
+        return Page(
+            tuple(map(_record, shown)), cursor_at((shown[-1][1], shown[-1][0])) if more else None
+        )
 
     @property
     def _count(self) -> int:
-        return min(max(self.limit, 1), MAX_LIMIT)
-
-
-def encodable(text: str) -> str:
-    """`text` without the half characters that cannot be stored."""
-    return text.encode("utf-8", "backslashreplace").decode()
+        return page_size(self.limit)
 
 
 def _record(row: tuple[Any, ...]) -> CallRecord:
@@ -175,22 +157,3 @@ def _record(row: tuple[Any, ...]) -> CallRecord:
         error=error,
         agent=agent,
     )
-
-
-def like(text: str) -> str:
-    for special in "\\%_":
-        text = text.replace(special, f"\\{special}")
-    return f"%{text}%"
-
-
-def _cursor(row: tuple[Any, ...]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode((row[1], row[0]))).decode()
-
-
-def _position(cursor: str) -> tuple[float, int]:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[float, int])
-    except (binascii.Error, ValueError):
-        raise BadArguments(
-            "not a cursor of this log", path="/cursor", hint="leave it out to begin anew"
-        ) from None

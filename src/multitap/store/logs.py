@@ -1,14 +1,11 @@
 """What happened: every call, what servers said, and when they came and went, newest first."""
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from multitap.config.models import LogLevel
-from multitap.errors import BadArguments
 from multitap.events import (
     CallDone,
     Event,
@@ -21,7 +18,7 @@ from multitap.events import (
     ServerLog,
     Warned,
 )
-from multitap.store.calls import MAX_LIMIT, encodable, like
+from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_RECORDS = 100_000
 _LONGEST_TEXT = 2_000
@@ -188,30 +185,20 @@ class HappeningQuery:
         Raises:
             BadArguments: The cursor is none of ours.
         """
-        conditions: list[str] = []
-        values: list[Any] = []
-
-        def condition(sql: str, *given: Any) -> None:
-            conditions.append(sql)
-            values.extend(given)
-
+        wanted = Conditions()
         if self.level != _LEVELS[0]:
-            levels = _LEVELS[_LEVELS.index(self.level) :]
-            condition(f"level IN ({', '.join('?' * len(levels))})", *levels)
-        if self.since is not None:
-            condition("at >= ?", self.since)
-        if self.until is not None:
-            condition("at < ?", self.until)
+            wanted.one_of("level", _LEVELS[_LEVELS.index(self.level) :])
+        wanted.within(self.since, self.until)
         if self.server is not None:
-            condition("server = ?", encodable(self.server))
+            wanted.add("server = ?", encodable(self.server))
         if self.text is not None:
-            pattern = like(encodable(self.text))
-            condition("(text LIKE ? ESCAPE '\\' OR server LIKE ? ESCAPE '\\')", pattern, pattern)
+            wanted.has(self.text, "text", "server")
         if self.cursor is not None:
-            at, source, number = _position(self.cursor)
-            condition("at <= ?", at)  # by the index; the next decides among those of one moment
-            condition("(at, source, id) < (?, ?, ?)", at, source, number)
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+            position = position_of(self.cursor, tuple[float, int, int])
+            # by the index; the next decides among those of one moment
+            wanted.add("at <= ?", position[0])
+            wanted.add("(at, source, id) < (?, ?, ?)", *position)
+        where, values = wanted.where, wanted.values
         newest = "ORDER BY at DESC, source DESC, id DESC LIMIT ?"
         # Each table gives its newest by its own index; one order over both would read them whole.
         parts = (f"SELECT * FROM ({table} {where} {newest})" for table in (_CALLS, _LOG))  # noqa: S608 - all that was given is in the values
@@ -226,7 +213,7 @@ class HappeningQuery:
 
     @property
     def _count(self) -> int:
-        return min(max(self.limit, 1), MAX_LIMIT)
+        return page_size(self.limit)
 
 
 def _happening(row: tuple[Any, ...]) -> Happening:
@@ -246,13 +233,4 @@ def _happening(row: tuple[Any, ...]) -> Happening:
 
 def _cursor(row: tuple[Any, ...]) -> str:
     number, source, at, *_ = row
-    return base64.urlsafe_b64encode(msgspec.json.encode((at, source, number))).decode()
-
-
-def _position(cursor: str) -> tuple[float, int, int]:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[float, int, int])
-    except (binascii.Error, ValueError):
-        raise BadArguments(
-            "not a cursor of this log", path="/cursor", hint="leave it out to begin anew"
-        ) from None
+    return cursor_at((at, source, number))

@@ -38,7 +38,6 @@ async def test_the_inspector_lists_and_calls(shelf, door, tmp_path):
     assert door.version == OLD
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(("release", "version"), [(1, OLD), (2, NEW)])
 async def test_a_client_on_the_typescript_sdk_hears_of_the_death_of_a_server_and_goes_on(
     shelf, door, tmp_path, release, version

@@ -14,6 +14,7 @@ from msgspec import Raw
 from multitap import Settings
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
+from multitap.serve import changes
 from multitap.serve.access import Token
 from multitap.serve.errands import MOST_EACH, TTL, Errands
 from multitap.serve.message import EMPTY, Params
@@ -161,6 +162,18 @@ async def test_many_changes_at_once_are_told_once(settings, era):
         assert "one_more_4" in await names(talker)
 
     assert len(talker.hearsay("notifications/tools/list_changed")) == 1
+
+
+async def test_what_a_client_saw_in_between_and_is_gone_again_is_told_of(settings, monkeypatch):
+    monkeypatch.setattr(changes, "DEBOUNCE", 1.0)
+    one, two = (LocalServer(server=cells.build("new", name)) for name in ("one", "two"))
+    async with gate(settings(one=one)) as opened, Talker("old", opened.url) as talker:
+        opened.hub.apply(settings(one=one, two=two))
+        await until(lambda: "two_touch" in opened.hub.catalog.tools)
+        assert "two_touch" in await names(talker)
+        opened.hub.apply(settings(one=one))
+        await talker.heard("notifications/tools/list_changed")
+        assert "two_touch" not in await names(talker)
 
 
 async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from multitap.errors import MultitapError
@@ -28,6 +29,8 @@ MOST_LISTENERS = 1024
 MOST_URIS = 1000
 """Resources that one client may follow."""
 LONGEST_URI = 8192
+PATIENCE = 1.0
+"""Seconds a client waits for servers to take the log level it wants."""
 
 _BUSY = -32000
 _KINDS = ("tools", "prompts", "resources")
@@ -79,15 +82,18 @@ class Changes:
     Args:
         hub: What changes.
         view: What the clients of a profile see now.
+        tasks: Where servers are told what clients want of them: none waits for another.
     """
 
-    def __init__(self, hub: Hub, view: Callable[[str | None], View]) -> None:
+    def __init__(self, hub: Hub, view: Callable[[str | None], View], tasks: TaskGroup) -> None:
         self._hub = hub
         self._view = view
+        self._tasks = tasks
         self._peers: dict[Peer, Listener] = {}
         self._streams: set[Listener] = set()
         self._followers: dict[tuple[str, str], set[Listener]] = {}
-        self._told: dict[str | None, View] = {}
+        self._shown: dict[str | None, list[View]] = {}
+        """What the clients of a profile may have seen since they were last told of a change."""
         self._log_level: str | None = None
 
     @property
@@ -99,7 +105,15 @@ class Changes:
         """A client has shaken hands: from here on it hears of every change."""
         if peer not in self._peers:
             self._peers[peer] = Listener(peer.outlet, peer.profile, frozenset(_KINDS))
-            self._told.setdefault(peer.profile, self._view(peer.profile))
+            self._shown.setdefault(peer.profile, [self._view(peer.profile)])
+
+    def shown(self, profile: str | None, view: View) -> None:
+        """Clients of a profile begin to see something new.
+
+        It may be gone before they are told of it, and what they saw is then not what there is.
+        """
+        if (views := self._shown.get(profile)) is not None:
+            views.append(view)
 
     async def left(self, peer: Peer) -> None:
         if (listener := self._peers.pop(peer, None)) is not None:
@@ -123,8 +137,10 @@ class Changes:
         self.joined(peer)
         wanted = [one.log_level or USUAL_LEVEL for one in self._peers]
         self._log_level = min(wanted, key=level_of)
-        for link in self._hub.links.values():
-            await self._want_logs(link, self._log_level)
+        told = anyio.Event()
+        self._tasks.start_soon(self._want_all_logs, self._log_level, told)
+        with anyio.move_on_after(PATIENCE):
+            await told.wait()
 
     async def curious(self, level: str | None, link: Link) -> None:
         """Have a server send what one request wants to see, which others need not be told."""
@@ -133,6 +149,12 @@ class Changes:
         usual = link.log_level or self._log_level or USUAL_LEVEL
         if level_of(level) < level_of(usual) or link.log_level is None:
             await self._want_logs(link, min(level, usual, key=level_of))
+
+    async def _want_all_logs(self, level: str, told: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+            for link in self._hub.links.values():
+                tasks.start_soon(self._want_logs, link, level)
+        told.set()
 
     async def _want_logs(self, link: Link, level: str) -> None:
         try:
@@ -158,7 +180,7 @@ class Changes:
         profile = turn.peer.profile
         chosen = frozenset(kind for kind, on in kinds.items() if on)
         listener = Listener(turn.outlet, profile, chosen, meta)
-        self._told.setdefault(profile, self._view(profile))
+        self._shown.setdefault(profile, [self._view(profile)])
         self._streams.add(listener)
         try:
             honored = {f"{kind}ListChanged": True for kind in _KINDS if kind in chosen}
@@ -189,7 +211,7 @@ class Changes:
                         self._tell_of_lists()
                     case LinkChanged(server, LinkState.CONNECTED) if self._log_level:
                         if (link := self._hub.links.get(server)) and link.log_level is None:
-                            await self._want_logs(link, self._log_level)
+                            self._tasks.start_soon(self._want_logs, link, self._log_level)
                     case _:
                         continue
 
@@ -199,16 +221,14 @@ class Changes:
             listener.ended.set()
 
     def _tell_of_lists(self) -> None:
-        for profile, earlier in tuple(self._told.items()):
+        for profile, shown in tuple(self._shown.items()):
             listeners = [one for one in self._listeners() if one.profile == profile]
             if not listeners:
-                del self._told[profile]
+                del self._shown[profile]
                 continue
             view = self._view(profile)
-            if view is earlier:
-                continue
-            self._told[profile] = view
-            kinds = view.differences(earlier)
+            self._shown[profile] = [view]
+            kinds = frozenset[str]().union(*(view.differences(seen) for seen in shown))
             for listener in listeners:
                 listener.lists_changed(kinds)
 

@@ -103,7 +103,7 @@ class Gateway:
         self.hub = hub
         self.tasks = tasks
         self.errands = Errands(tasks, key, ttl=patience)
-        self.changes = Changes(hub, self.view)
+        self.changes = Changes(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
         self._views: dict[str | None, View] = {}
         self._complete_view = anyio.Event()
@@ -129,6 +129,7 @@ class Gateway:
             wanted = self.hub.settings.profiles.get(profile, _NOTHING)
         if view is None or view.catalog is not catalog or view.profile != wanted:
             view = self._views[profile] = View(catalog, wanted)
+            self.changes.shown(profile, view)
         return view
 
     async def answer(self, turn: Turn, method: str, params: Raw) -> Result:

@@ -22,6 +22,7 @@ from multitap.serve.peer import Peer, able, fitted
 from multitap.serve.private import PrivateLinks
 from multitap.serve.sessions import Mailbox
 from multitap.serve.turn import Turn
+from multitap.upstream import news
 from tests.conftest import descendants
 from tests.serve import cells
 from tests.serve.talking import PATIENCE, Talker, gate, zoo
@@ -138,6 +139,22 @@ async def test_an_old_client_that_never_said_what_it_wants_to_see_sees_what_is_u
         await talker.client.call_tool("one_log", {})
 
     assert [level for level, *_ in talker.logs] == ["info", "error"]
+
+
+async def test_a_server_that_never_takes_a_log_level_holds_up_nobody(settings, monkeypatch):
+    monkeypatch.setattr(news, "SUBSCRIBE_TIMEOUT", 4 * PATIENCE)
+
+    async def never(*_):
+        await anyio.sleep_forever()
+
+    stubborn = cells.build("old", "stubborn")
+    stubborn.add_request_handler("logging/setLevel", types.SetLevelRequestParams, never)
+    servers = {"stubborn": LocalServer(server=stubborn), "one": zoo("good_legacy")}
+    async with gate(settings(**servers)) as opened, Talker("old", opened.url) as talker:
+        with anyio.fail_after(PATIENCE):
+            await talker.client.set_logging_level("error")
+        opened.hub.apply(settings(stubborn=servers["stubborn"]))
+        await talker.heard("notifications/tools/list_changed")
 
 
 async def test_many_changes_at_once_are_told_once(settings, era):

@@ -50,6 +50,8 @@ class Caller:
         self._writer = writer
 
     async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionResetError
         self._writer.write(data)
         await self._writer.drain()
         await asyncio.sleep(0)  # drain alone lets nobody else run
@@ -97,6 +99,20 @@ class Caller:
 
     async def reset(self) -> None:
         """Break the connection off."""
+        self._writer.transport.abort()
+
+    async def pour_into(self, writer: asyncio.StreamWriter) -> None:
+        """Pass on what the client sends, until it has closed."""
+        with contextlib.suppress(ConnectionError):
+            while data := await self._reader.read(65536):
+                writer.write(data)
+        writer.transport.abort()
+
+    async def pour_from(self, reader: asyncio.StreamReader) -> None:
+        """Pass on what the client is sent, until there is no more."""
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                self._writer.write(data)
         self._writer.transport.abort()
 
     async def gone(self) -> None:
@@ -183,10 +199,31 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
         return None
     first, *lines = head.rstrip().split("\r\n")
     method, path, _ = first.split(" ")
-    pairs = (line.partition(": ") for line in lines)
-    headers = {name.lower(): value for name, _, value in pairs}
+    headers: dict[str, str] = {}
+    for name, _, value in (line.partition(": ") for line in lines):
+        before = headers.get(name.lower())
+        headers[name.lower()] = value if before is None else f"{before}, {value}"
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Request(method, path, headers, body, asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def tunnel(port: int, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[WebServer]:
+    """A proxy: whatever it is asked for, it leads to `port`."""
+
+    async def lead(request: Request, caller: Caller) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await caller.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(caller.pour_into(writer))
+                tasks.create_task(caller.pour_from(reader))
+        finally:
+            writer.transport.abort()
+        await caller.reset()
+
+    async with serve(lead, tls=tls) as proxy:
+        yield proxy
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -199,7 +236,10 @@ def self_signed(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("far.invalid")]
+            ),
+            critical=False,
         )
         .sign(key, hashes.SHA256())
     )

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import aiohttp
 import anyio
 import msgspec
 import pytest
@@ -15,6 +14,7 @@ from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.config.models import Limits
+from multitap.wire.client import HttpClient
 from multitap.wire.http import HttpWire, open_http, pause
 from multitap.wire.site import Challenge
 from multitap.wire.wire import (
@@ -202,8 +202,8 @@ async def test_a_certificate_that_is_not_trusted_is_said_to_be_so_and_nothing_is
 async def test_a_trusted_certificate_is_all_it_takes(tmp_path: Path):
     certified, trusting = zoo.self_signed(tmp_path)
 
-    def client(url: URL) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting))
+    def client(url: URL) -> HttpClient:
+        return HttpClient("the zoo", tls=trusting)
 
     async with (
         serve(zoo.polite, tls=certified) as server,
@@ -601,6 +601,15 @@ async def test_without_sessions_nothing_but_the_callers_headers_is_sent():
     assert only.headers["mcp-method"] == "tools/call"
     assert only.headers["mcp-protocol-version"] == "2026-07-28"
     assert "mcp-session-id" not in only.headers
+
+
+async def test_a_header_of_one_call_is_said_instead_of_the_configured_one():
+    async with wired(zoo.polite, "new", headers={"X-Tag": "all"}) as (server, wire):
+        await call(wire, headers={"x-tag": "one", "X-Other": "1"})
+        await call(wire)
+
+    assert [one.headers["x-tag"] for one in server.requests] == ["one", "all"]
+    assert [one.headers.get("x-other") for one in server.requests] == ["1", None]
 
 
 async def test_a_forgotten_session_closes_the_wire():
@@ -1194,7 +1203,8 @@ async def test_a_refused_notification_is_an_error_of_its_own():
         assert await call(wire)
 
 
-async def test_an_address_that_is_none_is_refused():
+@pytest.mark.parametrize("url", ["http://[::1/mcp", "http:///mcp", "http://host:99999/mcp"])
+async def test_an_address_that_is_none_is_refused(url: str):
     with pytest.raises(RequestFailed, match="no valid web address"):
-        async with open_http(HttpServer(url="http://[::1/mcp")):
-            pass
+        async with open_http(HttpServer(url=url)) as wire:
+            await call(wire)

@@ -5,7 +5,6 @@ from contextlib import aclosing
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
-import aiohttp
 import anyio
 import httpx2
 from mcp.client.auth import (
@@ -22,9 +21,12 @@ from yarl import URL
 
 from multitap.config import HttpServer, OAuth
 from multitap.upstream.handlers import Asked, Login
-from multitap.wire.site import Challenge, http_client
+from multitap.wire.client import http_client
+from multitap.wire.head import DEFAULTS, merged
+from multitap.wire.response import Response
+from multitap.wire.site import Challenge
 from multitap.wire.stderr import redact
-from multitap.wire.wire import AuthRequired, RequestFailed
+from multitap.wire.wire import AnswerInvalid, AuthRequired, RequestFailed
 
 REDIRECT = "http://127.0.0.1:{port}/callback"
 PORT = 8414
@@ -74,7 +76,7 @@ class Account:
         except (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError) as exc:
             first, _, _ = str(exc).partition("\n")  # what follows may quote an answer with tokens
             raise AuthRequired(f"cannot log in: {redact(first, self._secrets)}") from None
-        except (aiohttp.ClientError, OSError) as exc:
+        except (RequestFailed, AnswerInvalid, OSError) as exc:
             words = f"cannot log in: {str(exc) or type(exc).__name__}"
             raise RequestFailed(words, sent=False) from None
         return self._granted
@@ -107,20 +109,13 @@ class Account:
         url = URL(str(request.url), encoded=True)
         if self._known.metadata_url and url.path.startswith(_DESCRIPTIONS):
             url = URL(self._known.metadata_url)
-        headers = {key: value for key, value in request.headers.items() if key != "content-length"}
+        headers = merged(request.headers, {"Host": url.host_port_subcomponent or ""}, DEFAULTS)
         with anyio.fail_after(_PATIENCE):
-            async with (
-                http_client(url) as client,
-                client.request(
-                    request.method,
-                    url,
-                    data=request.read() or None,
-                    headers=headers,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                body = await _bounded(response)
-        told = {key: value for key in _TOLD if (value := response.headers.get(key)) is not None}
+            async with http_client(url) as client:
+                head = client.head(request.method, url, headers)
+                response = await client.send(head, {}, request.read() or None)
+                body = await _bounded(response, url)
+        told = {key: value for key in _TOLD if (value := response.header(key)) is not None}
         return httpx2.Response(response.status, headers=told, content=body, request=request)
 
     async def _leave(self, address: str) -> None:
@@ -186,10 +181,10 @@ def _headers(request: httpx2.Request) -> Mapping[str, str]:
     return {} if granted is None else {"Authorization": granted}
 
 
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+async def _bounded(response: Response, url: URL) -> bytes:
     body = b""
-    while chunk := await response.content.readany():
+    while chunk := await response.chunk():
         body += chunk
         if len(body) > _LONGEST:
-            raise OAuthFlowError(f"{response.url.host} answers with more than {_LONGEST:,} bytes")
+            raise OAuthFlowError(f"{url.host} answers with more than {_LONGEST:,} bytes")
     return body

@@ -1,5 +1,6 @@
 """Server-sent events out of bytes, in linear time and bounded memory."""
 
+import re
 from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
@@ -7,6 +8,8 @@ _EDGE = 512  # bytes of an oversized event: enough to find whose answer it was
 _BLOCK = 1024  # lines joined early: millions of tiny ones would cost more than their bytes
 _LONGEST_ID = 1024  # it goes back to the server in a header
 _LONGEST_RETRY = 9  # digits
+_LONE = re.compile(rb"(?:event: message\r?\n)?data: ([^\r\n]+)\r?\n\r?\n")
+"""The one event that most answers are."""
 
 
 class Event(NamedTuple):
@@ -50,6 +53,9 @@ class EventStream:
             chunk = chunk[1:]
         if not chunk:
             return []
+        if self._is_between and len(chunk) <= self._limit and (lone := _LONE.fullmatch(chunk)):
+            self._at_start = self._after_cr = False
+            return [Event("message", lone[1])]
         self._after_cr = chunk.endswith(b"\r")
         if b"\n" not in chunk and b"\r" not in chunk:  # much faster to see than to split
             self._hold(chunk)
@@ -61,6 +67,12 @@ class EventStream:
             elif (event := self._end_line(piece)) is not None:
                 events.append(event)
         return events
+
+    @property
+    def _is_between(self) -> bool:
+        """Whether nothing of an event is there yet."""
+        begun = self._unfinished or self._size or self._id or self.oversized
+        return not begun and self._kind == "message"
 
     def _hold(self, piece: bytes) -> None:
         self._partial.append(piece)

@@ -1,32 +1,25 @@
 """Streamable HTTP: each request is answered by JSON or by an event stream of its own."""
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-import aiohttp
 import anyio
 from msgspec import UNSET
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.flight import Flight
-from multitap.wire.posting import Posting, merged
+from multitap.wire.head import merged, without
+from multitap.wire.posting import Posting
 from multitap.wire.reading import answers, quoted, read_message
-from multitap.wire.site import (
-    EVENTS,
-    JSON,
-    Authorize,
-    ClientFactory,
-    Site,
-    content_type,
-    http_client,
-)
+from multitap.wire.response import Response
+from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Site
 from multitap.wire.status import is_passing
 from multitap.wire.wire import AnswerInvalid, RequestFailed, RpcError, SessionLost, WireFault
 
@@ -70,9 +63,9 @@ class HttpWire(Posting):
         if stateless:
             self._stateless = True
             self._in_session = False
-            self._headers.popall(_SESSION, None)
+            self._headers = without(self._headers, _SESSION)
         else:
-            self._headers[_VERSION] = protocol_version
+            self._headers = merged(self._headers, {_VERSION: protocol_version})
             self._tasks.start_soon(self._listen)
 
     async def aclose(self) -> None:
@@ -81,16 +74,15 @@ class HttpWire(Posting):
         self._exchange.close(None)
         if farewell:
             with anyio.move_on_after(_FAREWELL, shield=True), contextlib.suppress(WireFault):
-                (await self._site.ask("DELETE", self._headers)).release()
+                (await self._site.ask("DELETE", self._headers)).close()
 
     async def _ask(
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
         response = await self._post(flight, message, headers)
-        kind = content_type(response)
-        if flight.method == "initialize" and response.ok and _SESSION in response.headers:
-            self._headers[_SESSION] = response.headers[_SESSION]
-            self._in_session = True
+        kind = response.content_type
+        if flight.method == "initialize" and response.ok:
+            self._begin_session(response.header(_SESSION))
         if response.status == HTTPStatus.OK and kind == EVENTS:
             return await self._follow(response, flight)
         if response.status == HTTPStatus.OK and kind == JSON:
@@ -99,6 +91,11 @@ class HttpWire(Posting):
             raise await self._unusable(response)
         raise await self._refused(response, flight)
 
+    def _begin_session(self, name: str | None) -> None:
+        if name is not None:
+            self._headers = merged(self._headers, {_SESSION: name})
+            self._in_session = True
+
     def _matched(self, body: bytes, flight: Flight) -> Message:
         """The answer in a JSON body, which must be to this very request."""
         message = read_message(body)
@@ -106,13 +103,13 @@ class HttpWire(Posting):
             raise AnswerInvalid(f"the answer is to another question{quoted(body)}", sent=True)
         return message
 
-    async def _unusable(self, response: aiohttp.ClientResponse) -> AnswerInvalid:
+    async def _unusable(self, response: Response) -> AnswerInvalid:
         text = await self._site.beginning(response, _QUOTED)
-        kind = ascii(content_type(response)).strip("'") or "no content type"
+        kind = ascii(response.content_type).strip("'") or "no content type"
         words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
         return AnswerInvalid(f"{words}{quoted(text)}", sent=True)
 
-    async def _follow(self, response: aiohttp.ClientResponse, flight: Flight) -> Message:
+    async def _follow(self, response: Response, flight: Flight) -> Message:
         """The answer from an event stream, which is resumed where it breaks off."""
         stream = EventStream(self._site.limit)
         while True:
@@ -129,14 +126,13 @@ class HttpWire(Posting):
             response = await self._resumed(stream, flight, fault)
 
     async def _answer_in(
-        self, response: aiohttp.ClientResponse, stream: EventStream, flight: Flight
+        self, response: Response, stream: EventStream, flight: Flight
     ) -> Message | None:
         try:
-            while chunk := await self._site.chunk(response):
+            while chunk := await response.chunk():
                 answer = self._hear(chunk, stream, flight)
                 if answer is not None:
                     return answer
-                await asyncio.sleep(0)  # a flood must not hold up the others
         except BaseException:
             response.close()
             raise
@@ -144,7 +140,7 @@ class HttpWire(Posting):
 
     async def _resumed(
         self, stream: EventStream, flight: Flight, fault: WireFault | RpcError
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         for failures in range(_RESUMES):
             await anyio.sleep(pause(stream.retry, failures))
             try:
@@ -152,7 +148,7 @@ class HttpWire(Posting):
             except RequestFailed as exc:
                 fault = exc
                 continue
-            if response.status == HTTPStatus.OK and content_type(response) == EVENTS:
+            if response.status == HTTPStatus.OK and response.content_type == EVENTS:
                 return response
             fault = await self._refused(response, flight)
             if isinstance(fault, SessionLost):
@@ -169,7 +165,7 @@ class HttpWire(Posting):
         while not self.closed.is_set():
             with contextlib.suppress(WireFault):
                 response = await self._open_stream(stream)
-                if response.status == HTTPStatus.OK and content_type(response) == EVENTS:
+                if response.status == HTTPStatus.OK and response.content_type == EVENTS:
                     opened = True
                     if await self._listen_to(response, stream):
                         failures = 0
@@ -183,22 +179,20 @@ class HttpWire(Posting):
             await anyio.sleep(pause(stream.retry, failures))
             failures += 1
 
-    async def _listen_to(self, response: aiohttp.ClientResponse, stream: EventStream) -> bool:
+    async def _listen_to(self, response: Response, stream: EventStream) -> bool:
         heard = False
         try:
-            while chunk := await self._site.chunk(response):
+            while chunk := await response.chunk():
                 heard = True
                 self._hear(chunk, stream, None)
-                await asyncio.sleep(0)  # a flood must not hold up the others
         except RequestFailed:
             return heard
         finally:
             response.close()
         return heard
 
-    async def _open_stream(self, stream: EventStream) -> aiohttp.ClientResponse:
-        headers = merged(self._headers, {"Accept": EVENTS})
-        del headers["Content-Type"]
+    async def _open_stream(self, stream: EventStream) -> Response:
+        headers = without(merged(self._headers, {"Accept": EVENTS}), "Content-Type")
         if stream.last_id:
             headers["Last-Event-ID"] = stream.last_id
         stream.restart()

@@ -4,18 +4,18 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-import aiohttp
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
-from multidict import CIMultiDict
 from yarl import URL
 
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Flight
-from multitap.wire.site import EVENTS, JSON, Body, Site
+from multitap.wire.head import DEFAULTS, merged
+from multitap.wire.response import Response
+from multitap.wire.site import EVENTS, JSON, Site
 from multitap.wire.status import Refusal, meaning
 from multitap.wire.wire import (
     OnProgress,
@@ -26,10 +26,10 @@ from multitap.wire.wire import (
     WireFault,
 )
 
-_DEFAULTS = {"User-Agent": "multitap", "Accept-Encoding": "gzip, deflate"}
 _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver what needs no answer
 _CALL_OFF = 2.0  # seconds to tell the server that an answer is not wanted any more
+_TOLD = ("Retry-After", "WWW-Authenticate")
 _REFUSAL = 64 * 1024  # bytes of an error page that are looked at
 
 
@@ -44,7 +44,7 @@ class Posting(ABC):
         self._tasks = tasks
         self.closed = self._exchange.closed
         self._endpoint: URL = site.url
-        self._headers = merged(_DEFAULTS, site.headers, _FIXED)
+        self._headers = merged(DEFAULTS, site.headers, _FIXED)
         self._established = False
         self._in_session = False
         self._stateless = False
@@ -112,20 +112,18 @@ class Posting(ABC):
         response = await self._post(flight, message, headers)
         if not response.ok:
             raise await self._refused(response, flight)
-        response.release()
+        self._site.linger(response)
 
     async def _post(
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
-    ) -> aiohttp.ClientResponse:
-        every = self._headers if headers is None else merged(self._headers, headers)
-        return await self._site.post(self._endpoint, every, Body(message, flight))
+    ) -> Response:
+        return await self._site.post(self._endpoint, self._headers, headers, message, flight)
 
-    async def _refused(
-        self, response: aiohttp.ClientResponse, flight: Flight | None
-    ) -> WireFault | RpcError:
+    async def _refused(self, response: Response, flight: Flight | None) -> WireFault | RpcError:
         text = await self._site.beginning(response, _REFUSAL)
+        told = {name: value for name in _TOLD if (value := response.header(name)) is not None}
         fault = meaning(
-            Refusal(response.status, response.headers, text),
+            Refusal(response.status, told, text),
             None if flight is None else flight.id,
             established=self._established,
             in_session=self._in_session,
@@ -145,11 +143,3 @@ class Posting(ABC):
     async def _tell_off(self, message: bytes) -> None:
         with anyio.move_on_after(_CALL_OFF):
             await self._deliver(message)
-
-
-def merged(*layers: Mapping[str, str]) -> CIMultiDict[str]:
-    """Headers of several layers; the last one that names a header wins."""
-    result: CIMultiDict[str] = CIMultiDict()
-    for layer in layers:
-        result.update(layer)
-    return result

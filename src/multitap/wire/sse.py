@@ -1,11 +1,9 @@
 """The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-import aiohttp
 import anyio
 from anyio.abc import TaskStatus
 from yarl import URL
@@ -13,11 +11,14 @@ from yarl import URL
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
 from multitap.wire.address import joined, same_origin, shown
+from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.flight import Flight
-from multitap.wire.posting import Posting, merged
-from multitap.wire.site import EVENTS, Authorize, ClientFactory, Site, content_type, http_client
+from multitap.wire.head import merged
+from multitap.wire.posting import Posting
+from multitap.wire.response import Response
+from multitap.wire.site import EVENTS, Authorize, ClientFactory, Site
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -91,21 +92,19 @@ class SseWire(Posting):
             raise fault
         self._exchange.close(fault)
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
+    async def _check(self, response: Response) -> None:
         if response.status != HTTPStatus.OK:
             fault = await self._refused(response, None)
             raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
-        if content_type(response) != EVENTS:
-            kind = ascii(content_type(response)).strip("'") or "no content type"
+        if response.content_type != EVENTS:
+            kind = ascii(response.content_type).strip("'") or "no content type"
             raise NotSpoken(f"{self._site.name} answers with {kind}, not with events", sent=True)
 
-    async def _hear_out(
-        self, response: aiohttp.ClientResponse, task_status: TaskStatus[None]
-    ) -> WireClosed:
+    async def _hear_out(self, response: Response, task_status: TaskStatus[None]) -> WireClosed:
         """Take all that comes on the stream; why there is no more is returned."""
         stream = EventStream(self._site.limit)
         try:
-            while chunk := await self._site.chunk(response):
+            while chunk := await response.chunk():
                 for event in stream.feed(chunk):
                     if event.kind == "endpoint" and not self._in_session:
                         self._endpoint = self._checked(event.data)
@@ -113,7 +112,6 @@ class SseWire(Posting):
                         task_status.started()
                     elif event.kind == "message" and event.data:
                         self._take(event)
-                await asyncio.sleep(0)  # a flood must not hold up the others
         except WireFault as exc:
             if not self._in_session:
                 raise

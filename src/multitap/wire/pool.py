@@ -1,0 +1,113 @@
+"""The connections to one origin: those in use, and idle ones for the next request."""
+
+import asyncio
+import ssl
+
+from multitap.wire.connection import Connection
+from multitap.wire.route import NotLetThrough, Route
+from multitap.wire.wire import RequestFailed
+
+KEEP_ALIVE = 4.0
+"""Seconds a connection may be idle; many servers close at 5, and a request must not meet that."""
+
+
+class Pool:
+    """Hands out connections, each to one request at a time; a `Keeper` of them.
+
+    Args:
+        name: Who the server is.
+        route: How to reach it.
+        loop: Where the connections live.
+        keep_alive: Seconds that they may be idle.
+    """
+
+    def __init__(
+        self, name: str, route: Route, loop: asyncio.AbstractEventLoop, keep_alive: float
+    ) -> None:
+        self.name = name
+        self.route = route
+        self.loop = loop
+        self._keep_alive = keep_alive
+        self._open: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Future[None] | None = None
+
+    def take(self) -> Connection | None:
+        """The idle connection that was used last: it is the least likely to be closed soon."""
+        oldest = self.loop.time() - self._keep_alive
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.idle_since > oldest:
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self) -> Connection:
+        """A new connection.
+
+        Raises:
+            RequestFailed: There is no way to the server.
+        """
+        made: list[Connection] = []
+
+        def make() -> Connection:
+            made.append(Connection(self))
+            return made[-1]
+
+        try:
+            connection = await self.route.open(self.loop, make)
+        except NotLetThrough as exc:
+            words = f"the proxy does not let us through to {self.name}: {exc}"
+            raise RequestFailed(words, sent=False) from None
+        except ssl.SSLCertVerificationError as exc:
+            words = f"the TLS certificate of {self.name} is not trusted"
+            raise RequestFailed(f"{words}: {exc.verify_message or exc}", sent=False) from None
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+            words = f"cannot connect to {self.name}: {reason}"
+            raise RequestFailed(words, sent=False) from None
+        except BaseException:
+            for one in made:
+                self.leave(one)  # uvloop tells nobody that it closed what was given up
+            raise
+        if not connection.usable:
+            words = f"{self.name} closed the connection at once"
+            raise RequestFailed(words, sent=False)
+        return connection
+
+    async def close(self) -> None:
+        """Close all connections, whatever they are at."""
+        self._closed = self.loop.create_future()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in tuple(self._open):
+            connection.abort()
+        if self._open:
+            await self._closed
+
+    def enter(self, connection: Connection) -> None:
+        self._open.add(connection)
+        if self._closed is not None:
+            connection.abort()
+
+    def give_back(self, connection: Connection) -> None:
+        connection.idle_since = self.loop.time()
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._keep_alive, self._look)
+
+    def leave(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open and self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+    # One timer for all of them: to set and cancel one for each request costs more.
+    def _look(self) -> None:
+        oldest = self.loop.time() - self._keep_alive
+        while self._idle and self._idle[0].idle_since <= oldest:
+            self._idle.pop(0).abort()
+        self._timer = None
+        if self._idle:
+            due = self._idle[0].idle_since + self._keep_alive
+            self._timer = self.loop.call_at(due, self._look)

@@ -1,0 +1,168 @@
+"""An answer over HTTP: its head, and its body as it comes in."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import Protocol
+
+from multitap.wire.decoding import Decoder
+from multitap.wire.wire import AnswerInvalid, WireFault
+
+UNREAD = 256 * 1024
+"""Bytes of a body that may wait for whoever reads it; then the server has to."""
+
+
+class Source(Protocol):
+    """Where the body comes from."""
+
+    name: str
+    """Who the server is."""
+    loop: asyncio.AbstractEventLoop
+
+    def resume(self) -> None:
+        """Go on reading: what was unread has been taken."""
+        ...
+
+    def abort(self) -> None:
+        """Hear no more of it."""
+        ...
+
+
+class Response:
+    """One answer, from when its head is there.
+
+    The connection is given back as soon as the body is complete, whether it was read or not.
+
+    Raises:
+        RequestFailed: From `chunk`: the body broke off.
+        AnswerInvalid: From `chunk`: the body cannot be decompressed.
+    """
+
+    __slots__ = (
+        "_decoder", "_fault", "_fields", "_news", "_source", "_unread", "ended", "held", "status",
+    )  # fmt: skip
+
+    def __init__(self, source: Source, status: int, fields: dict[bytes, bytes]) -> None:
+        self._source = source
+        self._fields = fields
+        self._unread: list[bytes] = []
+        self._news: Callable[[], None] | None = None
+        self._fault: WireFault | None = None
+        self._decoder: Decoder | None = None
+        self.status = status
+        self.held = 0
+        """Bytes that wait to be read."""
+        self.ended = False
+        """Whether nothing more comes in."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400  # noqa: PLR2004
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name."""
+        value = self._fields.get(name.lower().encode())
+        return None if value is None else value.decode("utf-8", "replace").strip()
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body, without parameters; empty when the server does not say."""
+        value = self._fields.get(b"content-type", b"")
+        return value.partition(b";")[0].strip().lower().decode("utf-8", "replace")
+
+    def whole(self) -> bytes | None:
+        """All of the body, if it is here and as it is meant; it is taken with that."""
+        if self.ended and self._fault is None and b"content-encoding" not in self._fields:
+            return self._taken()
+        return None
+
+    async def chunk(self) -> bytes:
+        """What there is of the body, decompressed a bounded piece at a time; empty at its end."""
+        try:
+            decoder = self._decoder or self._begin_decoding()
+            if decoder is None:
+                return await self._arrived()
+            return await self._decompressed(decoder)
+        except BaseException:
+            self.close()
+            raise
+
+    def heed(self, news: Callable[[], None] | None) -> None:
+        """Have `news` called once: when there is more of the body, or no more to come."""
+        self._news = news
+
+    def close(self) -> None:
+        """Let go of it: a body that is not complete takes its connection along."""
+        if not self.ended:
+            self._source.abort()
+
+    def add(self, data: bytes) -> None:
+        """More of the body has come in."""
+        if data:
+            self._unread.append(data)
+            self.held += len(data)
+        if (news := self._news) is not None:
+            self._news = None
+            news()
+
+    def end(self, data: bytes, fault: WireFault | None = None) -> None:
+        """The last of the body has come in, or `fault` says why the rest never will."""
+        self.ended = True
+        self._fault = fault
+        self.add(data)
+
+    def _taken(self) -> bytes:
+        unread = self._unread
+        data = unread[0] if len(unread) == 1 else b"".join(unread)
+        unread.clear()
+        paused, self.held = self.held > UNREAD, 0
+        if paused and not self.ended:
+            self._source.resume()
+        return data
+
+    async def _arrived(self) -> bytes:
+        while not self._unread:
+            if self._fault is not None:
+                raise self._fault
+            if self.ended:
+                return b""
+            await self._more()
+        return self._taken()
+
+    async def _more(self) -> None:
+        more = self._source.loop.create_future()
+        self._news = lambda: None if more.done() else more.set_result(None)
+        try:
+            await more
+        finally:
+            self._news = None
+
+    def _begin_decoding(self) -> Decoder | None:
+        encoding = self._fields.get(b"content-encoding", b"identity").strip().lower()
+        if encoding in (b"identity", b""):
+            return None
+        try:
+            self._decoder = Decoder(encoding.decode("latin-1"))
+        except ValueError:
+            raise self._undecodable() from None
+        return self._decoder
+
+    async def _decompressed(self, decoder: Decoder) -> bytes:
+        while True:
+            if decoder.hungry:
+                data = await self._arrived()
+                if not data:
+                    return b""
+                decoder.feed(data)
+            else:
+                await asyncio.sleep(0)  # it is there without waiting for it
+            try:
+                plain = decoder.piece()
+            except zlib.error:
+                raise self._undecodable() from None
+            if plain:
+                return plain
+
+    def _undecodable(self) -> AnswerInvalid:
+        words = f"the answer of {self._source.name} cannot be decompressed"
+        return AnswerInvalid(words, sent=True)

@@ -47,28 +47,42 @@ def checked(following: Handler) -> Handler:
     """Arguments that do not fit the tool's schema never leave."""
 
     def handle(call: Call) -> Awaitable[ToolResult]:
-        arguments, size = call.arguments, None
-        if isinstance(arguments, Raw):
-            size = len(arguments)
-            if size > CHECKED:  # looking through it would hold up everybody
-                return following(call)
-            arguments = _decoded(arguments)
-        call.tool.checker.check(arguments, size=size)
+        check(call)
         return following(call)
 
     return handle
+
+
+def check(call: Call) -> None:
+    """Let a call pass whose arguments fit the tool's schema.
+
+    Raises:
+        BadArguments: They do not.
+    """
+    arguments, size = call.arguments, None
+    if isinstance(arguments, Raw):
+        size = len(arguments)
+        if size > CHECKED:  # looking through it would hold up everybody
+            return
+        arguments = _decoded(arguments)
+    call.tool.checker.check(arguments, size=size)
 
 
 def deadline(following: Handler) -> Handler:
     """A call ends in time: by the caller's limits, else the tool's, else the server's."""
 
     def handle(call: Call) -> Awaitable[ToolResult]:
-        config, context = call.tool.link.config, call.context
-        call.timeout = context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
-        call.hard_timeout = max(context.hard_timeout or config.hard_timeout, call.timeout)
+        limit(call)
         return following(call)
 
     return handle
+
+
+def limit(call: Call) -> None:
+    """Say how long a call may take."""
+    config, context = call.tool.link.config, call.context
+    call.timeout = context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
+    call.hard_timeout = max(context.hard_timeout or config.hard_timeout, call.timeout)
 
 
 def measured(done: Callable[[Call, CallDone], None]) -> Middleware:
@@ -76,25 +90,45 @@ def measured(done: Callable[[Call, CallDone], None]) -> Middleware:
 
     def wrap(following: Handler) -> Handler:
         async def handle(call: Call) -> ToolResult:
-            tool = call.tool
-            outcome, error, size = Outcome.CANCELLED, None, 0
+            event: CallDone | None = None
             started = time.perf_counter()
             try:
                 result = await following(call)
-                outcome = Outcome.ERROR if result.is_error else Outcome.OK
-                error, size = result.error, len(result.raw)
+                event = done_with(call, started, result)
             except MultitapError as exc:
-                outcome, error = _outcome(exc), str(exc)
+                event = done_with(call, started, exc)
                 raise
             else:
                 return result
             finally:
-                seconds = time.perf_counter() - started
-                done(call, CallDone(tool.server, tool.raw_name, seconds, outcome, size, error))
+                done(call, event or done_with(call, started, None))
 
         return handle
 
     return wrap
+
+
+def done_with(call: Call, started: float, became: ToolResult | MultitapError | None) -> CallDone:
+    """How a call went.
+
+    Args:
+        call: Which one.
+        started: When it began, by `time.perf_counter`.
+        became: Its result, or why there is none; None: it was cancelled.
+
+    Raises:
+        BadAnswer: The result can not be read.
+    """
+    outcome, error, size = Outcome.CANCELLED, None, 0
+    if isinstance(became, ToolResult):
+        outcome, size = Outcome.OK, len(became.raw)
+        if became.is_error:
+            outcome, error = Outcome.ERROR, became.error
+    elif became is not None:
+        outcome, error = _outcome(became), str(became)
+    tool = call.tool
+    seconds = time.perf_counter() - started
+    return CallDone(tool.server, tool.raw_name, seconds, outcome, size, error)
 
 
 def _decoded(arguments: Raw) -> Mapping[str, Any]:

@@ -78,20 +78,34 @@ async def pass_on(call: Call) -> ToolResult:
         UpstreamError: Which one says what went wrong.
     """
     tool, context = call.tool, call.context
-    arguments = call.arguments
-    if not isinstance(arguments, Raw):
-        arguments = _encoded(arguments)
-    call.size = len(arguments)
     result = await tool.link.request(
         "tools/call",
-        {"name": tool.raw_name, "arguments": arguments, **call.extra},
+        params_of(call),
         timeout=call.timeout,
         hard_timeout=call.hard_timeout,
         on_progress=context.on_progress,
         call=context,
-        repeatable=tool.repeatable and tool.link.config.retry == "hinted",
+        repeatable=is_repeatable(tool),
     )
     return ToolResult(result, server=tool.server, tool=tool.raw_name)
+
+
+def params_of(call: Call) -> Mapping[str, Any]:
+    """What the server is told of a call, whose size is known then.
+
+    Raises:
+        BadArguments: The arguments are no JSON.
+    """
+    arguments = call.arguments
+    if not isinstance(arguments, Raw):
+        arguments = _encoded(arguments)
+    call.size = len(arguments)
+    return {"name": call.tool.raw_name, "arguments": arguments, **call.extra}
+
+
+def is_repeatable(tool: Tool) -> bool:
+    """Whether a call that got lost may be sent again though the server may have seen it."""
+    return tool.repeatable and tool.link.config.retry == "hinted"
 
 
 def _encoded(arguments: Mapping[str, Any]) -> Raw:

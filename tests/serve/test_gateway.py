@@ -236,6 +236,24 @@ async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
     assert "text" in bad.content[0].text
 
 
+@pytest.mark.parametrize(("retry", "times"), [("hinted", 2), ("never", 1)])
+async def test_a_lost_call_is_repeated_once_where_that_does_no_harm(
+    settings, era, tmp_path, retry, times
+):
+    ledger = Ledger(tmp_path)
+    spoken = "handshake" if era == "old" else "stateless"
+    server = zoo("exit_mid_call", "--once", env=ledger.env, retry=retry, era=spoken)
+    async with gate(settings(zoo=server)) as opened, Talker(era, opened.url) as talker:
+        if retry == "hinted":
+            assert not (await talker.client.call_tool("zoo_fault_hinted", {})).is_error
+        else:
+            error = await refused(talker, "zoo_fault_hinted", {})
+            assert error.data["reason"] == "unavailable"
+            assert "exited with code" in error.message
+
+    assert ledger.calls.count("fault_hinted") == times
+
+
 async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings, era, tmp_path):
     missing = zoo().model_copy(update={"command": str(tmp_path / "nowhere")})
     servers = settings(gone=missing, ok=zoo())

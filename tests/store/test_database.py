@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import multitap
-from multitap.store import calls
+from multitap.store import archive, calls
 from multitap.store.calls import MAX_CALLS
 from multitap.store.database import FILE_NAME, VERSION, open_database
 
@@ -23,7 +23,7 @@ def opened(directory):
 
 def insert(connection, count):
     row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None)
-    connection.executemany(calls.INSERT, (row for _ in range(count)))
+    archive.insert(connection, calls.INSERT, [row] * count)
 
 
 def count(connection):
@@ -32,6 +32,18 @@ def count(connection):
 
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_many_rows_take_few_statements(tmp_path):
+    connection = open_database(tmp_path).connection
+    statements = []
+    connection.set_trace_callback(statements.append)
+    insert(connection, 2048)
+    connection.set_trace_callback(None)
+
+    assert len(statements) <= 5
+    assert connection.execute("SELECT count(*) FROM calls").fetchone() == (2048,)
+    connection.close()
 
 
 def test_the_file_is_private_in_a_private_directory(tmp_path):
@@ -164,7 +176,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from multitap.store import calls
+from multitap.store import archive, calls
 from multitap.store.database import open_database
 
 print("ready", flush=True)
@@ -172,7 +184,7 @@ sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
     for _ in range(50):
-        connection.execute(calls.INSERT, (1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
+        archive.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None)])
 print(database.warnings, flush=True)
 """
 

@@ -47,7 +47,7 @@ class Setup:
         self.pool.give_back(self.connection)
 
     async def ask(self) -> Response:
-        return await self.client.send(self.head, {}, b"{}")
+        return await self.client.send(self.head, b"{}")
 
     async def close(self) -> None:
         self.connection.abort()

@@ -75,7 +75,8 @@ class ToolResult:
     @property
     def is_error(self) -> bool:
         """The tool says that it failed."""
-        return bytes(self._outline.is_error) == b"true"
+        outline = self._parsed or self._outline
+        return bytes(outline.is_error) == b"true"
 
     @property
     def success(self) -> bool:

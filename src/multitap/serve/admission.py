@@ -29,6 +29,8 @@ _NAME = MCP_NAME_HEADER.encode()
 _VERSION_KEY = PROTOCOL_VERSION_META_KEY.encode()
 _HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+_SAID = {version: b'"%b"' % version for version in MODERN}
+"""The versions as they are said in a body."""
 
 
 def claims_modern(headers: HeaderMap, body: bytes) -> bool:
@@ -72,7 +74,7 @@ def _agrees(message: Message, params: Params, pairs: HeaderPairs, headers: Heade
     said = meta.get(PROTOCOL_VERSION_META_KEY)
     if said is None or CLIENT_CAPABILITIES_META_KEY not in meta or len(headers) != len(pairs):
         return False
-    if version not in MODERN or bytes(said) != b'"%b"' % version:
+    if bytes(said) != _SAID.get(version):
         return False
     if headers.get(_METHOD) != message.method.encode():
         return False

@@ -188,9 +188,8 @@ class Changes:
             acknowledged: dict[str, Any] = dict(honored)
             if uris:
                 acknowledged["resourceSubscriptions"] = uris
+            await self._follow_all(listener, uris, find)
             listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
-            for uri in uris:
-                await self._try_to_follow(listener, uri, find)
             await listener.ended.wait()
         finally:
             self._streams.discard(listener)
@@ -234,6 +233,14 @@ class Changes:
 
     def _listeners(self) -> tuple[Listener, ...]:
         return (*self._peers.values(), *self._streams)
+
+    async def _follow_all(
+        self, listener: Listener, uris: list[str], find: Callable[[str], tuple[Link, str]]
+    ) -> None:
+        """Follow resources; what changes from then on is told."""
+        async with anyio.create_task_group() as tasks:
+            for uri in uris:
+                tasks.start_soon(self._try_to_follow, listener, uri, find)
 
     async def _try_to_follow(
         self, listener: Listener, uri: str, find: Callable[[str], tuple[Link, str]]

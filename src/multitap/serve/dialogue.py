@@ -1,6 +1,6 @@
 """A client on a stream that carries everything, both ways: pipes, or legacy SSE."""
 
-import logging
+from functools import partial
 
 from anyio.abc import TaskGroup
 from msgspec import Raw
@@ -14,15 +14,13 @@ from multitap.serve.reading import read_message, read_params
 from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
 
-logger = logging.getLogger(__name__)
-
 MOST = 1024
 """Requests of one client that are worked on at the same time."""
 _BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
 
 
 class Dialogue:
-    """One client's messages, each answered in a task of its own.
+    """One client's messages, each answered on its own.
 
     Args:
         gateway: Who knows the answers.
@@ -66,23 +64,40 @@ class Dialogue:
             words = f"{MOST} requests are under way already"
             self._refuse(message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
         else:
-            scope = self._peer.scopes[key] = Stop()
-            self._tasks.start_soon(self._answer, message, scope)
+            self._work_on(message, key)
 
-    async def _answer(self, message: Message, scope: Stop) -> None:
+    def _work_on(self, message: Message, key: bytes) -> None:
+        if message.method != "tools/call" or not self._launched(message, key):
+            scope = self._peer.scopes[key] = Stop()
+            self._tasks.start_soon(self._answer, message, key, scope)
+
+    def _launched(self, message: Message, key: bytes) -> bool:
         try:
-            with scope:
-                try:
-                    turn = self._turn(message)
-                    result = await self._gateway.answer(turn, message.method, message.params)
-                    self._outlet.send(b"".join(answer(message.id, result)))
-                except Refused as exc:
-                    self._refuse(message.id, exc)
-        except Exception:  # boundary: one request is its own problem
-            logger.exception("%.80r failed", message.method)
-            self._refuse(message.id, Refused(faults.INTERNAL, "Internal error"))
-        finally:
-            del self._peer.scopes[bytes(message.id)]
+            turn = self._turn(message)
+        except Refused:
+            return False  # or not yet: the handshake may be under way
+        passage = self._gateway.launch(turn, partial(self._ended, message, key))
+        if passage is not None:
+            self._peer.scopes[key] = passage
+        return passage is not None
+
+    async def _answer(self, message: Message, key: bytes, scope: Stop) -> None:
+        became: Raw | bytes | Exception | None = None
+        with scope:
+            try:
+                turn = self._turn(message)
+                became = await self._gateway.answer(turn, message.method, message.params)
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                became = exc
+        self._ended(message, key, became)
+
+    def _ended(self, message: Message, key: bytes, became: Raw | bytes | Exception | None) -> None:
+        """Answer a request; one that was cancelled gets no answer."""
+        del self._peer.scopes[key]
+        if isinstance(became, Exception):
+            self._refuse(message.id, faults.refused(became, message.method))
+        elif became is not None:
+            self._outlet.send(b"".join(answer(message.id, became)))
 
     def _turn(self, message: Message) -> Turn:
         params = read_params(message)

@@ -1,5 +1,6 @@
 """What clients are told when something goes wrong: each kind of failure its own code and reason."""
 
+import logging
 from typing import Any
 
 from multitap.errors import (
@@ -16,6 +17,8 @@ from multitap.errors import (
 )
 from multitap.serve.message import Refused
 from multitap.wire import envelope
+
+logger = logging.getLogger(__name__)
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = (
     -32700,
@@ -57,6 +60,16 @@ def refusal_of(exc: MultitapError) -> Refused:
         data["server"] = exc.server
     words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
     return Refused(code, words, data)
+
+
+def refused(exc: Exception, method: str) -> Refused:
+    """The error that answers a request, whatever ended it."""
+    if isinstance(exc, Refused):
+        return exc
+    if isinstance(exc, MultitapError):
+        return refusal_of(exc)
+    logger.error("%.80r failed", method, exc_info=exc)
+    return Refused(INTERNAL, "Internal error")
 
 
 def failed_call(exc: BadArguments) -> bytes:

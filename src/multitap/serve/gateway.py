@@ -26,6 +26,7 @@ from multitap.errors import (
     ungrouped,
 )
 from multitap.hub import Hub
+from multitap.passage import OnPassed, Passage
 from multitap.router import find
 from multitap.serve import faults
 from multitap.serve.asking import Asking
@@ -158,6 +159,31 @@ class Gateway:
         if listed is None:
             raise Refused(faults.NO_METHOD, f"Method not found: {method}")
         return listed
+
+    def launch(self, turn: Turn, on_end: OnPassed) -> Passage | None:
+        """Begin a call that takes nothing but its server; None where it may take more.
+
+        It ends as `answer` would, with a result or with an exception; None: it was cancelled.
+        """
+        params, peer = turn.params, turn.peer
+        tool = self.view(peer.profile).tools.get(params.name)
+        if tool is None or not self.private.shares(peer, tool.link):
+            return None
+        era = tool.link.era
+        if turn.modern:
+            if self.errands.issued(params.request_state):
+                return None
+            if era is not Era.STATELESS:
+                # it might have to be parked until the client answers what the server asks
+                if turn.log_level is not None or bytes(turn.capabilities) != b"{}":
+                    return None
+                on_end = _translated(on_end, modern)
+        elif era is not Era.HANDSHAKE:
+            on_end = _translated(on_end, legacy)
+        if era is None:
+            return None
+        extra = _extra(turn, tool.link)
+        return self.hub.launch(tool, params.arguments, extra, context=turn.context(), on_end=on_end)
 
     def notified(self, peer: Peer, method: str, params: Raw) -> None:
         """Take a client's notification."""
@@ -396,6 +422,20 @@ class Gateway:
         return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
 
 
+def _translated(on_end: OnPassed, translate: Callable[[Result], Result]) -> OnPassed:
+    """Results in the words of the other era."""
+
+    def ended(became: Result | Exception | None) -> None:
+        try:
+            if became is not None and not isinstance(became, Exception):
+                became = translate(became)
+        except UNPARSABLE as exc:
+            became = exc
+        on_end(became)
+
+    return ended
+
+
 @cache
 def _version() -> str:
     return installed_version("multitap")  # from a file
@@ -405,7 +445,7 @@ def _extra(turn: Turn, link: Link) -> dict[str, Any]:
     """What a request says to the server besides its own parameters."""
     params = turn.params
     extra: dict[str, Any] = {}
-    if meta := passed_on(params.meta):
+    if params.meta and (meta := passed_on(params.meta)):
         extra["_meta"] = meta
     if link.era is Era.HANDSHAKE:  # it asks in the middle of a call, and gets its answers there
         return extra

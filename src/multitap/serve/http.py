@@ -1,8 +1,8 @@
 """The gateway over HTTP: Streamable HTTP in both eras, legacy SSE, health and metrics."""
 
-import logging
+import asyncio
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -22,9 +22,7 @@ from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
-from multitap.serve.web import JSON, Headers, Visit, WebLimits, open_web
-
-logger = logging.getLogger(__name__)
+from multitap.serve.web import JSON, Headers, ToDo, Visit, WebLimits, open_web
 
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
@@ -61,7 +59,7 @@ class HttpFront:
         self._profile = profile
         self.sessions = Sessions(gateway, limits)
         self._stateless: dict[tuple[str, str | None], Peer] = {}
-        self._routes: dict[tuple[bytes, bytes], Callable[[Visit, Admitted], Awaitable[None]]] = {
+        self._routes: dict[tuple[bytes, bytes], Callable[[Visit, Admitted], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
             (b"GET", b"/mcp"): self._listen,
             (b"DELETE", b"/mcp"): self._delete,
@@ -71,54 +69,55 @@ class HttpFront:
             (b"GET", b"/metrics"): self._metrics,
         }
 
-    async def handle(self, visit: Visit) -> None:
-        """Answer one request."""
+    def handle(self, visit: Visit) -> ToDo:
+        """Answer one request, or return what is still to do for it."""
         if len(visit.headers) != len(visit.pairs) and (twice := repeated(visit.pairs)):
             visit.say(400, f"{twice.decode()} is there twice")
-            return
+            return None
         admitted = self._access.decide(visit.headers)
         if isinstance(admitted, Denied):
             visit.say(admitted.status, admitted.words, extra=_challenge(admitted))
-            return
-        handler = self._routes.get((visit.method, visit.path))
+            return None
+        path = visit.url if visit.url == b"/mcp" else visit.path
+        handler = self._routes.get((visit.method, path))
         if handler is not None:
-            await handler(visit, admitted)
-            return
-        allowed = [method for method, path in self._routes if path == visit.path]
+            return handler(visit, admitted)
+        allowed = [method for method, its_path in self._routes if its_path == path]
         if allowed:
             visit.say(405, extra=[(b"allow", b", ".join(allowed))])
         else:
             visit.say(404, "clients speak to /mcp, older ones to /sse")
+        return None
 
     def end_streams(self) -> None:
         """End in the orderly way what would go on for as long as the clients like."""
         self.sessions.end_streams()
         self._gateway.changes.close()
 
-    async def _post(self, visit: Visit, admitted: Admitted) -> None:
+    def _post(self, visit: Visit, admitted: Admitted) -> ToDo:
         if not _is_json(visit):
-            return
+            return None
         try:
             message = read_message(visit.body)
         except Refused as exc:
             _refuse(visit, _NO_ID, exc, status=400)
-            return
+            return None
         if not message.is_sound:
             words = "Body must be a single JSON-RPC request or notification object"
             _refuse(visit, _NO_ID, Refused(faults.INVALID_REQUEST, words), status=400)
-        elif claims_modern(visit.headers, visit.body):
-            await self._post_modern(visit, admitted, message)
-        else:
-            await self._post_legacy(visit, admitted, message)
+            return None
+        if claims_modern(visit.headers, visit.body):
+            return self._post_modern(visit, admitted, message)
+        return self._post_legacy(visit, admitted, message)
 
-    async def _post_modern(self, visit: Visit, admitted: Admitted, message: Message) -> None:
+    def _post_modern(self, visit: Visit, admitted: Admitted, message: Message) -> ToDo:
         if not message.is_request:
             if message.method:
                 visit.say(202)
             else:
                 words = "only requests and notifications can be posted"
                 _refuse(visit, _NO_ID, Refused(faults.INVALID_REQUEST, words), status=400)
-            return
+            return None
         try:
             params = read_params(message)
             admit(message, params, visit.pairs, visit.headers)
@@ -129,11 +128,11 @@ class HttpFront:
                     admit_arguments(view.tools[params.name], params, visit.pairs)
         except Refused as exc:
             _refuse(visit, message.id, exc)
-            return
+            return None
         if message.method == "subscriptions/listen" and not _streams(visit):
             visit.say(406, "a stream of changes needs Accept: text/event-stream")
-            return
-        await self._answer(visit, peer, message, params, None, modern=True)
+            return None
+        return self._answer(visit, peer, message, params, key=None)
 
     def _stateless_peer(self, visit: Visit, admitted: Admitted) -> Peer:
         key = (admitted.principal, self._chosen(visit, admitted))
@@ -141,21 +140,20 @@ class HttpFront:
             peer = self._stateless[key] = Peer(_Nowhere(), principal=key[0], profile=key[1])
         return peer
 
-    async def _post_legacy(self, visit: Visit, admitted: Admitted, message: Message) -> None:
+    def _post_legacy(self, visit: Visit, admitted: Admitted, message: Message) -> ToDo:
         if message.method == "initialize" and message.is_request:
-            await self._initialize(visit, admitted, message)
-            return
+            return self._initialize(visit, admitted, message)
         session = self._session(visit, admitted, message.id)
         if session is None:
-            return
+            return None
         if message.is_request:
-            await self._answer_in_session(visit, session, message, [])
-            return
+            return self._answer_in_session(visit, session, message)
         if message.method:
             self._gateway.notified(session.peer, message.method, message.params)
         else:
             session.peer.answered(message)
         visit.say(202)
+        return None
 
     async def _initialize(self, visit: Visit, admitted: Admitted, message: Message) -> None:
         try:
@@ -168,7 +166,9 @@ class HttpFront:
             return
         extra = [(_SESSION, session.id.encode())]
         try:
-            await self._answer_in_session(visit, session, message, extra)
+            to_do = self._answer_in_session(visit, session, message, extra)
+            if to_do is not None:
+                await to_do
         finally:
             if not session.peer.shook_hands:
                 await self.sessions.close(session)
@@ -185,67 +185,54 @@ class HttpFront:
             _refuse(visit, request_id, Refused(faults.INVALID_REQUEST, words), status=404)
         return session
 
-    async def _answer_in_session(
-        self, visit: Visit, session: Session, message: Message, extra: Headers
-    ) -> None:
-        key, under_way = bytes(message.id), session.peer.scopes
-        if key in under_way:
+    def _answer_in_session(
+        self, visit: Visit, session: Session, message: Message, extra: Headers | None = None
+    ) -> ToDo:
+        key = bytes(message.id)
+        if key in session.peer.scopes:
             words = f"the id {key.decode()} is in use"
             _refuse(visit, message.id, Refused(faults.INVALID_REQUEST, words), status=400)
-            return
+            return None
         if self.sessions.full(session):
             words = "too many requests are under way already"
             _refuse(visit, message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
-            return
+            return None
         try:
             params = read_params(message)
         except Refused as exc:
             _refuse(visit, message.id, exc, status=200)
-            return
-        stop = under_way[key] = Stop()
-        try:
-            await self._answer(
-                visit, session.peer, message, params, stop, modern=False, extra=extra
-            )
-        finally:
-            del under_way[key]
+            return None
+        return self._answer(visit, session.peer, message, params, key=key, extra=extra)
 
-    async def _answer(
+    def _answer(
         self,
         visit: Visit,
         peer: Peer,
         message: Message,
         params: Params,
-        stop: Stop | None,
         *,
-        modern: bool,
+        key: bytes | None,
         extra: Headers | None = None,
-    ) -> None:
-        reply = Reply(visit, self._gateway.tasks, streams=_streams(visit), extra=extra)
-        status = 200
-        parts: tuple[bytes | Raw, ...]
+    ) -> ToDo:
+        """Answer a request, or say how.
+
+        Args:
+            visit: How it came.
+            peer: Whose it is.
+            message: What it is.
+            params: What it says.
+            key: Under which a client may cancel it; None in the stateless era, where leaving does.
+            extra: Headers of the response.
+        """
+        request = _Request(self._gateway, visit, peer, message, key=key, extra=extra)
         try:
-            try:
-                turn = Turn(peer, message.id, reply, params, modern=modern)
-                if stop is None:  # a client that leaves ends it all
-                    result = await self._gateway.answer(turn, message.method, message.params)
-                else:
-                    result = None
-                    with stop:
-                        result = await self._gateway.answer(turn, message.method, message.params)
-                if result is None:
-                    raise _cancelled()  # noqa: TRY301 - one way out for all refusals
-                parts = answer(message.id, result)
-            except Refused as exc:
-                status = ERROR_CODE_HTTP_STATUS.get(exc.code, 200) if modern else 200
-                parts = (refusal(message.id, exc),)
-            except Exception:  # boundary: one request is its own problem
-                logger.exception("%.80r failed", message.method)
-                parts = (refusal(message.id, Refused(faults.INTERNAL, "Internal error")),)
-            await reply.finish(parts, status)
-        except BaseException:  # the client is gone
-            reply.abandon()
-            raise
+            turn = Turn(peer, message.id, request.reply, params, modern=key is None)
+        except Refused as exc:
+            request.finish(exc)
+            return None
+        if message.method == "tools/call" and request.launch(turn):
+            return None
+        return request.work(turn)
 
     async def _listen(self, visit: Visit, admitted: Admitted) -> None:
         if visit.headers.get(b"mcp-protocol-version") in MODERN:
@@ -320,6 +307,93 @@ class HttpFront:
         if named not in self._gateway.hub.settings.profiles:
             raise Refused(faults.INVALID_PARAMS, f"no profile named {named!r}")
         return named
+
+
+class _Request:
+    """A request that is being worked on.
+
+    Args:
+        gateway: Who works on it.
+        visit: How it came.
+        peer: Whose it is.
+        message: What it is.
+        key: Under which a client may cancel it.
+        extra: Headers of the response.
+    """
+
+    __slots__ = ("_gateway", "_key", "_message", "_peer", "_visit", "reply")
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        visit: Visit,
+        peer: Peer,
+        message: Message,
+        *,
+        key: bytes | None,
+        extra: Headers | None,
+    ) -> None:
+        self._gateway = gateway
+        self._visit = visit
+        self._peer = peer
+        self._message = message
+        self._key = key
+        self.reply = Reply(visit, gateway.tasks, streams=_streams(visit), extra=extra)
+
+    def launch(self, turn: Turn) -> bool:
+        """Have it worked on without a task, where that can be done."""
+        passage = self._gateway.launch(turn, self._ended)
+        if passage is None:
+            return False
+        self._visit.on_leave = passage.cancel
+        if self._key is not None:
+            self._peer.scopes[self._key] = passage
+        return True
+
+    def _ended(self, became: Raw | bytes | Exception | None) -> None:
+        if self._key is not None:
+            del self._peer.scopes[self._key]
+        poured = self.finish(became)
+        if poured is None:
+            self._visit.done()
+        else:
+            self._gateway.tasks.start_soon(self._see_off, poured)
+
+    async def _see_off(self, poured: asyncio.Event) -> None:
+        await poured.wait()
+        self._visit.done()
+
+    async def work(self, turn: Turn) -> None:
+        """Work on it."""
+        message = self._message
+        became: Raw | bytes | Exception | None = None
+        stop = Stop()
+        if self._key is not None:
+            self._peer.scopes[self._key] = stop
+        try:
+            with stop:
+                try:
+                    became = await self._gateway.answer(turn, message.method, message.params)
+                except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                    became = exc
+            poured = self.finish(became)
+            if poured is not None:
+                await poured.wait()
+        except BaseException:  # the client is gone
+            self.reply.abandon()
+            raise
+        finally:
+            if self._key is not None:
+                del self._peer.scopes[self._key]
+
+    def finish(self, became: Raw | bytes | Exception | None) -> asyncio.Event | None:
+        """Say what became of it; where that takes a while, what is set when it is said."""
+        message = self._message
+        if became is not None and not isinstance(became, Exception):
+            return self.reply.finish(answer(message.id, became))
+        error = _cancelled() if became is None else faults.refused(became, message.method)
+        status = ERROR_CODE_HTTP_STATUS.get(error.code, 200) if self._key is None else 200
+        return self.reply.finish((refusal(message.id, error),), status)
 
 
 def _cancelled() -> Refused:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw
 
 from multitap.serve.message import EMPTY, Message, Refused, parse_error, parse_table, text_of
-from multitap.serve.stop import Stop
 from multitap.wire import envelope
 from multitap.wire.wire import RpcError
 
@@ -39,6 +38,14 @@ class _Log(msgspec.Struct):
 
 
 _parse_log = msgspec.json.Decoder(_Log).decode
+
+
+class Stoppable(Protocol):
+    """A request that is being worked on."""
+
+    def cancel(self) -> None:
+        """Give it up."""
+        ...
 
 
 class Outlet(Protocol):
@@ -75,8 +82,10 @@ class Peer:
         """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
         self.capabilities = EMPTY
+        self.can_be_asked = False
+        """Whether it shook hands, and answers anything at all that servers may ask."""
         self.log_level: str | None = None
-        self.scopes: dict[bytes, Stop] = {}
+        self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
         self._asked: dict[int, asyncio.Future[Raw]] = {}
         self._ids = count(1)
@@ -84,17 +93,15 @@ class Peer:
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
         """Take what the handshake says."""
         self.version, self.capabilities, self.info = version, capabilities, info
+        said = bytes(capabilities)
+        self.can_be_asked = any(
+            b'"%b"' % ability.encode() in said for ability in _ABILITIES.values()
+        )
 
     @property
     def single(self) -> bool:
         """Whether all its requests come from one and the same, as far as anybody can tell."""
         return self._alone or self.shook_hands or bool(self.principal)
-
-    @property
-    def can_be_asked(self) -> bool:
-        """Whether it answers anything at all that servers may ask."""
-        said = bytes(self.capabilities)
-        return any(b'"%b"' % ability.encode() in said for ability in _ABILITIES.values())
 
     @property
     def shook_hands(self) -> bool:

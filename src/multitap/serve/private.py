@@ -43,7 +43,8 @@ class PrivateLinks:
 
     def shares(self, peer: Peer, shared: Link) -> bool:
         """Whether a client uses the same session with a server as everybody."""
-        return shared.config.session == "shared" and not self._wants_handshake(peer, shared)
+        alone = shared.config.session != "shared"
+        return not alone and not (peer.can_be_asked and self._needs_handshake(shared))
 
     async def link(self, peer: Peer, shared: Link) -> Link:
         """The link that a client uses where it does not use the shared one.
@@ -55,15 +56,13 @@ class PrivateLinks:
             return await self._handshaken(shared)
         return self._own(peer if peer.shook_hands else peer.principal, shared, None)
 
-    def _wants_handshake(self, peer: Peer, shared: Link) -> bool:
-        """Whether a server that speaks both eras could ask the client nothing in the newer one.
+    def _needs_handshake(self, shared: Link) -> bool:
+        """Whether a server that speaks both eras could ask clients nothing in the newer one.
 
         Many of its tools only ask in the middle of a call, which the stateless era does not know.
         """
         return (
             shared.era is Era.STATELESS
-            and peer.shook_hands
-            and peer.can_be_asked
             and shared.config.era == "auto"
             and shared.config.transport != "local"
             and shared.name not in self._stateless_only

@@ -107,14 +107,14 @@ class Reply:
             self._commit()
         return self._stream is not None and self._stream.send(message)
 
-    async def finish(self, parts: Iterable[bytes | Raw], status: int = 200) -> None:
-        """Answer."""
+    def finish(self, parts: Iterable[bytes | Raw], status: int = 200) -> asyncio.Event | None:
+        """Answer; where that takes a while, what is set when it is done."""
         self._visit.on_silence = None
         if self._stream is None or self._poured is None:
             self._visit.respond(status, parts, extra=self._extra)
-        else:
-            self._stream.end(b"".join(parts))
-            await self._poured.wait()
+            return None
+        self._stream.end(b"".join(parts))
+        return self._poured
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""

@@ -1,5 +1,6 @@
 """Clients of the handshake era over HTTP: a session each, until they leave or fall silent."""
 
+import asyncio
 import heapq
 import secrets
 from collections import deque
@@ -117,6 +118,7 @@ class Sessions:
     def __init__(self, gateway: Gateway, limits: SessionLimits = SessionLimits()) -> None:
         self._gateway = gateway
         self.limits = limits
+        self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -138,7 +140,7 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None or session.peer.principal != admitted.principal:
             return None
-        session.used = now()
+        session.used = self._clock()
         session.uses += 1
         return session
 

@@ -11,10 +11,11 @@ import logging
 import resource
 import socket
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qs
 
 import anyio
@@ -74,31 +75,35 @@ class Visit:
     """One HTTP request, and the way to answer it."""
 
     __slots__ = (
-        "_chunked", "_connection", "_path", "body", "headers", "keep_alive", "method", "on_silence",
-        "pairs", "responded", "url",
+        "_chunked", "_connection", "body", "headers", "keep_alive", "method", "on_leave",
+        "on_silence", "pairs", "responded", "url",
     )  # fmt: skip
 
     def __init__(
-        self, connection: "_Connection", method: bytes, url: bytes, pairs: Headers
+        self,
+        connection: "_Connection",
+        method: bytes,
+        url: bytes,
+        pairs: Headers,
+        headers: dict[bytes, bytes],
     ) -> None:
         self._connection = connection
         self._chunked = False
-        self._path: bytes | None = None
         self.method = method
         self.url = url
         self.pairs = pairs
-        self.headers = dict(pairs)
+        self.headers = headers
         self.body = b""
         self.keep_alive = True
         self.responded = False
         self.on_silence: Callable[[], None] | None = None
         """Called once when it has not been answered for a while."""
+        self.on_leave: Callable[[], None] | None = None
+        """Called when its client is gone; set where it is answered later, and then is `done`."""
 
     @property
     def path(self) -> bytes:
-        if self._path is None:
-            self._path = self.url.partition(b"?")[0].rstrip(b"/") or b"/"
-        return self._path
+        return self.url.partition(b"?")[0].rstrip(b"/") or b"/"
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -115,12 +120,13 @@ class Visit:
         """Answer with a whole body."""
         pieces = [*parts]
         size = sum(map(len, pieces))
-        head = [
+        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b" % (
             _STATUS[status],
-            b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, size),
-            *_lines(extra),
+            kind,
+            size,
+            b"".join(_lines(extra)) if extra else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
-        ]
+        )
         self._connection.write(head, pieces, joined=size <= _WHOLE)
         self.responded = True
 
@@ -133,35 +139,52 @@ class Visit:
         """Begin a response that has no length yet."""
         self._chunked = self._connection.speaks_chunks
         self.keep_alive &= self._chunked
-        head = [
+        head = (
             _STATUS[200],
             _EVENTS,
             *_lines(extra),
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
-        ]
-        self._connection.write(head, ())
+        )
+        self._connection.write(b"".join(head))
         self.responded = True
 
     async def write(self, data: bytes) -> None:
         """Go on with it, no faster than the client reads."""
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        self._connection.write((data,), ())
+        self._connection.write(data)
         await self._connection.drain()
 
     def end(self) -> None:
         """End it."""
         if self._chunked:
-            self._connection.write((b"0\r\n\r\n",), ())
+            self._connection.write(b"0\r\n\r\n")
+
+    def done(self) -> None:
+        """It is answered, later than it was handled."""
+        self.on_leave = None
+        self._connection.finished(self)
 
 
 def _lines(headers: Headers | None) -> list[bytes]:
     return [b"%b: %b\r\n" % pair for pair in headers] if headers else []
 
 
-Handle = Callable[[Visit], Awaitable[None]]
-"""Answers a request."""
+ToDo = Coroutine[Any, Any, None] | None
+"""What is left to do for a request, if anything."""
+Handle = Callable[[Visit], ToDo]
+"""Answers a request, or says what there is to do for it."""
+
+
+def _collecting(pairs: Headers) -> Callable[[bytes, bytes], None]:
+    """Takes headers one by one; called for each of every request, and so as short as can be."""
+    add = pairs.append
+
+    def on_header(name: bytes, value: bytes) -> None:
+        add((name.lower(), value.strip()))
+
+    return on_header
 
 
 class _Connection(asyncio.Protocol):
@@ -171,10 +194,13 @@ class _Connection(asyncio.Protocol):
         self._site = site
         self._limits = site.limits
         self._loop = site.loop
+        self._arriving: Headers = []
+        self.on_header = _collecting(self._arriving)
         self._parser = httptools.HttpRequestParser(self)
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
         self._queue: deque[Visit] = deque()
-        self._arrived: asyncio.Future[None] | None = None
+        self._advancing = False
+        self._unread_answer: Visit | None = None
         self._readable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
         self._begin()
@@ -189,7 +215,9 @@ class _Connection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._url = b""
+        self._arriving.clear()  # what came after the body changes nothing any more
         self._pairs: Headers = []
+        self._headers: dict[bytes, bytes] = {}
         self._has_head = False
         self._body: bytes | bytearray = b""
         self._size = 0
@@ -203,13 +231,14 @@ class _Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
         if not self._site.enter(self):
             self._refuse(503, "too many connections")
-            return
-        self._site.tasks.start_soon(self._work)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._transport = None
         self._site.leave(self)
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+        if self.current is not None and (leave := self.current.on_leave) is not None:
+            leave()
         if self._readable is not None:
             self._readable.set()
 
@@ -229,6 +258,7 @@ class _Connection(asyncio.Protocol):
                 self._refuse(400, "this is no HTTP request")
         else:
             self._weigh_unseen()
+        self._advance()
 
     def _decline(self, rest: bytes) -> None:
         """Go on in this protocol, whatever other one the client would like better."""
@@ -245,28 +275,22 @@ class _Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._weigh(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_head:
-            return  # what comes after the body changes nothing any more
-        self._pairs.append((name.lower(), value.strip()))
-        self._weigh(len(name) + len(value))
-
-    def _weigh(self, size: int) -> None:
-        self._size += size
-        if self._size > self._limits.head or len(self._pairs) > self._limits.fields:
-            self._refuse(431, "the head of the request is too long")
-            raise httptools.HttpParserError
 
     def on_headers_complete(self) -> None:
         self._has_head = True
-        self._size = 0
-        for name, value in self._pairs:
-            if name == b"content-length" and int(value) > self._limits.body:
-                self._too_long()
-            elif name == b"expect" and value.lower() == b"100-continue" and self._transport:
-                self._transport.write(_CONTINUE)
+        limits = self._limits
+        pairs = self._pairs = self._arriving.copy()
+        headers = self._headers = dict(pairs)
+        if len(pairs) > limits.fields or (
+            self._fed > limits.head  # perhaps with a body
+            and len(self._url) + sum(len(name) + len(value) for name, value in pairs) > limits.head
+        ):
+            self._refuse(431, "the head of the request is too long")
+            raise httptools.HttpParserError
+        if int(headers.get(b"content-length", b"0")) > limits.body:
+            self._too_long()
+        if headers.get(b"expect", b"").lower() == b"100-continue" and self._transport:
+            self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         if not self._body:
@@ -284,64 +308,79 @@ class _Connection(asyncio.Protocol):
         raise httptools.HttpParserError
 
     def on_message_complete(self) -> None:
-        visit = Visit(self, self._parser.get_method(), self._url, self._pairs)
+        visit = Visit(self, self._parser.get_method(), self._url, self._pairs, self._headers)
         visit.body = bytes(self._body)
         visit.keep_alive = self._parser.should_keep_alive()
         self.speaks_chunks = self._parser.get_http_version() == "1.1"
         self._begin()
         self.reading = False
         self._queue.append(visit)
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
         if len(self._queue) > self._limits.queued and self._transport is not None:
             self._transport.pause_reading()
 
-    async def _work(self) -> None:
-        """Answer its requests until it is closed."""
-        with self._scope:
-            while self._transport is not None:
-                if not self._queue:
-                    self._arrived = self._loop.create_future()
-                    await self._arrived
-                    self._arrived = None
-                visit = self.current = self._queue.popleft()
-                self.since = self._loop.time()
-                await self._answer(visit)
-                if self._readable is not None:  # who does not read is not answered further
-                    await self._readable.wait()
-                self.current = None
-                self.answered += 1
-                self.since = self._loop.time()
-                self._go_on(visit)
-
-    async def _answer(self, visit: Visit) -> None:
-        try:
-            await self._site.handle(visit)
-        except Exception:  # boundary: one request is its own problem
-            logger.exception("a request failed")
-            if visit.responded:
-                visit.keep_alive = False
-            else:
-                visit.say(500, "Internal Server Error")
-
-    def _go_on(self, visit: Visit) -> None:
-        if self._transport is None:
+    def _advance(self) -> None:
+        """Answer what is asked, one after the other; who does not read is not answered further."""
+        if self._advancing:
             return
+        self._advancing = True
+        while self._queue and self.current is None and self._transport is not None:
+            visit = self.current = self._queue.popleft()
+            if len(self._queue) == self._limits.queued:
+                self._transport.resume_reading()
+            self.since = self._loop.time()
+            try:
+                to_do = self._site.handle(visit)
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                self._failed(visit, exc)
+                to_do = None
+            if to_do is not None:
+                self._scope = anyio.CancelScope()
+                self._site.tasks.start_soon(self._work, visit, to_do, self._scope)
+            elif visit.on_leave is None:
+                self.finished(visit)
+        self._advancing = False
+
+    async def _work(
+        self, visit: Visit, to_do: Coroutine[Any, Any, None], scope: anyio.CancelScope
+    ) -> None:
+        with scope:
+            try:
+                await to_do
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                self._failed(visit, exc)
+        self._scope = None
+        self.finished(visit)
+
+    def _failed(self, visit: Visit, exc: Exception) -> None:
+        logger.error("a request failed", exc_info=exc)
+        if visit.responded:
+            visit.keep_alive = False
+        else:
+            visit.say(500, "Internal Server Error")
+
+    def finished(self, visit: Visit) -> None:
+        """A request is answered: the next one may be."""
+        if self._transport is None or self.current is not visit:
+            return
+        if self._readable is not None:
+            self._unread_answer = visit
+            return
+        self.current = None
+        self.answered += 1
+        self.since = self._loop.time()
         if not visit.keep_alive or self._site.closing:
             self.close()
-        elif len(self._queue) == self._limits.queued:
-            self._transport.resume_reading()
+        elif self._queue:
+            self._advance()
 
-    def write(
-        self, head: Iterable[bytes], parts: Iterable[bytes | Raw], *, joined: bool = True
-    ) -> None:
+    def write(self, head: bytes, parts: Iterable[bytes | Raw] = (), *, joined: bool = True) -> None:
         transport = self._transport
         if transport is None:
             return
         if joined:
-            transport.write(b"".join((*head, *parts)))
+            transport.write(b"".join((head, *parts)))
         else:
-            transport.writelines((b"".join(head), *(memoryview(part) for part in parts)))
+            transport.writelines((head, *(memoryview(part) for part in parts)))
 
     async def drain(self) -> None:
         if self._readable is not None:
@@ -356,6 +395,9 @@ class _Connection(asyncio.Protocol):
         if self._readable is not None:
             self._readable.set()
         self._readable = self.stuck_since = None
+        if (visit := self._unread_answer) is not None:
+            self._unread_answer = None
+            self.finished(visit)
 
     def look(self, now: float) -> None:
         """Close it if its client is too slow or silent; called now and then."""
@@ -400,7 +442,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
             return
         self.since = self._loop.time()
-        visit = Visit(self, b"", b"", [])
+        visit = Visit(self, b"", b"", [], {})
         visit.keep_alive = False
         visit.say(status, words)
         self._transport.write_eof()  # closed while it still sends, it might never read the words

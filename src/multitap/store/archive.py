@@ -3,8 +3,9 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.query import encodable
 
 _T = TypeVar("_T")
+_AT_ONCE = 500
+"""Rows of one statement; it may have 32,766 values."""
 
 
 class Archive:
@@ -44,7 +47,7 @@ class Archive:
         rows = [record.row() for record in records]
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.executemany(calls.INSERT, rows)
+            insert(connection, calls.INSERT, rows)
             connection.execute(calls.TRIM, (calls.MAX_CALLS,))
 
         self._try(lambda connection: _atomically(connection, write))
@@ -58,7 +61,7 @@ class Archive:
         rows = [record.row() for record in records]
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.executemany(logs.INSERT, rows)
+            insert(connection, logs.INSERT, rows)
             connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
 
         self._try(lambda connection: _atomically(connection, write))
@@ -91,6 +94,18 @@ class Archive:
             self._digests.clear()
             self.warnings += self._database.warnings
             return work(self._database.connection)
+
+
+def insert(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    """Insert rows, many with each statement.
+
+    The interpreter is let go for every statement, and who has it meanwhile may keep it for long:
+    row by row, a busy program would write a few hundred in a second.
+    """
+    for some in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
+        row = f"({', '.join('?' * len(some[0]))})"
+        values = ", ".join([row] * len(some))
+        connection.execute(f"{statement} VALUES {values}", [*chain.from_iterable(some)])
 
 
 def _put(connection: sqlite3.Connection, rows: list[tuple[str, str, float, bytes]]) -> None:

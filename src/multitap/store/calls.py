@@ -30,7 +30,6 @@ CREATE TABLE IF NOT EXISTS calls (
 INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
 INSERT = """
 INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 # Ids are given in order and never again, so that the highest tells how many there can be.
 TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
@@ -74,7 +73,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def row(self) -> tuple[Any, ...]:
-        """The values of `INSERT`."""
+        """The values for `INSERT`."""
         return (
             self.at,
             encodable(self.server),

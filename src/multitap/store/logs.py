@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS log (
 )
 """
 INDEX = "CREATE INDEX IF NOT EXISTS log_by_time ON log (at)"
-INSERT = "INSERT INTO log (at, level, kind, server, text) VALUES (?, ?, ?, ?, ?)"
+INSERT = "INSERT INTO log (at, level, kind, server, text)"
 # Ids are given in order and never again, so that the highest tells how many there can be.
 TRIM = "DELETE FROM log WHERE id <= (SELECT max(id) FROM log) - ?"
 
@@ -92,7 +92,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
         return cls(at=at, level=level, kind=kind, server=server, text=text)
 
     def row(self) -> tuple[Any, ...]:
-        """The values of `INSERT`."""
+        """The values for `INSERT`."""
         return (
             self.at,
             self.level,

@@ -95,14 +95,14 @@ class _Backlog(Generic[_T]):
         self.dropped = 0
         self._records: deque[_T] = deque()
 
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def add(self, record: _T) -> None:
-        if len(self._records) == MAX_BUFFERED:
-            self._records.popleft()
+    def add(self, record: _T) -> int:
+        """Add one; how many there are now."""
+        records = self._records
+        if len(records) == MAX_BUFFERED:
+            records.popleft()
             self.dropped += 1
-        self._records.append(record)
+        records.append(record)
+        return len(records)
 
     def take(self) -> deque[_T]:
         records, self._records = self._records, deque()
@@ -149,17 +149,15 @@ class Store:
 
     def log_call(self, record: CallRecord) -> None:
         """Note a call; it is written within a second."""
-        self._calls.add(record)
-        self._pending.set()
-        if len(self._calls) >= FLUSH_COUNT:
+        if self._calls.add(record) >= FLUSH_COUNT:
             self._full.set()
+        self._pending.set()
 
     def log(self, record: LogRecord) -> None:
         """Note what else happened; it is written within a second."""
-        self._log.add(record)
-        self._pending.set()
-        if len(self._log) >= FLUSH_COUNT:
+        if self._log.add(record) >= FLUSH_COUNT:
             self._full.set()
+        self._pending.set()
 
     def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
         """Remember what a server offers; it is written within a second."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -153,7 +153,7 @@ class HubTool:
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
         """See `ToolInfo.execute`."""
         if self.agent is not None:
-            context = replace(context, agent_id=self.agent)
+            context = msgspec.structs.replace(context, agent_id=self.agent)
         return await outcome(self.hub.call(self.name, arguments, context=context))
 
 

@@ -1,9 +1,9 @@
 """On whose behalf a server is asked for something."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Raw
 
 from multitap.wire.wire import Made, OnProgress
@@ -45,8 +45,7 @@ class Guest(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext(Made):
+class CallContext(msgspec.Struct, Made, frozen=True, kw_only=True):
     """On whose behalf a call is made, and how long it may take."""
 
     agent_id: str | None = None

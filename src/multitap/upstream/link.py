@@ -38,7 +38,7 @@ from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
 from multitap.upstream.news import News
-from multitap.upstream.session import Era, Session, open_session
+from multitap.upstream.session import AskedBack, Era, Session, open_session
 from multitap.upstream.signals import Latch
 from multitap.upstream.slots import Full, Slots
 from multitap.upstream.standing import Standing
@@ -57,8 +57,10 @@ from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
     OnProgress,
+    Outcome,
     RequestFailed,
     RpcError,
+    UnderWay,
     Wire,
     WireClosed,
     WireFault,
@@ -70,6 +72,9 @@ Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
 """Opens a wire; the one seam between a link and the world."""
 Expand = Callable[[str, ServerConfig], ServerConfig]
 """Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
+
+Unsettled = Outcome | AskedBack
+"""What comes of a request that is launched; one that is no result has to be gone into."""
 
 PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
@@ -218,6 +223,7 @@ class Link:
         on_progress: OnProgress | None = None,
         call: object | None = None,
         repeatable: bool = False,
+        after: WireFault | RpcError | AskedBack | None = None,
     ) -> Raw:
         """Ask the server and return its result, undecoded.
 
@@ -230,6 +236,7 @@ class Link:
             on_progress: Told of progress.
             call: The context of the call, for what the server asks meanwhile.
             repeatable: Whether it may be sent again though it may have reached the server.
+            after: What became of it when it was launched, where that was no result.
 
         Raises:
             UpstreamError: Which one says what went wrong.
@@ -238,10 +245,16 @@ class Link:
         clock = self._clock
         self._last_used = clock()
         deadline = self._last_used + timeout
+        had, repeated = None, False
+        if isinstance(after, AskedBack):
+            had = after.result
+        elif after is not None:
+            if not _may_repeat(after, harmless=repeatable):
+                raise await self._public(after, method)
+            repeated = True
         if not self._slots.take():
             await self._queue(timeout)
         try:
-            repeated = False
             while True:
                 session = self._standing.session or await self._standing.session_by(
                     deadline, self._wake
@@ -254,18 +267,72 @@ class Link:
                         hard_timeout=hard_timeout or self.config.hard_timeout,
                         on_progress=on_progress,
                         call=call,
+                        had=had,
                     )
                 except (WireFault, RpcError) as fault:
-                    self._doubt(session, fault)
+                    self._doubt(fault)
                     if repeated or not _may_repeat(fault, harmless=repeatable):
                         raise await self._public(fault, method) from None
-                    repeated = True
+                    had, repeated = None, True
                 else:
                     self._unanswered = False
                     return result
         finally:
             self._slots.give()
             self._last_used = clock()
+
+    def launch(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout: float | None,
+        hard_timeout: float | None,
+        on_progress: OnProgress | None,
+        call: object | None,
+        on_end: Callable[[Unsettled], None],
+    ) -> UnderWay | None:
+        """Ask the server without a task that waits; None where it can not be done at once.
+
+        Whoever does says when it has `landed`.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            timeout: Seconds for everything.
+            hard_timeout: Seconds after which progress does not help.
+            on_progress: Told of progress.
+            call: The context of the call.
+            on_end: Told of the outcome; `request` goes on after one that is no result.
+        """
+        session = self._standing.session
+        if session is None or not self._slots.take():
+            return None
+        self._last_used = self._clock()
+        try:
+            flight = session.launch(
+                method,
+                params,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                on_progress=on_progress,
+                call=call,
+                on_end=on_end,
+            )
+        except WireClosed:
+            flight = None
+        if flight is None:
+            self._slots.give()
+        return flight
+
+    def landed(self, outcome: Unsettled | None) -> None:
+        """A launched request has come to its end; without an outcome if it was given up."""
+        self._slots.give()
+        self._last_used = self._clock()
+        if isinstance(outcome, Raw):
+            self._unanswered = False
+        elif outcome is not None and not isinstance(outcome, AskedBack):
+            self._doubt(outcome)
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
@@ -379,10 +446,10 @@ class Link:
         self._wanted.set()
         return True
 
-    def _doubt(self, session: Session, fault: WireFault | RpcError) -> None:
+    def _doubt(self, fault: WireFault | RpcError) -> None:
         """Let a failed request be a reason to look after the server."""
         if isinstance(fault, WireClosed):
-            self._standing.lose(session)
+            self._standing.lose()
         elif not isinstance(fault, AnswerInvalid | RpcError):
             self._unanswered = isinstance(fault, AnswerTimeout)
             self._doubted.set()

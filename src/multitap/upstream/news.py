@@ -25,6 +25,8 @@ DEBOUNCE, RELIST_GAP = 0.1, 1.0
 """Seconds from a change to the new list, and from one list to the next at least."""
 RELISTEN = 1.0
 SUBSCRIBE_TIMEOUT = 5.0
+GRANT_TIMEOUT = 1.0
+"""Seconds a subscriber waits for a server that need not say that it will tell."""
 LOGS_PER_SECOND = 100
 
 _LIST_CHANGED = frozenset(
@@ -82,6 +84,11 @@ class News:
         self._listed = False
         self._uris: set[str] = set()
         self._uris_changed = Bell()
+        self._asked_for: frozenset[str] = frozenset()
+        """The resources of the stateless era's stream as it was last asked for."""
+        self._told_of: frozenset[str] = frozenset()
+        """And as it was last granted."""
+        self._granted = Bell()
         self._log_second = 0
         self._log_allowance = 0
 
@@ -89,6 +96,9 @@ class News:
         """Take one notification; cheap, because a server may send a flood of them."""
         if method not in _CHANGES:
             self._pass_on(method, params, call)
+        if method == _LISTENING:
+            self._told_of = self._asked_for
+            self._granted.ring()
         if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
             self._lists_changed.set()
             return
@@ -139,8 +149,14 @@ class News:
 
     async def _change(self, session: Session | None, method: str, uri: str) -> None:
         self._uris_changed.ring()
-        if session is not None and session.era is Era.HANDSHAKE:
+        if session is None:
+            return
+        if session.era is Era.HANDSHAKE:
             await session.request(method, {"uri": uri}, timeout=SUBSCRIBE_TIMEOUT)
+            return
+        with anyio.move_on_after(GRANT_TIMEOUT):
+            while uri in self._uris and uri not in self._told_of:
+                await self._granted.wait()
 
     @asynccontextmanager
     async def received(self, session: Session) -> AsyncGenerator[None]:
@@ -149,6 +165,7 @@ class News:
         Entered before the first list is fetched: a change in between must not go unheard.
         """
         self._listed = False
+        self._told_of = frozenset()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._ask_for_news, session)
             await anyio.lowlevel.checkpoint()
@@ -173,6 +190,7 @@ class News:
         """Keep the stateless era's stream of changes open, whatever ends it."""
         while True:
             wanted = _wanted(session, self._uris)
+            self._asked_for = frozenset(self._uris)
             async with anyio.create_task_group() as tasks:
                 if wanted:
                     tasks.start_soon(self._listen_once, session, wanted)

@@ -113,7 +113,7 @@ class Account:
         with anyio.fail_after(_PATIENCE):
             async with http_client(url) as client:
                 head = client.head(request.method, url, headers)
-                response = await client.send(head, {}, request.read() or None)
+                response = await client.send(head, request.read() or None)
                 body = await _bounded(response, url)
         told = {key: value for key in _TOLD if (value := response.header(key)) is not None}
         return httpx2.Response(response.status, headers=told, content=body, request=request)

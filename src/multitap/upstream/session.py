@@ -1,6 +1,6 @@
 """One live conversation with one server, in whichever era it speaks."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from importlib.metadata import version as installed_version
@@ -35,9 +35,13 @@ from multitap.wire.seam import OnNotification, Seam, asking
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
+    Launching,
+    OnEnd,
     OnProgress,
+    Outcome,
     RequestFailed,
     RpcError,
+    UnderWay,
     Wire,
 )
 
@@ -49,6 +53,7 @@ EXTRA_TIMEOUT = 5.0
 MAX_INSTRUCTIONS = 64 * 1024
 
 _HEADER_MARK = b"x-mcp-header"
+_MOST_HEADERS = 128  # kept: of as many tools
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
 
@@ -64,6 +69,15 @@ class _Kind(msgspec.Struct):
 
 
 _parse_kind = msgspec.json.Decoder(_Kind).decode
+_COMPLETE = b'{"resultType":"complete"'
+
+
+class AskedBack(Exception):
+    """The server wants answers before it gives its own."""
+
+    def __init__(self, result: Raw) -> None:
+        super().__init__("it asks back")
+        self.result = result
 
 
 class Session:
@@ -80,8 +94,11 @@ class Session:
         self.instructions = client.instructions and client.instructions[:MAX_INSTRUCTIONS]
         self.title = _title(client.server_info)
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+        self._plain_headers: dict[tuple[str, str | None], Mapping[str, str]] = {}
         self._marked = False
+        self._launch = wire.launch if isinstance(wire, Launching) else None
         self._stamp: dict[str, Any] | None = None
+        self._last_guest: tuple[Raw, str | None, Mapping[str, Any]] | None = None
         if self.era is Era.STATELESS:  # encoded once: every request carries it
             self._stamp = {key: Raw(envelope.encode(value)) for key, value in introduction.items()}
 
@@ -94,8 +111,18 @@ class Session:
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         call: object | None = None,
+        had: Raw | None = None,
     ) -> Raw:
         """Ask the server; what it asks back meanwhile is answered by the host's handlers.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            timeout: Seconds for each round.
+            hard_timeout: Seconds after which progress does not help.
+            on_progress: Told of progress.
+            call: The context of the call.
+            had: What came of the first round, where that was launched.
 
         Raises:
             RpcError: It answered with an error.
@@ -110,22 +137,21 @@ class Session:
                 on_progress=on_progress,
                 call=call,
             )
-        guest = guest_of(call)
-        stamp = self._stamp if guest is None else _stamp_of(guest, self._stamp)
-        drives_rounds = guest is not None and guest.drives_rounds
-        pause = _FIRST_PAUSE
+        guest, pause = guest_of(call), _FIRST_PAUSE
         extra: dict[str, Any] = {}
         for _ in range(MAX_ROUNDS + 1):
-            result = await self.wire.request(
-                method,
-                {**params, **extra, "_meta": {**(params.get("_meta") or {}), **stamp}},
-                timeout=timeout,
-                hard_timeout=hard_timeout,
-                on_progress=on_progress,
-                headers=self._headers(method, params),
-                call=call,
-            )
-            if drives_rounds or _kind(result) != "input_required":
+            result, had = had, None
+            if result is None:
+                result = await self.wire.request(
+                    method,
+                    self._stamped({**params, **extra}, guest),
+                    timeout=timeout,
+                    hard_timeout=hard_timeout,
+                    on_progress=on_progress,
+                    headers=self._headers(method, params),
+                    call=call,
+                )
+            if (guest is not None and guest.drives_rounds) or not _asks_back(result):
                 return result
             asked = _input_required(result)
             extra = {}
@@ -137,6 +163,64 @@ class Session:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
+
+    def launch(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout: float | None,
+        hard_timeout: float | None,
+        on_progress: OnProgress | None,
+        call: object | None,
+        on_end: Callable[[Outcome | AskedBack], None],
+    ) -> UnderWay | None:
+        """The same without a task that waits; None where it takes one.
+
+        Raises:
+            WireClosed: The wire is closed.
+        """
+        if self._launch is None:
+            return None
+        headers = None
+        told: OnEnd = on_end
+        if self._stamp is not None:
+            guest = guest_of(call)
+            headers = self._headers(method, params)
+            params = self._stamped(params, guest)
+            if guest is None or not guest.drives_rounds:
+                told = _noticing(on_end)
+        return self._launch(
+            method,
+            params,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            on_progress=on_progress,
+            headers=headers,
+            call=call,
+            on_end=told,
+        )
+
+    def _stamped(self, params: Mapping[str, Any], guest: Guest | None) -> Mapping[str, Any]:
+        """Parameters that say who asks, as every request of the stateless era does."""
+        stamp: Mapping[str, Any] = self._stamp or {}
+        if guest is not None:
+            stamp = self._stamp_of(guest)
+        if meta := params.get("_meta"):
+            stamp = {**meta, **stamp}
+        return {**params, "_meta": stamp}
+
+    def _stamp_of(self, guest: Guest) -> Mapping[str, Any]:
+        """What a request says about the client it is passed on for, in place of us."""
+        capabilities, level = guest.capabilities, guest.log_level
+        last = self._last_guest
+        if last is None or last[0] != capabilities or last[1] != level:
+            told = {**(self._stamp or {}), types.CLIENT_CAPABILITIES_META_KEY: capabilities}
+            told.pop(types.LOG_LEVEL_META_KEY, None)
+            if level is not None:
+                told[types.LOG_LEVEL_META_KEY] = level
+            last = self._last_guest = (capabilities, level, told)
+        return last[2]
 
     async def alive(self, timeout: float) -> None:
         """Return when the server shows life; an error is a sign of life as well.
@@ -218,21 +302,30 @@ class Session:
             usable.append(tool)
         tools.items = usable
 
-    def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str] | None:
+    def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """What a request says in headers; alike ones get the very same, which spares the wire."""
         if self.wire.kind != "streamable-http":
             return None
-        headers = {
-            MCP_PROTOCOL_VERSION_HEADER: self.protocol_version,
-            MCP_METHOD_HEADER: method,
-        }
         key = NAME_BEARING_METHODS.get(method)
-        if key is not None and isinstance(name := params.get(key), str):
+        name = params.get(key) if key is not None else None
+        if not isinstance(name, str):
+            name = None
+        headers = self._plain_headers.get((method, name))
+        if headers is None:
+            headers = self._plain_headers[method, name] = self._named(method, name)
+            if len(self._plain_headers) > _MOST_HEADERS:
+                self._plain_headers.clear()
+        if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
+            arguments: Any = params.get("arguments") or {}
+            if isinstance(arguments, Raw):
+                arguments = envelope.decode(arguments)
+            return {**headers, **mcp_param_headers(header_map, arguments)}
+        return headers
+
+    def _named(self, method: str, name: str | None) -> Mapping[str, str]:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.protocol_version, MCP_METHOD_HEADER: method}
+        if name is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and (header_map := self._header_maps.get(name)):
-                arguments: Any = params.get("arguments") or {}
-                if isinstance(arguments, Raw):
-                    arguments = envelope.decode(arguments)
-                headers.update(mcp_param_headers(header_map, arguments))
         return headers
 
     async def _fulfil(
@@ -255,20 +348,26 @@ class Session:
         return answers
 
 
-def _stamp_of(guest: Guest, stamp: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request says about the client it is passed on for, in place of us."""
-    told = {**stamp, types.CLIENT_CAPABILITIES_META_KEY: guest.capabilities}
-    told.pop(types.LOG_LEVEL_META_KEY, None)
-    if guest.log_level is not None:
-        told[types.LOG_LEVEL_META_KEY] = guest.log_level
-    return told
-
-
-def _kind(result: Raw) -> str:
+def _asks_back(result: Raw) -> bool:
+    if bytes(memoryview(result)[: len(_COMPLETE)]) == _COMPLETE:
+        return False  # seen at a glance
     try:
-        return _parse_kind(result).resultType
+        return _parse_kind(result).resultType == "input_required"
     except envelope.UNPARSABLE as exc:
         raise AnswerInvalid(f"the answer can not be read: {exc}", sent=True) from None
+
+
+def _noticing(on_end: Callable[[Outcome | AskedBack], None]) -> OnEnd:
+    """Tells apart a result and a question."""
+
+    def ended(outcome: Outcome) -> None:
+        try:
+            asks = isinstance(outcome, Raw) and _asks_back(outcome)
+        except AnswerInvalid as exc:
+            outcome, asks = exc, False
+        on_end(AskedBack(outcome) if asks and isinstance(outcome, Raw) else outcome)
+
+    return ended
 
 
 def _input_required(result: Raw) -> types.InputRequiredResult:

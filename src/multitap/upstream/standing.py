@@ -75,9 +75,9 @@ class Standing:
         self.settling = self.failing = False
         self.become(LinkState.CONNECTED)
 
-    def lose(self, session: Session) -> None:
+    def lose(self) -> None:
         """Ask no more of a session whose wire is closed; the link decides what comes next."""
-        if self.session is session:
+        if self.session is not None and self.session.wire.closed.is_set():
             self.session = None
             self.settling = True
 

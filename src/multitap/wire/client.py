@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-from functools import lru_cache, partial
-from itertools import starmap
+from functools import partial
 from typing import NamedTuple, Self
 
 import anyio
@@ -12,14 +11,13 @@ from yarl import URL
 from multitap.wire.address import proxy_for, shown
 from multitap.wire.connection import Connection
 from multitap.wire.flight import Flight
-from multitap.wire.head import Headers, encoded, line, merged
+from multitap.wire.head import Headers, encoded, merged
 from multitap.wire.pool import KEEP_ALIVE, Pool
 from multitap.wire.response import Response
 from multitap.wire.route import Route
 from multitap.wire.wire import RequestFailed, WireFault
 
 _PATIENCE = 1.0  # seconds for a tidy close
-_LINES = 512  # headers remembered as they are sent: calls of the same tool have the same
 _REPEATABLE = frozenset({"GET", "DELETE"})
 
 
@@ -28,8 +26,6 @@ class Head(NamedTuple):
 
     pool: Pool
     text: bytes
-    names: frozenset[str]
-    """Headers that it has, in lower case."""
     repeatable: bool
     """Whether such a request may be sent again where it is not certain that it arrived."""
 
@@ -55,7 +51,6 @@ class HttpClient:
         self._tls = tls
         self._keep_alive = keep_alive
         self._pools: dict[URL, Pool] = {}
-        self._line = lru_cache(_LINES)(line)
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,35 +70,25 @@ class HttpClient:
         if pool.route.proxied:
             headers = merged(headers, pool.route.headers)
         text = encoded(method, url, headers, proxied=pool.route.proxied)
-        return Head(pool, text, frozenset(map(str.lower, headers)), method in _REPEATABLE)
+        return Head(pool, text, method in _REPEATABLE)
 
-    async def send(
-        self, head: Head, extra: Headers, body: bytes | None, flight: Flight | None = None
-    ) -> Response:
+    async def send(self, head: Head, body: bytes | None, flight: Flight | None = None) -> Response:
         """Send one; its answer is there when its head is.
 
         Args:
             head: How it begins.
-            extra: Headers of this request, none of which the head has.
             body: What is sent, if anything.
             flight: Told when the server may have seen it.
         """
-        text = self.text(head, extra)
         connection = head.pool.take()
         if connection is not None:
             try:
-                return await self._ask(connection, text, body, flight)
+                return await self._ask(connection, head.text, body, flight)
             except RequestFailed:
                 if not (head.repeatable and connection.silent):
                     raise
         connection = await head.pool.connect()
-        return await self._ask(connection, text, body, flight)
-
-    def text(self, head: Head, extra: Headers) -> bytes:
-        """The head of one request, but for its length."""
-        if not extra:
-            return head.text
-        return b"".join((head.text, *starmap(self._line, extra.items())))
+        return await self._ask(connection, head.text, body, flight)
 
     async def _ask(
         self, connection: Connection, head: bytes, body: bytes | None, flight: Flight | None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from multitap.wire.wire import AnswerInvalid, AnswerTimeout, Params, RpcError
+from multitap.wire.wire import AnswerInvalid, Params, RpcError
 
 RequestId = int | str
 NOTHING = Raw(b"")
@@ -53,9 +53,8 @@ def notification(method: str, params: Params | None) -> bytes:
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def calling_off(request_id: RequestId, why: BaseException) -> bytes:
+def calling_off(request_id: RequestId, reason: str) -> bytes:
     """That an answer is not wanted any more."""
-    reason = "timed out" if isinstance(why, AnswerTimeout) else "no longer wanted"
     return notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
@@ -70,24 +69,19 @@ def refusal(request_id: RequestId, error: RpcError) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request_id, "error": body})
 
 
-def outcome(message: Message) -> Raw:
-    """The result an answer carries.
-
-    Raises:
-        RpcError: It carries an error.
-        AnswerInvalid: It carries neither, or one of the wrong shape.
-    """
+def outcome(message: Message) -> Raw | RpcError | AnswerInvalid:
+    """The result an answer carries, or its error; or what is wrong with it."""
     if len(message.error) and _starts(message.error, 4) != b"null":
         try:
             error = _parse_error(message.error)
         except UNPARSABLE:
-            raise AnswerInvalid(
+            return AnswerInvalid(
                 f"the error in the answer has the wrong shape: {excerpt(message.error)}", sent=True
-            ) from None
-        raise RpcError(error.code, error.message, error.data)
+            )
+        return RpcError(error.code, error.message, error.data)
     if _starts(message.result, 1) != b"{":
         got = f"its result is {excerpt(message.result)}" if len(message.result) else "it has none"
-        raise AnswerInvalid(f"the answer should hold a result object; {got}", sent=True)
+        return AnswerInvalid(f"the answer should hold a result object; {got}", sent=True)
     return message.result
 
 

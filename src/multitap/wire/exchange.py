@@ -8,10 +8,18 @@ from msgspec import UNSET, Raw
 
 from multitap.wire import envelope
 from multitap.wire.envelope import Message, RequestId
-from multitap.wire.flight import Flight, Flights, closing
+from multitap.wire.flight import Attended, Flight, Flights, Launched, closing
 from multitap.wire.reading import read_message
 from multitap.wire.unasked import Unasked
-from multitap.wire.wire import AnswerInvalid, AnswerTimeout, OnProgress, Params, WireFault
+from multitap.wire.wire import (
+    AnswerInvalid,
+    AnswerTimeout,
+    OnEnd,
+    OnProgress,
+    Outcome,
+    Params,
+    WireFault,
+)
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -33,11 +41,68 @@ class Exchange:
         self.flights = Flights()
         self.unasked = Unasked(respond, tasks, self.flights, origin)
 
-    async def request(
+    def launch(  # noqa: PLR0917 - each name would cost every call a little
         self,
         method: str,
         params: Params | None,
-        ask: Callable[[Flight, bytes], Awaitable[Message]],
+        send: Callable[[bytes, Launched], None],
+        call_off: Callable[[bytes], None] | None,
+        timeout: float | None,
+        hard_timeout: float | None,
+        on_progress: OnProgress | None,
+        call: object | None,
+        on_end: OnEnd,
+    ) -> Launched:
+        """See `Launching.launch`.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            send: Sends the encoded request without blocking.
+            call_off: Tells the server, without blocking, that the answer is not wanted any more.
+            timeout: For everything; progress starts it anew.
+            hard_timeout: After which progress does not help.
+            on_progress: Told of progress.
+            call: Handed to whoever answers the server's own requests.
+            on_end: Told of the outcome.
+        """
+        if self.closed.is_set():
+            raise closing(self.fault, sent=False)
+        flight = Launched(self.flights, method, timeout, hard_timeout, on_progress, call)
+        flight.on_end = on_end
+        flight.call_off = call_off
+        if on_progress is not None:
+            params = envelope.with_progress_token(params, flight.id)
+        message = envelope.request(flight.id, method, params)
+        self.flights.enter(flight)
+        send(message, flight)
+        return flight
+
+    async def landed(self, launch: Callable[[OnEnd], Launched]) -> Raw:
+        """The result of a request that is launched here and now; given up where its task is.
+
+        Raises:
+            RpcError: The server answered with an error.
+            WireFault: There is no usable answer.
+        """
+        answer: asyncio.Future[Outcome] = self.flights.loop.create_future()
+
+        def ended(outcome: Outcome) -> None:
+            if not answer.done():
+                answer.set_result(outcome)
+
+        flight = launch(ended)
+        try:
+            return _result(await answer)
+        except asyncio.CancelledError:
+            flight.give_up()
+            raise
+
+    async def attend(
+        self,
+        method: str,
+        params: Params | None,
+        ask: Callable[[Attended, bytes], Awaitable[Message]],
         *,
         call_off: Callable[[bytes], None],
         timeout: float | None,
@@ -46,7 +111,7 @@ class Exchange:
         call: object | None,
         cancellable: bool,
     ) -> Raw:
-        """See `Wire.request`.
+        """See `Wire.request`; for wires where an answer takes more steps than one.
 
         Args:
             method: What to ask for.
@@ -61,23 +126,17 @@ class Exchange:
         """
         if self.closed.is_set():
             raise closing(self.fault, sent=False)
-        flight = Flight(
-            self.flights,
-            method,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            on_progress=on_progress,
-            call=call,
-        )
+        flight = Attended(self.flights, method, timeout, hard_timeout, on_progress, call)
         if on_progress is not None:
             params = envelope.with_progress_token(params, flight.id)
         message = envelope.request(flight.id, method, params)
         try:
             with flight:
-                return envelope.outcome(await ask(flight, message))
+                return _result(envelope.outcome(await ask(flight, message)))
         except (asyncio.CancelledError, AnswerTimeout) as exc:
             if cancellable and flight.sent and not self.closed.is_set():
-                call_off(envelope.calling_off(flight.id, exc))
+                reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
+                call_off(envelope.calling_off(flight.id, reason))
             raise
 
     def feed(self, data: bytes) -> None:
@@ -128,3 +187,9 @@ class Exchange:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():
             return self.flights.get(int(request_id))
         return None
+
+
+def _result(outcome: Outcome) -> Raw:
+    if isinstance(outcome, Raw):
+        return outcome
+    raise outcome

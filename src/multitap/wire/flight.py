@@ -3,18 +3,23 @@
 import asyncio
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Self
 
 import msgspec
 
+from multitap.wire import envelope
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.wire import (
     SEVERAL,
     AnswerInvalid,
     AnswerTimeout,
+    OnEnd,
     OnProgress,
+    Outcome,
     WireClosed,
     WireFault,
     party_of,
@@ -35,26 +40,18 @@ class Progress(msgspec.Struct):
     message: str | None = None
 
 
-class Flight:
-    """One request, from before it is sent until its answer is there.
-
-    Whatever is awaited inside `with flight` ends with the deadline, or when the wire does.
-
-    Raises:
-        AnswerTimeout: The deadline passed.
-        WireClosed: The wire closed.
-    """
+class Flight(ABC):
+    """One request, from before it is sent until its answer is there."""
 
     __slots__ = (
-        "_answer", "_cancelling", "_cut", "_expired", "_flights", "_hard", "_held", "_latest",
-        "_loop", "_task", "call", "deadline", "id", "method", "on_progress", "sent", "timeout",
+        "_expired", "_flights", "_hard", "_held", "_latest", "call", "deadline", "id", "method",
+        "on_progress", "sent", "timeout",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - each name would cost every call a little
         self,
         flights: "Flights",
         method: str,
-        *,
         timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
@@ -67,26 +64,144 @@ class Flight:
         self.call = call
         self.sent = False
         """Whether the server may have seen it."""
-        self._answer: asyncio.Future[Message] | None = None
         self._held = 0
         self.timeout = timeout
         self._hard = hard_timeout
-        self._cut: WireFault | None = None
         self._expired = False
+        now = flights.loop.time()
+        self._latest = math.inf if hard_timeout is None else now + hard_timeout
+        self.deadline = self._latest if timeout is None else min(now + timeout, self._latest)
+
+    @property
+    @abstractmethod
+    def waiting(self) -> bool:
+        """Whether its answer is expected on a shared stream, and is not there yet."""
+
+    @abstractmethod
+    def settle(self, answer: "Message | AnswerInvalid") -> bool:
+        """Give it its answer; the first one wins."""
+
+    @abstractmethod
+    def cut(self, fault: WireFault) -> None:
+        """End it now, with `fault`."""
+
+    @abstractmethod
+    def _expire(self) -> None:
+        """End it now, because its time is over."""
+
+    def progressed(self, report: Progress) -> None:
+        """The server is alive and at it: the time starts anew, up to the hard limit."""
+        if self.on_progress is None:
+            return  # nobody asked for it
+        self.deadline = self._fresh_deadline()
+        try:
+            self.on_progress(report.progress, report.total, report.message)
+        except Exception:
+            logger.exception("a progress callback raised")
+
+    def hold(self, *, held: bool) -> None:
+        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
+        self._held += 1 if held else -1
+        self.deadline = self._fresh_deadline()
+
+    def check(self, now: float) -> None:
+        """End it if its time is over."""
+        if self._held:
+            self.deadline = self._fresh_deadline()
+        if self.deadline <= now and not self._expired:
+            self._expired = True
+            self._expire()
+
+    def _fresh_deadline(self) -> float:
+        if self.timeout is None:
+            return self._latest
+        return min(self._flights.loop.time() + self.timeout, self._latest)
+
+    def _late(self) -> AnswerTimeout:
+        if self.timeout is None or self.deadline >= self._latest:
+            words = f"no end of {self.method!r} within its hard limit of {self._hard:.3g} s"
+        else:
+            words = f"no answer to {self.method!r} within {self.timeout:.3g} s"
+        return AnswerTimeout(words, sent=self.sent)
+
+
+class Launched(Flight):
+    """A request that nobody waits for: its outcome is told."""
+
+    __slots__ = ("call_off", "on_end")
+
+    on_end: OnEnd | None
+    """Told of the outcome; None once it is."""
+    call_off: Callable[[bytes], None] | None
+    """Tells the server that the answer is not wanted any more, where it shall know."""
+
+    @property
+    def waiting(self) -> bool:
+        return self.on_end is not None
+
+    def settle(self, answer: Message | AnswerInvalid) -> bool:
+        if self.on_end is None:
+            return False
+        self.end(answer if isinstance(answer, AnswerInvalid) else envelope.outcome(answer))
+        return True
+
+    def cut(self, fault: WireFault) -> None:
+        self.end(fault)
+
+    def give_up(self) -> None:
+        """Its answer is not wanted any more: nobody is told, but for the server."""
+        if self.on_end is not None:
+            self.on_end = None
+            self._leave("no longer wanted")
+
+    def end(self, outcome: Outcome) -> None:
+        """Say what became of it; the first one to know wins."""
+        if (on_end := self.on_end) is not None:
+            self.on_end = self.call_off = None  # which may lead back here
+            self._flights.leave(self)
+            self._tell(on_end, outcome)
+
+    def _expire(self) -> None:
+        if (on_end := self.on_end) is not None:
+            self.on_end = None
+            self._leave("timed out")
+            self._tell(on_end, self._late())
+
+    def _leave(self, reason: str) -> None:
+        call_off, self.call_off = self.call_off, None
+        self._flights.leave(self)
+        self._flights.given_up.append(self.id)
+        if self.sent and call_off is not None:
+            call_off(envelope.calling_off(self.id, reason))
+
+    def _tell(self, on_end: OnEnd, outcome: Outcome) -> None:
+        try:
+            on_end(outcome)
+        except Exception:  # boundary: whoever reads the stream has others to serve
+            logger.exception("taking the outcome of %r failed", self.method)
+
+
+class Attended(Flight):
+    """A request that a task waits for, in more steps than one.
+
+    Whatever is awaited inside `with flight` ends with the deadline, or when the wire does.
+
+    Raises:
+        AnswerTimeout: The deadline passed.
+        WireClosed: The wire closed.
+    """
+
+    __slots__ = ("_answer", "_cancelling", "_cut", "_task")
 
     # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
     def __enter__(self) -> Self:
-        loop = self._loop = self._flights.loop
-        task = asyncio.current_task(loop)
+        task = asyncio.current_task(self._flights.loop)
         if task is None:
             raise RuntimeError("a request belongs to a task")
+        self._answer: asyncio.Future[Message] | None = None
+        self._cut: WireFault | None = None
         self._task = task
         self._cancelling = task.cancelling()
-        now = loop.time()
-        self._latest = math.inf if self._hard is None else now + self._hard
-        self.deadline = (
-            self._latest if self.timeout is None else min(now + self.timeout, self._latest)
-        )
         self._flights.enter(self)
         return self
 
@@ -107,16 +222,14 @@ class Flight:
 
     def expect_answer(self) -> "asyncio.Future[Message]":
         """Where the answer arrives, if on a stream that several requests share."""
-        self._answer = self._loop.create_future()
+        self._answer = self._flights.loop.create_future()
         return self._answer
 
     @property
     def waiting(self) -> bool:
-        """Whether its answer is expected on a shared stream, and is not there yet."""
         return self._answer is not None and not self._answer.done()
 
-    def settle(self, answer: "Message | AnswerInvalid") -> bool:
-        """Give it its answer; the first one wins."""
+    def settle(self, answer: Message | AnswerInvalid) -> bool:
         if self._answer is None or self._answer.done():
             return False
         if isinstance(answer, AnswerInvalid):
@@ -125,49 +238,14 @@ class Flight:
             self._answer.set_result(answer)
         return True
 
-    def progressed(self, report: Progress) -> None:
-        """The server is alive and at it: the time starts anew, up to the hard limit."""
-        if self.on_progress is None:
-            return  # nobody asked for it
-        self.deadline = self._fresh_deadline()
-        try:
-            self.on_progress(report.progress, report.total, report.message)
-        except Exception:
-            logger.exception("a progress callback raised")
-
-    def hold(self, *, held: bool) -> None:
-        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
-        self._held += 1 if held else -1
-        self.deadline = self._fresh_deadline()
-
     def cut(self, fault: WireFault) -> None:
-        """End it now, with `fault`."""
         if not self._expired:
             self._cut = fault
-            self._expire()
-
-    def _fresh_deadline(self) -> float:
-        if self.timeout is None:
-            return self._latest
-        return min(self._loop.time() + self.timeout, self._latest)
-
-    def check(self, now: float) -> None:
-        """End it if its time is over."""
-        if self._held:
-            self.deadline = self._fresh_deadline()
-        if self.deadline <= now and not self._expired:
+            self._expired = True
             self._expire()
 
     def _expire(self) -> None:
-        self._expired = True
         self._task.cancel()
-
-    def _late(self) -> AnswerTimeout:
-        if self.timeout is None or self.deadline >= self._latest:
-            words = f"no end of {self.method!r} within its hard limit of {self._hard:.3g} s"
-        else:
-            words = f"no answer to {self.method!r} within {self.timeout:.3g} s"
-        return AnswerTimeout(words, sent=self.sent)
 
 
 class Flights:

@@ -30,6 +30,9 @@ class LineFramer:
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes | Oversized] = []
         for piece in ended:
+            if not self._size and len(piece) <= self._limit:
+                lines.append(piece)  # most are whole
+                continue
             self._add(piece, lines)
             lines.append(self._take())
         if rest:

@@ -14,14 +14,24 @@ from multitap.errors import ungrouped
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
-from multitap.wire.flight import Flight
+from multitap.wire.flight import Attended, Flight, Launched
 from multitap.wire.head import merged, without
+from multitap.wire.posted import Posted
 from multitap.wire.posting import Posting
 from multitap.wire.reading import answers, quoted, read_message
 from multitap.wire.response import Response
 from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Site
 from multitap.wire.status import is_passing
-from multitap.wire.wire import AnswerInvalid, RequestFailed, RpcError, SessionLost, WireFault
+from multitap.wire.wire import (
+    AnswerInvalid,
+    OnEnd,
+    OnProgress,
+    Params,
+    RequestFailed,
+    RpcError,
+    SessionLost,
+    WireFault,
+)
 
 _SESSION = "Mcp-Session-Id"
 _VERSION = "Mcp-Protocol-Version"
@@ -54,7 +64,7 @@ async def open_http(
 
 
 class HttpWire(Posting):
-    """See `Wire`; both eras, told apart by `established`."""
+    """See `Wire` and `Launching`; both eras, told apart by `established`."""
 
     kind = "streamable-http"
 
@@ -77,16 +87,67 @@ class HttpWire(Posting):
                 (await self._site.ask("DELETE", self._headers)).close()
 
     async def _ask(
-        self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
+        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
         response = await self._post(flight, message, headers)
-        kind = response.content_type
         if flight.method == "initialize" and response.ok:
             self._begin_session(response.header(_SESSION))
+        return await self.answer_in(response, flight, EventStream(self._site.limit))
+
+    def launch(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,
+        call: object | None = None,
+        cancellable: bool = True,
+        on_end: OnEnd,
+    ) -> Launched | None:
+        """See `Launching`; it takes an idle connection."""
+        try:
+            idle = self._site.idle(self._endpoint, self._headers, headers)
+        except RequestFailed:
+            return None
+        if idle is None:
+            return None
+        posted = Posted(self, self._site, self._tasks, idle)
+        try:
+            return self._exchange.launch(
+                method,
+                params,
+                posted.send,
+                posted.call_off if cancellable else None,
+                timeout,
+                hard_timeout,
+                on_progress,
+                call,
+                on_end,
+            )
+        except BaseException:
+            idle[0].abort()
+            raise
+
+    async def answer_in(self, response: Response, flight: Flight, stream: EventStream) -> Message:
+        """The answer to a request, however it comes.
+
+        Args:
+            response: What came of the POST.
+            flight: The request.
+            stream: What was heard of it before.
+
+        Raises:
+            RpcError: The answer is an error.
+            WireFault: There is none.
+        """
+        kind = response.content_type
         if response.status == HTTPStatus.OK and kind == EVENTS:
-            return await self._follow(response, flight)
+            return await self._follow(response, flight, stream)
         if response.status == HTTPStatus.OK and kind == JSON:
-            return self._matched(await self._site.read(response), flight)
+            return self.matched(await self._site.read(response), flight)
         if response.ok:
             raise await self._unusable(response)
         raise await self._refused(response, flight)
@@ -96,7 +157,7 @@ class HttpWire(Posting):
             self._headers = merged(self._headers, {_SESSION: name})
             self._in_session = True
 
-    def _matched(self, body: bytes, flight: Flight) -> Message:
+    def matched(self, body: bytes, flight: Flight) -> Message:
         """The answer in a JSON body, which must be to this very request."""
         message = read_message(body)
         if not answers(message, flight):
@@ -109,12 +170,11 @@ class HttpWire(Posting):
         words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
         return AnswerInvalid(f"{words}{quoted(text)}", sent=True)
 
-    async def _follow(self, response: Response, flight: Flight) -> Message:
+    async def _follow(self, response: Response, flight: Flight, stream: EventStream) -> Message:
         """The answer from an event stream, which is resumed where it breaks off."""
-        stream = EventStream(self._site.limit)
         while True:
             try:
-                answer = await self._answer_in(response, stream, flight)
+                answer = await self._answer_among(response, stream, flight)
                 if answer is not None:
                     self._site.linger(response)
                     return answer
@@ -125,12 +185,12 @@ class HttpWire(Posting):
                 raise fault
             response = await self._resumed(stream, flight, fault)
 
-    async def _answer_in(
+    async def _answer_among(
         self, response: Response, stream: EventStream, flight: Flight
     ) -> Message | None:
         try:
             while chunk := await response.chunk():
-                answer = self._hear(chunk, stream, flight)
+                answer = self.hear(chunk, stream, flight)
                 if answer is not None:
                     return answer
         except BaseException:
@@ -184,7 +244,7 @@ class HttpWire(Posting):
         try:
             while chunk := await response.chunk():
                 heard = True
-                self._hear(chunk, stream, None)
+                self.hear(chunk, stream, None)
         except RequestFailed:
             return heard
         finally:
@@ -198,7 +258,7 @@ class HttpWire(Posting):
         stream.restart()
         return await self._site.ask("GET", headers)
 
-    def _hear(self, chunk: bytes, stream: EventStream, flight: Flight | None) -> Message | None:
+    def hear(self, chunk: bytes, stream: EventStream, flight: Flight | None) -> Message | None:
         """Take what `chunk` completes: the flight's answer is returned, the rest handed on."""
         answer: Message | None = None
         for event in stream.feed(chunk):

@@ -22,7 +22,9 @@ class Outbox:
     def send(self, message: bytes, flight: Flight | None = None) -> None:
         """Send a message now, or as soon as the stream takes it."""
         if not self._full:
-            self._put(message, flight)
+            if flight is not None:
+                flight.sent = True
+            self._write(message)
         elif flight is not None or len(self._held) < INBOUND_REQUESTS:
             self._held.append((message, flight))
         # else: a server that asks and does not read gets no answer
@@ -37,12 +39,7 @@ class Outbox:
         while self._held and not self._full:
             message, flight = self._held.popleft()
             if flight is None or flight.waiting:
-                self._put(message, flight)
+                self.send(message, flight)
 
     def clear(self) -> None:
         self._held.clear()
-
-    def _put(self, message: bytes, flight: Flight | None) -> None:
-        if flight is not None:
-            flight.sent = True
-        self._write(message)

@@ -12,7 +12,7 @@ from yarl import URL
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
 from multitap.wire.exchange import Exchange
-from multitap.wire.flight import Flight
+from multitap.wire.flight import Attended, Flight
 from multitap.wire.head import DEFAULTS, merged
 from multitap.wire.response import Response
 from multitap.wire.site import EVENTS, JSON, Site
@@ -63,14 +63,14 @@ class Posting(ABC):
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        async def ask(flight: Flight, message: bytes) -> Message:
+        async def ask(flight: Attended, message: bytes) -> Message:
             return await self._ask(flight, message, headers)
 
-        return await self._exchange.request(
+        return await self._exchange.attend(
             method,
             params,
             ask,
-            call_off=self._call_off,
+            call_off=self.call_off,
             timeout=timeout,
             hard_timeout=hard_timeout,
             on_progress=on_progress,
@@ -93,7 +93,7 @@ class Posting(ABC):
 
     @abstractmethod
     async def _ask(
-        self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
+        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
         """Send the flight's message and wait for its answer."""
 
@@ -102,7 +102,7 @@ class Posting(ABC):
     ) -> None:
         if self.closed.is_set():
             return
-        with Flight(self._flights, method, timeout=_NOTIFY) as flight:
+        with Attended(self._flights, method, _NOTIFY) as flight:
             await self._hand_over(flight, message, headers)
 
     async def _hand_over(
@@ -136,7 +136,8 @@ class Posting(ABC):
         with contextlib.suppress(WireFault, RpcError):
             await self._tell("answer", answer)
 
-    def _call_off(self, message: bytes) -> None:
+    def call_off(self, message: bytes) -> None:
+        """Have the server know that an answer is not wanted any more."""
         if not self._stateless:  # there, that the connection closes says enough
             self._tasks.start_soon(self._tell_off, message)
 

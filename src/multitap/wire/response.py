@@ -76,6 +76,10 @@ class Response:
             return self._taken()
         return None
 
+    def here(self) -> bytes | None:
+        """What there is of the body, which is taken with that; None where it is compressed."""
+        return None if b"content-encoding" in self._fields else self._taken()
+
     async def chunk(self) -> bytes:
         """What there is of the body, decompressed a bounded piece at a time; empty at its end."""
         try:

@@ -11,6 +11,7 @@ from yarl import URL
 from multitap.config import HttpServer
 from multitap.wire.address import joined, shown, stays_home, without_credentials
 from multitap.wire.client import Head, HttpClient
+from multitap.wire.connection import Connection
 from multitap.wire.flight import Flight
 from multitap.wire.head import Headers, merged
 from multitap.wire.lingering import Lingering
@@ -45,6 +46,7 @@ _REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
 _SHORTEST_SECRET = 6  # characters
+_MOST_KEPT = 256
 _NONE: Headers = {}
 
 
@@ -58,20 +60,14 @@ class _Asking(NamedTuple):
     message: bytes | None
     flight: Flight | None
 
-    def with_(self, more: Headers) -> "_Asking":
-        return self._replace(extra=merged(self.extra, more))
-
 
 class _Kept(NamedTuple):
-    """The head of the last message: most are followed by more of their kind."""
+    """The head of a message: most are followed by more of their kind."""
 
-    method: str
     url: URL
     headers: Headers
+    extra: Headers
     head: Head
-
-    def fits(self, method: str, url: URL, headers: Headers) -> bool:
-        return headers is self.headers and url is self.url and method == self.method
 
 
 class Site:
@@ -96,7 +92,9 @@ class Site:
         self._authorize = authorize
         self._granted: Headers = {}
         self._lingering = Lingering(self._client.loop)
-        self._kept: _Kept | None = None
+        self._grant: tuple[Headers, Headers] | None = None
+        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._redirected = False
         self.linger = self._lingering.add
 
     async def __aenter__(self) -> Self:
@@ -119,6 +117,19 @@ class Site:
             flight: Told when the server may have seen it.
         """
         return await self._send(_Asking("POST", url, headers, extra or _NONE, message, flight))
+
+    def idle(
+        self, url: URL, headers: Headers, extra: Headers | None
+    ) -> tuple[Connection, bytes] | None:
+        """A connection on which a message can be sent at once, and the head to send before it.
+
+        None where there is none, or where it takes more than one request.
+        """
+        if self._authorize is not None or self._redirected:
+            return None
+        head = self._head("POST", url, headers, extra or _NONE)
+        connection = head.pool.take()
+        return None if connection is None else (connection, head.text)
 
     async def ask(self, method: str, headers: Headers) -> Response:
         """Send a request without a message: GET or DELETE."""
@@ -159,40 +170,48 @@ class Site:
                     data = data.replace(secret.encode(), b"[redacted]")
         return data
 
-    def head(self, method: str, url: URL, headers: Headers, extra: Headers) -> tuple[Head, Headers]:
-        """What a request has in common with those before it, and what it has of its own."""
-        kept = self._kept
-        if kept is None or not kept.fits(method, url, headers):
-            kept = _Kept(method, url, headers, self._client.head(method, url, headers))
-            if method == "POST":
-                self._kept = kept
-        if not extra or kept.head.names.isdisjoint(map(str.lower, extra)):
-            return kept.head, extra
-        return self._client.head(method, url, merged(headers, extra)), _NONE
+    def _head(self, method: str, url: URL, headers: Headers, extra: Headers) -> Head:
+        """How a request begins; made once for those that have the very same headers."""
+        key = (id(headers), id(extra))
+        kept = self._kept.get(key) if method == "POST" else None
+        if kept is not None and kept.url is url:
+            return kept.head
+        head = self._client.head(method, url, merged(headers, extra) if extra else headers)
+        if method == "POST":
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = _Kept(url, headers, extra, head)
+        return head
 
     async def _send(self, asking: _Asking) -> Response:
         if self._authorize is None:
             return await self._reach(asking)
-        self._granted = await self._authorize(None)
-        asked = asking.with_(self._granted)
+        asked = self._authorized(asking, await self._authorize(None))
         response = await self._reach(asked)
         challenge = _challenge(response, asked)
         if challenge is None:
             return response
         response.close()
-        self._granted = await self._authorize(challenge)
-        return await self._reach(asking.with_(self._granted))
+        return await self._reach(self._authorized(asking, await self._authorize(challenge)))
+
+    def _authorized(self, asking: _Asking, granted: Headers) -> _Asking:
+        """A request with what authorises it; the headers are the same while both of theirs are."""
+        if self._grant is None or self._grant[0] is not asking.headers or granted != self._granted:
+            self._grant = (asking.headers, merged(asking.headers, granted))
+        self._granted = granted
+        return asking._replace(headers=self._grant[1])
 
     async def _reach(self, asking: _Asking) -> Response:
         for _ in range(_REDIRECTS + 1):
-            head, extra = self.head(asking.method, asking.url, asking.headers, asking.extra)
-            response = await self._client.send(head, extra, asking.message, asking.flight)
+            head = self._head(asking.method, asking.url, asking.headers, asking.extra)
+            response = await self._client.send(head, asking.message, asking.flight)
             if response.status not in _REDIRECT:
                 return response
             location = response.header("Location")
             if location is None:
                 return response
             self.linger(response)
+            self._redirected = True
             target = _followed(asking.method, asking.url, response.status, location)
             asking = asking._replace(url=target)
         raise RequestFailed(f"{self.name} redirects in circles", sent=True)

@@ -14,7 +14,7 @@ from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
-from multitap.wire.flight import Flight
+from multitap.wire.flight import Attended
 from multitap.wire.head import merged
 from multitap.wire.posting import Posting
 from multitap.wire.response import Response
@@ -75,7 +75,7 @@ class SseWire(Posting):
         self._exchange.close(None)
 
     async def _ask(
-        self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
+        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
     ) -> Message:
         answer = flight.expect_answer()
         await self._hand_over(flight, message, headers)

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from multitap.wire import envelope
 from multitap.wire.envelope import RequestId
 from multitap.wire.wire import (
-    AnswerInvalid,
     AuthRequired,
     NotSpoken,
     RequestFailed,
@@ -45,13 +44,10 @@ class Refusal:
             message = envelope.parse(self.body)
         except envelope.UNPARSABLE:
             return None
-        try:
-            envelope.outcome(message)
-        except RpcError as exc:
-            return message.id if isinstance(message.id, int | str) else None, exc
-        except AnswerInvalid:
+        error = envelope.outcome(message)
+        if not isinstance(error, RpcError):
             return None
-        return None
+        return message.id if isinstance(message.id, int | str) else None, error
 
 
 _KNOWN = frozenset(HTTPStatus)

@@ -17,10 +17,9 @@ from msgspec import Raw
 from multitap.config import StdioServer
 from multitap.errors import ungrouped
 from multitap.wire import envelope
-from multitap.wire.envelope import Message
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
-from multitap.wire.flight import Flight
+from multitap.wire.flight import Launched
 from multitap.wire.framer import LineFramer, Oversized
 from multitap.wire.outbox import Outbox
 from multitap.wire.spawner import CannotStart, Child, Spawner, stop
@@ -28,6 +27,7 @@ from multitap.wire.stderr import StderrLog
 from multitap.wire.wire import (
     AnswerInvalid,
     Evidence,
+    OnEnd,
     OnProgress,
     Params,
     WireClosed,
@@ -58,7 +58,7 @@ _INSTALL = {
 
 
 class StdioWire:
-    """See `Wire`; the pipes carry no headers."""
+    """See `Wire` and `Launching`; the pipes carry no headers."""
 
     kind = "stdio"
 
@@ -82,26 +82,50 @@ class StdioWire:
         timeout: float | None,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
+        headers: Mapping[str, str] | None = None,
         call: object | None = None,
         cancellable: bool = True,
     ) -> Raw:
-        return await self._exchange.request(
+        def launch(on_end: OnEnd) -> Launched:
+            return self.launch(
+                method,
+                params,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                on_progress=on_progress,
+                headers=headers,
+                call=call,
+                cancellable=cancellable,
+                on_end=on_end,
+            )
+
+        return await self._exchange.landed(launch)
+
+    def launch(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
+        call: object | None = None,
+        cancellable: bool = True,
+        on_end: OnEnd,
+    ) -> Launched:
+        send = self._outbox.send
+        return self._exchange.launch(
             method,
             params,
-            self._ask,
-            call_off=self._outbox.send,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            on_progress=on_progress,
-            call=call,
-            cancellable=cancellable,
+            send,
+            send if cancellable else None,
+            timeout,
+            hard_timeout,
+            on_progress,
+            call,
+            on_end,
         )
-
-    def _ask(self, flight: Flight, message: bytes) -> Awaitable[Message]:
-        answer = flight.expect_answer()
-        self._outbox.send(message, flight)
-        return answer
 
     async def notify(
         self,

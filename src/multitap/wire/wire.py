@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Raw
 
@@ -85,6 +85,20 @@ class RpcError(Exception):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+Outcome = Raw | WireFault | RpcError
+"""What became of a request: its result, or why there is none."""
+OnEnd = Callable[[Outcome], None]
+"""Told of the outcome of a request, once; must not block."""
+
+
+class UnderWay(Protocol):
+    """A request that nobody waits for."""
+
+    def give_up(self) -> None:
+        """Its answer is not wanted any more: nobody is told, but for the server."""
+        ...
 
 
 class Inbound(Protocol):
@@ -202,4 +216,40 @@ class Wire(Protocol):
 
     def evidence(self) -> Evidence:
         """What is known about the server's condition at this moment."""
+        ...
+
+
+@runtime_checkable
+class Launching(Protocol):
+    """A wire that can be asked without a task that waits: a fraction of what `request` costs."""
+
+    def launch(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,
+        call: object | None = None,
+        cancellable: bool = True,
+        on_end: OnEnd,
+    ) -> UnderWay | None:
+        """Ask the server, or return None where only `Wire.request` can; see there.
+
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            timeout: As there.
+            hard_timeout: As there.
+            on_progress: As there.
+            headers: As there.
+            call: As there.
+            cancellable: As there.
+            on_end: Told of the outcome.
+
+        Raises:
+            WireClosed: The wire is closed.
+        """
         ...

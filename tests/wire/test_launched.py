@@ -1,0 +1,98 @@
+"""Requests that nobody waits for: each comes to one end, and somebody is told."""
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from multitap.wire.wire import AnswerTimeout, RpcError, WireClosed
+from tests.wire.test_exchange import exchange_with
+
+
+@pytest.fixture
+async def launching():
+    """A wire, what was written to it, and a way to launch on it whose outcomes are kept."""
+    written, outcomes = [], []
+    async with exchange_with(written) as (exchange, wire, _):
+
+        def launch(on_end=outcomes.append, timeout=60):
+            return wire.launch("x", {}, timeout=timeout, on_end=on_end)
+
+        yield exchange, written, launch, outcomes
+
+
+def answered(message, **more):
+    return msgspec.json.encode({"id": msgspec.json.decode(message)["id"], **more})
+
+
+async def test_the_outcome_is_told_once(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    launch()
+
+    for message in (*written, *written):
+        exchange.feed(answered(message, result={}))
+
+    assert outcomes == [Raw(b"{}"), Raw(b"{}")]
+    assert not len(exchange.flights)
+
+
+async def test_an_error_of_the_server_is_an_outcome(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    exchange.feed(answered(written[0], error={"code": -7, "message": "no"}))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, RpcError)
+    assert (outcome.code, str(outcome)) == (-7, "no")
+
+
+async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launching):
+    exchange, written, launch, outcomes = launching
+    flight = launch()
+    flight.give_up()
+    flight.give_up()
+
+    asked, called_off = map(msgspec.json.decode, written)
+    assert called_off["method"] == "notifications/cancelled"
+    assert called_off["params"]["requestId"] == asked["id"]
+    exchange.feed(answered(written[0], result={}))
+    assert outcomes == []
+    assert exchange.unasked.evidence().noise == 0
+
+
+async def test_what_takes_too_long_ends_and_is_called_off(launching):
+    exchange, written, launch, outcomes = launching
+    launch(timeout=0.01)
+    with anyio.fail_after(5):
+        while not outcomes:
+            await anyio.sleep(0.005)
+
+    assert isinstance(outcomes[0], AnswerTimeout)
+    assert msgspec.json.decode(written[1])["params"]["reason"] == "timed out"
+    assert not len(exchange.flights)
+
+
+async def test_what_is_under_way_ends_with_the_wire(launching):
+    exchange, _, launch, outcomes = launching
+    launch()
+    exchange.close(WireClosed("the program ended", sent=True))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, WireClosed)
+    assert outcome.sent
+    with pytest.raises(WireClosed):
+        launch()
+
+
+async def test_whoever_can_not_take_an_outcome_does_not_keep_the_others_from_theirs(
+    launching, caplog
+):
+    exchange, written, launch, outcomes = launching
+    launch(on_end=lambda _: 1 / 0)
+    launch()
+    for message in written:
+        exchange.feed(answered(message, result={}))
+
+    assert outcomes == [Raw(b"{}")]
+    assert "ZeroDivisionError" in caplog.text

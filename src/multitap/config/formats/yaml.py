@@ -1,10 +1,11 @@
 """YAML 1.2 with the place of every value."""
 
 import re
+import warnings
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
 
@@ -24,7 +25,9 @@ def parse(text: str) -> Parsed:
     _check_depth(text)
     yaml: Any = YAML(typ="safe", pure=True)
     try:
-        root = yaml.compose(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
+            root = yaml.compose(text)
     except (YAMLError, ValueError) as exc:
         raise _malformed(exc) from exc
     if root is None:

@@ -1,0 +1,178 @@
+"""Requests over HTTP that nobody waits for end as those do that somebody waits for."""
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from multitap.config.models import Limits
+from multitap.wire.wire import AnswerTimeout, RpcError, WireFault
+from tests.wire import http_zoo as zoo
+from tests.wire.http_zoo import creature, error, result
+from tests.wire.listener import Listener
+from tests.wire.test_http import note, wired
+
+LIMITS = Limits(message=100_000)
+PATIENCE = 10
+
+
+class Outcome:
+    """What comes of a launched request."""
+
+    def __init__(self, wire, timeout=PATIENCE):
+        self.told = []
+        self._ended = anyio.Event()
+        self.flight = wire.launch("tools/call", {}, timeout=timeout, on_end=self._end)
+
+    def _end(self, outcome):
+        self.told.append(outcome)
+        self._ended.set()
+
+    async def get(self):
+        with anyio.fail_after(PATIENCE):
+            await self._ended.wait()
+        (outcome,) = self.told
+        return outcome
+
+
+async def waited_for(wire):
+    try:
+        return await wire.request("tools/call", {}, timeout=PATIENCE)
+    except (WireFault, RpcError) as exc:
+        return exc
+
+
+async def whole(request, caller):
+    await caller.respond(result(request, n=1))
+
+
+async def in_pieces(request, caller):
+    body = msgspec.json.encode(result(request, n=1))
+    await caller.head(200, content_type="application/json", content_length=str(len(body)))
+    for at in range(0, len(body), 10):
+        await caller.send(body[at : at + 10])
+        await anyio.sleep(0.001)
+
+
+async def by_events(request, caller):
+    await caller.begin_events()
+    await anyio.sleep(0.01)
+    await caller.event(note("notifications/message", level="info"))
+    await anyio.sleep(0.01)
+    await caller.event(result(request, n=1))
+    await caller.end_events()
+
+
+async def by_one_piece_of_events(request, caller):
+    text = b"data: %b\n\n" % msgspec.json.encode(result(request, n=1))
+    await caller.respond(text, content_type="text/event-stream")
+
+
+@pytest.mark.parametrize("era", ["old", "new"])
+@pytest.mark.parametrize("how", [whole, in_pieces, by_events, by_one_piece_of_events])
+async def test_an_answer_is_heard_however_it_comes(how, era):
+    listener = Listener()
+    async with wired(creature(call=how), era, listener) as (server, wire):
+        await wire.request("ping", None, timeout=PATIENCE)
+        launched, waited = Outcome(wire), await waited_for(wire)
+
+        assert msgspec.json.decode(await launched.get()) == {"n": 1}
+        assert msgspec.json.decode(waited) == {"n": 1}
+        assert not len(wire._exchange.flights)
+        assert [request.rpc for request in server.requests].count("tools/call") == 2
+
+
+async def refusing(request, caller):
+    await caller.respond(error(-7, "no", request.message["id"]))
+
+
+async def refusing_in_http(request, caller):
+    await caller.respond(error(-7, "no", request.message["id"]), status=400)
+
+
+async def to_another_question(request, caller):
+    await caller.respond({"jsonrpc": "2.0", "id": 1, "result": {}})
+
+
+async def forgetful(request, caller):
+    await caller.respond(b"who are you?", status=404, content_type="text/plain")
+
+
+async def in_html(request, caller):
+    await caller.respond(b"<html>", content_type="text/html")
+
+
+async def damaged_event(request, caller):
+    await caller.begin_events()
+    await caller.event(b'{"jsonrpc":')
+    await caller.gone()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        refusing,
+        refusing_in_http,
+        to_another_question,
+        forgetful,
+        in_html,
+        damaged_event,
+        zoo.resetting,
+        zoo.hanging_up,
+        zoo.half_an_answer,
+        zoo.broken_chunk,
+        zoo.no_http,
+        zoo.stuck_error_page,
+        zoo.endless_body,
+        zoo.endless_event,
+        zoo.gzip_bomb,
+    ],
+)
+async def test_what_goes_wrong_is_told_in_the_same_words(how):
+    outcomes = []
+    for launches in (True, False):
+        async with wired(creature(call=how), "old", limits=LIMITS) as (server, wire):
+            came = await (Outcome(wire).get() if launches else waited_for(wire))
+            assert not isinstance(came, Raw)
+            outcomes.append((type(came), str(came).replace(server.url, "URL")))
+            assert not len(wire._exchange.flights)
+
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("era", ["old", "new"])
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("ends", ["given up", "too late"])
+async def test_what_is_not_wanted_any_more_leaves_nothing_behind(era, begins, ends):
+    gone, reached = anyio.Event(), anyio.Event()
+
+    async def slow(_, caller):
+        if begins:
+            await caller.begin_events()
+            await caller.event(note("notifications/message", level="info"))
+        reached.set()
+        await caller.gone()
+        gone.set()
+
+    async with wired(creature(call=slow), era) as (server, wire):
+        await wire.request("ping", None, timeout=PATIENCE)
+        outcome = Outcome(wire, timeout=0.2 if ends == "too late" else PATIENCE)
+        with anyio.fail_after(PATIENCE):
+            await reached.wait()
+            if ends == "given up":
+                outcome.flight.give_up()
+            else:
+                assert isinstance(await outcome.get(), AnswerTimeout)
+            await gone.wait()
+            while len(wire._exchange.flights):  # which tell the server
+                await anyio.sleep(0.01)
+
+        assert len(outcome.told) == (ends == "too late")
+        said = [request.rpc for request in server.requests]
+        assert ("notifications/cancelled" in said) == (era == "old")
+
+
+async def test_without_an_idle_connection_nothing_is_launched():
+    async with wired(zoo.polite, "new") as (server, wire):
+        assert Outcome(wire).flight is None
+        assert server.requests == []

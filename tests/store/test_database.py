@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import multitap
-from multitap.store import archive, calls
+from multitap.store import calls, rows
 from multitap.store.calls import MAX_CALLS
 from multitap.store.database import FILE_NAME, VERSION, open_database
 
@@ -23,7 +23,7 @@ def opened(directory):
 
 def insert(connection, count):
     row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None)
-    archive.insert(connection, calls.INSERT, [row] * count)
+    rows.insert(connection, calls.INSERT, [row] * count)
 
 
 def count(connection):
@@ -176,7 +176,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from multitap.store import archive, calls
+from multitap.store import calls, rows
 from multitap.store.database import open_database
 
 print("ready", flush=True)
@@ -184,7 +184,7 @@ sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
     for _ in range(50):
-        archive.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None)])
+        rows.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None)])
 print(database.warnings, flush=True)
 """
 

@@ -3,22 +3,20 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from multitap.store import calls, catalogs, logs
+from multitap.store import catalogs, fresh, logs
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.database import is_unreadable, open_database, renewed
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.query import encodable
+from multitap.store.rows import Row, insert
 
 _T = TypeVar("_T")
-_AT_ONCE = 500
-"""Rows of one statement; it may have 32,766 values."""
 
 
 class Archive:
@@ -40,20 +38,16 @@ class Archive:
 
     def read_calls(self, query: CallQuery) -> Page:
         statement, values = query.select()
+        self._sort_in_calls()
         rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
         return query.page(rows)
 
     def write_calls(self, records: Iterable[CallRecord]) -> None:
-        rows = [record.row() for record in records]
-
-        def write(connection: sqlite3.Connection) -> None:
-            insert(connection, calls.INSERT, rows)
-            connection.execute(calls.TRIM, (calls.MAX_CALLS,))
-
-        self._try(lambda connection: _atomically(connection, write))
+        self._try(lambda connection: _atomically(connection, lambda it: fresh.add(it, records)))
 
     def read_logs(self, query: HappeningQuery) -> Happenings:
         statement, values = query.select()
+        self._sort_in_calls()
         rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
         return query.page(rows)
 
@@ -80,6 +74,16 @@ class Archive:
             self._try(lambda connection: _atomically(connection, lambda it: _put(it, rows)))
         self._digests |= digests
 
+    def _sort_in_calls(self) -> None:
+        kept: list[Row] = []
+
+        def sort_in(connection: sqlite3.Connection) -> None:
+            kept[:] = fresh.found(connection) or kept  # a damaged file is replaced by an empty one
+            if kept:
+                fresh.sort_in(connection, kept)
+
+        self._try(lambda connection: _atomically(connection, sort_in))
+
     def _catalogs(self) -> dict[CatalogKey, tuple[float, bytes]]:
         rows = self._try(lambda connection: connection.execute(catalogs.SELECT).fetchall())
         return {(server, mark): (saved_at, body) for server, mark, saved_at, body in rows}
@@ -94,18 +98,6 @@ class Archive:
             self._digests.clear()
             self.warnings += self._database.warnings
             return work(self._database.connection)
-
-
-def insert(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
-    """Insert rows, many with each statement.
-
-    The interpreter is let go for every statement, and who has it meanwhile may keep it for long:
-    row by row, a busy program would write a few hundred in a second.
-    """
-    for some in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
-        row = f"({', '.join('?' * len(some[0]))})"
-        values = ", ".join([row] * len(some))
-        connection.execute(f"{statement} VALUES {values}", [*chain.from_iterable(some)])
 
 
 def _put(connection: sqlite3.Connection, rows: list[tuple[str, str, float, bytes]]) -> None:

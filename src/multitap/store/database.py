@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from multitap.store import calls, catalogs, logs
+from multitap.store import calls, catalogs, fresh, logs
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 1
@@ -139,7 +139,8 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    for statement in (calls.TABLE, calls.INDEX, logs.TABLE, logs.INDEX, catalogs.TABLE):
+    tables = (calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX, catalogs.TABLE)
+    for statement in tables:
         connection.execute(statement)
     connection.execute(calls.TRIM, (calls.MAX_CALLS,))
     connection.execute(logs.TRIM, (logs.MAX_RECORDS,))

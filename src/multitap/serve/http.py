@@ -232,7 +232,7 @@ class HttpFront:
             return None
         if message.method == "tools/call" and request.launch(turn):
             return None
-        return request.work(turn)
+        return request.work(turn, request.stop())
 
     async def _listen(self, visit: Visit, admitted: Admitted) -> None:
         if visit.headers.get(b"mcp-protocol-version") in MODERN:
@@ -363,13 +363,17 @@ class _Request:
         await poured.wait()
         self._visit.done()
 
-    async def work(self, turn: Turn) -> None:
-        """Work on it."""
-        message = self._message
-        became: Raw | bytes | Exception | None = None
+    def stop(self) -> Stop:
+        """A way to give it up; its client can from now on."""
         stop = Stop()
         if self._key is not None:
             self._peer.scopes[self._key] = stop
+        return stop
+
+    async def work(self, turn: Turn, stop: Stop) -> None:
+        """Work on it."""
+        message = self._message
+        became: Raw | bytes | Exception | None = None
         try:
             with stop:
                 try:

@@ -258,7 +258,8 @@ class _Connection(asyncio.Protocol):
                 self._refuse(400, "this is no HTTP request")
         else:
             self._weigh_unseen()
-        self._advance()
+        if not self._refused:
+            self._advance()
 
     def _decline(self, rest: bytes) -> None:
         """Go on in this protocol, whatever other one the client would like better."""
@@ -369,6 +370,7 @@ class _Connection(asyncio.Protocol):
         self.answered += 1
         self.since = self._loop.time()
         if not visit.keep_alive or self._site.closing:
+            self._queue.clear()
             self.close()
         elif self._queue:
             self._advance()

@@ -74,7 +74,9 @@ def test_many_small_members_are_looked_at_a_few_at_a_time():
     assert rounds >= 10_000
 
 
-@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"x") + b"rest"])
+@pytest.mark.parametrize(
+    "data", [b"no gzip", gzip.compress(b"x") + b"rest"], ids=["no gzip", "more after it"]
+)
 def test_damage_is_noticed(data: bytes):
     with pytest.raises(zlib.error):
         unpacked("gzip", data)

@@ -267,6 +267,16 @@ async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings,
     assert error.data["hint"] in error.message
 
 
+async def test_a_tool_of_a_server_that_is_still_starting_is_not_said_to_be_unknown(settings, era):
+    async with gate(settings(ok=zoo())) as opened, Talker(era, opened.url) as talker:
+        deaf = zoo().model_copy(update={"command": "sleep", "args": ("60",)})
+        opened.hub.apply(settings(ok=zoo(), slow=deaf))
+        error = await refused(talker, "slow_echo", {"text": "x"})
+
+    assert error.data["reason"] == "unavailable"
+    assert "still starting" in error.message
+
+
 async def test_a_cancelled_request_of_an_old_client_is_answered_as_such(settings):
     async with gate(settings(ok=zoo("good_legacy"))) as opened, Talker("old", opened.url) as talker:
         session = talker.client.session

@@ -170,18 +170,18 @@ class Gateway:
         if tool is None or not self.private.shares(peer, tool.link):
             return None
         era = tool.link.era
+        if era is None:
+            return None
         if turn.modern:
             if self.errands.issued(params.request_state):
                 return None
-            if era is not Era.STATELESS:
+            if era is Era.HANDSHAKE:
                 # it might have to be parked until the client answers what the server asks
                 if turn.log_level is not None or bytes(turn.capabilities) != b"{}":
                     return None
                 on_end = _translated(on_end, modern)
-        elif era is not Era.HANDSHAKE:
+        elif era is Era.STATELESS:
             on_end = _translated(on_end, legacy)
-        if era is None:
-            return None
         extra = _extra(turn, tool.link)
         return self.hub.launch(tool, params.arguments, extra, context=turn.context(), on_end=on_end)
 
@@ -310,9 +310,12 @@ class Gateway:
     def _missing(self, view: View, name: str) -> Unavailable | None:
         """Why a tool is not there that may be one of a server that never was up."""
         for link in self.hub.links.values():
-            failure = link.failure
-            if failure and not link.live and name.startswith(link.name) and view.has(link.name):
+            if link.live or not name.startswith(link.name) or not view.has(link.name):
+                continue
+            if (failure := link.failure) is not None:
                 return Unavailable(link.name, str(failure), hint=failure.hint, failure=failure)
+            if not link.settled:
+                return Unavailable(link.name, "it is still starting", hint="call again in a moment")
         return None
 
     async def _prompt(self, turn: Turn, _: Raw) -> Result:

@@ -78,7 +78,7 @@ class HttpFront:
         if isinstance(admitted, Denied):
             visit.say(admitted.status, admitted.words, extra=_challenge(admitted))
             return None
-        path = visit.url if visit.url == b"/mcp" else visit.path
+        path = visit.path
         handler = self._routes.get((visit.method, path))
         if handler is not None:
             return handler(visit, admitted)

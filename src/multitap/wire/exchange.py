@@ -71,9 +71,7 @@ class Exchange:
         flight = Launched(self.flights, method, timeout, hard_timeout, on_progress, call)
         flight.on_end = on_end
         flight.call_off = call_off
-        if on_progress is not None:
-            params = envelope.with_progress_token(params, flight.id)
-        message = envelope.request(flight.id, method, params)
+        message = _encoded(flight, params)
         self.flights.enter(flight)
         send(message, flight)
         return flight
@@ -127,9 +125,7 @@ class Exchange:
         if self.closed.is_set():
             raise closing(self.fault, sent=False)
         flight = Attended(self.flights, method, timeout, hard_timeout, on_progress, call)
-        if on_progress is not None:
-            params = envelope.with_progress_token(params, flight.id)
-        message = envelope.request(flight.id, method, params)
+        message = _encoded(flight, params)
         try:
             with flight:
                 return _result(envelope.outcome(await ask(flight, message)))
@@ -187,6 +183,13 @@ class Exchange:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():
             return self.flights.get(int(request_id))
         return None
+
+
+def _encoded(flight: Flight, params: Params | None) -> bytes:
+    """A request, which asks for progress under its own id where somebody wants to know."""
+    if flight.on_progress is not None:
+        params = envelope.with_progress_token(params, flight.id)
+    return envelope.request(flight.id, flight.method, params)
 
 
 def _result(outcome: Outcome) -> Raw:

@@ -11,8 +11,8 @@ from multitap.serve.gateway import Gateway
 from multitap.serve.message import Message, Refused, answer, refusal
 from multitap.serve.peer import Outlet, Peer
 from multitap.serve.reading import read_message, read_params
-from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
+from multitap.wire.cancel_handle import CancelHandle
 
 MOST = 1024
 """Requests of one client that are worked on at the same time."""
@@ -68,7 +68,7 @@ class Dialogue:
 
     def _work_on(self, message: Message, key: bytes) -> None:
         if message.method != "tools/call" or not self._launched(message, key):
-            scope = self._peer.scopes[key] = Stop()
+            scope = self._peer.scopes[key] = CancelHandle()
             self._tasks.start_soon(self._answer, message, key, scope)
 
     def _launched(self, message: Message, key: bytes) -> bool:
@@ -81,7 +81,7 @@ class Dialogue:
             self._peer.scopes[key] = passage
         return passage is not None
 
-    async def _answer(self, message: Message, key: bytes, scope: Stop) -> None:
+    async def _answer(self, message: Message, key: bytes, scope: CancelHandle) -> None:
         became: Raw | bytes | Exception | None = None
         with scope:
             try:

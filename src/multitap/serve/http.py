@@ -20,9 +20,9 @@ from multitap.serve.peer import Peer
 from multitap.serve.reading import read_message, read_params
 from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
-from multitap.serve.stop import Stop
 from multitap.serve.turn import Turn
 from multitap.serve.web import JSON, Headers, ToDo, Visit, WebLimits, open_web
+from multitap.wire.cancel_handle import CancelHandle
 
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
@@ -363,14 +363,14 @@ class _Request:
         await poured.wait()
         self._visit.done()
 
-    def stop(self) -> Stop:
+    def stop(self) -> CancelHandle:
         """A way to give it up; its client can from now on."""
-        stop = Stop()
+        stop = CancelHandle()
         if self._key is not None:
             self._peer.scopes[self._key] = stop
         return stop
 
-    async def work(self, turn: Turn, stop: Stop) -> None:
+    async def work(self, turn: Turn, stop: CancelHandle) -> None:
         """Work on it."""
         message = self._message
         became: Raw | bytes | Exception | None = None

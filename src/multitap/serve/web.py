@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from multitap.errors import ConfigError, ungrouped
+from multitap.wire.cancel_handle import CancelHandle
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class _Connection(asyncio.Protocol):
         self._arriving: Headers = []
         self.on_header = _collecting(self._arriving)
         self._parser = httptools.HttpRequestParser(self)
-        self._scope: anyio.CancelScope | None = None
+        self._scope: CancelHandle | None = None
         self._queue: deque[Visit] = deque()
         self._advancing = False
         self._unread_answer: Visit | None = None
@@ -335,14 +336,14 @@ class _Connection(asyncio.Protocol):
                 self._failed(visit, exc)
                 to_do = None
             if to_do is not None:
-                self._scope = anyio.CancelScope()
+                self._scope = CancelHandle()
                 self._site.tasks.start_soon(self._work, visit, to_do, self._scope)
             elif visit.on_leave is None:
                 self.finished(visit)
         self._advancing = False
 
     async def _work(
-        self, visit: Visit, to_do: Coroutine[Any, Any, None], scope: anyio.CancelScope
+        self, visit: Visit, to_do: Coroutine[Any, Any, None], scope: CancelHandle
     ) -> None:
         with scope:
             try:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw
 
 from multitap.wire import envelope
+from multitap.wire.cancel_handle import CancelHandle
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Flights, Progress
 from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Inbound, RpcError
@@ -51,7 +51,7 @@ class Unasked:
         self._flights = flights
         self._origin = origin
         self._inbound: Inbound | None = None
-        self._answering: dict[RequestId, anyio.CancelScope] = {}
+        self._answering: dict[RequestId, CancelHandle] = {}
         self._refusing = 0
         self._noise = 0
         self._noise_sample = ""
@@ -68,7 +68,9 @@ class Unasked:
         if request_id is UNSET or request_id is None:
             self._notified(method, message.params, call)
         elif len(self._answering) < INBOUND_REQUESTS and request_id not in self._answering:
-            scope = self._answering[request_id] = anyio.CancelScope()
+            scope = self._answering[request_id] = (
+                CancelHandle()
+            )  # a callback has no task, and so no scope
             self._tasks.start_soon(self._answer, request_id, method, message.params, call, scope)
         elif self._refusing < INBOUND_REQUESTS:
             self._refusing += 1
@@ -113,7 +115,7 @@ class Unasked:
         method: str,
         params: Raw,
         call: object | None,
-        scope: anyio.CancelScope,
+        scope: CancelHandle,
     ) -> None:
         waiting = self._flights.of(call)
         for flight in waiting:

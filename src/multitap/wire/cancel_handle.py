@@ -4,7 +4,7 @@ import asyncio
 from typing import Self
 
 
-class Stop:
+class CancelHandle:
     """Work that can be given up from outside; leaving the block quietly when it was.
 
     This is what `asyncio.timeout` does, without the clock.

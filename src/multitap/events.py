@@ -41,6 +41,7 @@ class FailureCode(StrEnum):
     STOPPED = "stopped"
     UNREACHABLE = "unreachable"
     PROTOCOL = "protocol"
+    FLOOD = "flood"
     CRASH_LOOP = "crash_loop"
 
     @property

@@ -7,9 +7,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multitap.config import Limits
 from multitap.wire.exchange import Exchange
+from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
-from multitap.wire.stdio import StdioWire, _Reader
+from multitap.wire.stdio import StdioWire, _Output
 from multitap.wire.wire import AnswerInvalid, RpcError
 
 json = st.recursive(
@@ -50,7 +52,7 @@ async def exchange_with(written):
         async def respond(message):
             outbox.send(message)
 
-        exchange = Exchange(respond, tasks, "test")
+        exchange = Exchange(respond, tasks, "test", Limits().junk)
         yield exchange, StdioWire(exchange, outbox, child=None, stderr=None), tasks
         exchange.close(None)
         tasks.cancel_scope.cancel()
@@ -62,7 +64,8 @@ def test_no_line_stops_the_reader(stream):
     async def run():
         written, answer = [], []
         async with exchange_with(written) as (exchange, wire, tasks):
-            reader = _Reader(exchange, limit=1000)
+            output = _Output(exchange, limit=1000)
+            reader = LineReader(1000, output.on_line, output.on_end)
             for line in stream:
                 reader.data_received(line + b"\n")
 

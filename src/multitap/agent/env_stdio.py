@@ -106,7 +106,8 @@ async def _read(reader: asyncio.StreamReader, incoming: MemoryObjectSendStream[_
     framer = LineFramer(MAX_LINE)
     with incoming, suppress(anyio.BrokenResourceError):
         while chunk := await reader.read(_CHUNK):
-            for line in framer.feed(chunk):
+            framer.feed(chunk)
+            while (line := framer.take()) is not None:
                 if (message := _message(line)) is not None:
                     await incoming.send(message)
 

@@ -73,6 +73,8 @@ class Limits(_Model):
     """Calls that may wait for their turn; more are refused at once."""
     tools: int = Field(default=10_000, ge=1)
     """Tools taken from one server's list."""
+    junk: int = Field(default=4 * MIB, ge=1024)
+    """Bytes a minute of what is not a message, after which the server is stopped."""
 
 
 def _hard_timeout(given: Mapping[str, Any]) -> float:

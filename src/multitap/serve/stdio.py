@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
 
 from multitap.errors import ungrouped
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
-from multitap.wire.framer import LineFramer, Oversized
+from multitap.wire.framer import Oversized
+from multitap.wire.line_reader import LineReader, OnLine
 from multitap.wire.stdio import line_of
 
 MAX_LINE = 32 * 1024 * 1024
@@ -75,24 +77,18 @@ class _File:
         """Nothing waits."""
 
 
-class _Input(asyncio.Protocol):
-    """Messages of the client, as they come in."""
+def _taking(dialogue: Dialogue) -> OnLine:
+    """Takes the client's messages as they come in; each is one that it waits for."""
 
-    def __init__(self, dialogue: Dialogue, ended: asyncio.Event) -> None:
-        self._framer = LineFramer(MAX_LINE)
-        self._dialogue = dialogue
-        self._ended = ended
+    def on_line(line: bytes | Oversized) -> bool:
+        if isinstance(line, Oversized):
+            if not line.tail:  # it is reported twice
+                dialogue.refuse(f"a message has at most {MAX_LINE} bytes")
+        elif line.strip():
+            dialogue.take(line)
+        return True
 
-    def data_received(self, data: bytes) -> None:
-        for line in self._framer.feed(data):
-            if isinstance(line, Oversized):
-                if not line.tail:  # it is told of twice
-                    self._dialogue.refuse(f"a message has at most {MAX_LINE} bytes")
-            elif line.strip():
-                self._dialogue.take(line)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self._ended.set()
+    return on_line
 
 
 async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
@@ -114,7 +110,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     transports.append(writer)
                 peer = Peer(output, profile=profile, alone=True)
                 dialogue = Dialogue(gateway, peer, output, tasks)
-                received = _Input(dialogue, ended)
+                received = LineReader(MAX_LINE, _taking(dialogue), ended.set)
                 if _is_file(source):
                     tasks.start_soon(_read_file, source, received)
                 else:
@@ -140,9 +136,11 @@ async def _wind_up(peer: Peer, output: "_Output | _File") -> None:
         await output.flush()
 
 
-async def _read_file(fd: int, received: _Input) -> None:
+async def _read_file(fd: int, received: LineReader) -> None:
     while data := await to_thread.run_sync(os.read, fd, _CHUNK):
         received.data_received(data)
+        while received.holding:
+            await anyio.lowlevel.checkpoint()
     received.connection_lost(None)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from multitap.config import HttpServer, ServerConfig
 from multitap.events import Phase
 from multitap.upstream.session import Era
-from multitap.wire.wire import NotSpoken, WireClosed
+from multitap.wire.wire import Flooded, NotSpoken, WireClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ def next_approach(
         if not undecided:
             return None
         return Approach(failed.config.model_copy(update={"transport": "sse"}), Era.HANDSHAKE)
+    if isinstance(exc, Flooded):
+        return None
     if isinstance(exc, WireClosed) and failed.era is None and wanted.era == "auto":
         # servers on the oldest SDKs end when they are asked anything before the handshake
         return replace(failed, era=Era.HANDSHAKE)

@@ -15,12 +15,14 @@ from multitap.wire.wire import (
     AnswerTimeout,
     AuthRequired,
     Evidence,
+    Flooded,
     NotSpoken,
     RequestFailed,
     RpcError,
     WireClosed,
 )
 
+_NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LOG = "`multitap logs {name}` shows all it wrote"
 
 
@@ -77,6 +79,8 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return FailureCode.STOPPED, str(exc), "somebody sent it SIGSTOP; it is started anew"
         case Unresponsive():
             return FailureCode.HANG, str(exc), log
+        case Flooded():
+            return FailureCode.FLOOD, str(exc), _NO_SERVER
         case WireClosed() if evidence.pid is not None:
             return FailureCode.CRASH, _ended(exc, phase, evidence), _why_it_ended(evidence, log)
         case RequestFailed() | WireClosed():
@@ -122,7 +126,7 @@ def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
 
 def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
-        return "it may be no MCP server, or may need an argument such as `stdio`"
+        return _NO_SERVER
     return f"raise `connect_timeout` if it is only slow; {log}"
 
 

@@ -1,13 +1,16 @@
-"""Two small ways to tell another task that something happened."""
+"""Two small ways to tell another task that something happened.
 
-import anyio
+Both may be used from a callback, where there is no task and so no event of anyio.
+"""
+
+import asyncio
 
 
 class Latch:
     """Stays set until the one who waits for it has seen it."""
 
     def __init__(self) -> None:
-        self._event = anyio.Event()
+        self._event = asyncio.Event()
 
     def set(self) -> None:
         self._event.set()
@@ -15,17 +18,17 @@ class Latch:
     async def wait(self) -> None:
         """Return once it is set, and clear it."""
         await self._event.wait()
-        self._event = anyio.Event()
+        self._event = asyncio.Event()
 
 
 class Bell:
     """Wakes everybody who waits for it, each time it rings."""
 
     def __init__(self) -> None:
-        self._event = anyio.Event()
+        self._event = asyncio.Event()
 
     def ring(self) -> None:
-        rung, self._event = self._event, anyio.Event()
+        rung, self._event = self._event, asyncio.Event()
         rung.set()
 
     async def wait(self) -> None:

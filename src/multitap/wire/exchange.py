@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 from multitap.wire import envelope
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Attended, Flight, Flights, Launched, closing
-from multitap.wire.reading import read_message
+from multitap.wire.reading import no_message, read_message
 from multitap.wire.unasked import Unasked
 from multitap.wire.wire import (
     AnswerInvalid,
@@ -21,7 +21,7 @@ from multitap.wire.wire import (
     WireFault,
 )
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
 
 
 class Exchange:
@@ -31,15 +31,27 @@ class Exchange:
         respond: Delivers our encoded answer to a request of the server.
         tasks: Where the server's requests are answered; owned by the wire.
         origin: Who the server is, for log lines.
+        junk_limit: Bytes a minute of what is no message, after which we hang up.
     """
 
     def __init__(
-        self, respond: Callable[[bytes], Awaitable[None]], tasks: TaskGroup, origin: str
+        self,
+        respond: Callable[[bytes], Awaitable[None]],
+        tasks: TaskGroup,
+        origin: str,
+        junk_limit: int,
     ) -> None:
         self.closed = asyncio.Event()
         self.fault: WireFault | None = None
         self.flights = Flights()
-        self.unasked = Unasked(respond, tasks, self.flights, origin)
+        self.unasked = Unasked(
+            respond,
+            tasks,
+            self.flights,
+            origin=origin,
+            cut_off=self.close,
+            junk_limit=junk_limit,
+        )
 
     def launch(  # noqa: PLR0917 - each name would cost every call a little
         self,
@@ -135,20 +147,34 @@ class Exchange:
                 call_off(envelope.calling_off(flight.id, reason))
             raise
 
-    def feed(self, data: bytes) -> None:
-        """Take one message of the stream."""
-        if not data or data.isspace():
-            return
-        data = data.removeprefix(_BYTE_ORDER_MARK)
+    def feed(self, data: bytes) -> bool:
+        """Take one message of the stream; whether anybody waited for it."""
+        if self.closed.is_set():  # what is still on its way is nobody's any more
+            return False
+        if data[:1] != b"{":
+            data = data.lstrip(_BLANK)
+            if data[:1] != b"{":
+                self._misread(data)
+                return False
         try:
             message = read_message(data)
         except AnswerInvalid as exc:
             self.damaged(data, exc)
-            return
+            return False
         if message.method is not UNSET:
             self.unasked.take(message, self.flights.meant())
-        elif not self._settle(message):
-            self.unasked.noise(data)  # twice, or never asked
+            return False
+        if settled := self._settle(message):
+            return settled
+        self.unasked.noise(data)  # twice, or never asked
+        return False
+
+    def _misread(self, data: bytes) -> None:
+        """Take what is no message, as cheaply as can be: there may be millions of it."""
+        if b'"' in data:  # it may be what is left of an answer
+            self.damaged(data, no_message(data))
+        else:
+            self.unasked.noise(data)
 
     def damaged(self, data: bytes, fault: AnswerInvalid) -> None:
         """Fail the request whose answer this was, where that can be seen."""

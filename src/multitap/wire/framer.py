@@ -8,7 +8,7 @@ EDGE = 512
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line over the limit: told of once it is, and again with its `tail` when it ends."""
+    """A line over the limit: reported once it is, and again with its `tail` when it ends."""
 
     size: int
     head: bytes
@@ -16,46 +16,70 @@ class Oversized:
 
 
 class LineFramer:
-    """Cuts chunks into lines; a line over `limit` bytes is dropped while it comes in."""
+    """Cuts chunks into lines, one at a time; a line over `limit` bytes is dropped as it comes in.
+
+    Lines are cut off only when they are taken: whoever takes them decides how much work that is.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._chunk = b""
+        self._at = 0
         self._parts: list[bytes] = []
         self._size = 0
         self._head = b""
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[bytes | Oversized]:
-        """The lines that `chunk` completes, without their ends."""
-        *ended, rest = chunk.split(b"\n")
-        lines: list[bytes | Oversized] = []
-        for piece in ended:
-            if not self._size and len(piece) <= self._limit:
-                lines.append(piece)  # most are whole
-                continue
-            self._add(piece, lines)
-            lines.append(self._take())
-        if rest:
-            self._add(rest, lines)
-        return lines
+    @property
+    def drained(self) -> bool:
+        """Whether all that was fed has been taken, except for a line that has not ended."""
+        return not self._chunk
 
-    def _add(self, piece: bytes, lines: list[bytes | Oversized]) -> None:
+    def feed(self, chunk: bytes) -> None:
+        """Add what has come in."""
+        self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
+        self._at = 0
+
+    def take(self) -> bytes | Oversized | None:
+        """The next line, without its end; None where there is no whole one."""
+        if not (chunk := self._chunk):
+            return None
+        end = chunk.find(b"\n", self._at)
+        if end < 0:
+            rest, self._chunk = chunk[self._at :], b""
+            return self._begun(rest)
+        piece = chunk[self._at : end]
+        if not self._size and len(piece) <= self._limit:  # most are whole
+            self._go_to(end + 1)
+            return piece
+        if (early := self._begun(piece)) is not None:
+            self._at = end  # the line ends here; its end is reported next
+            return early
+        self._go_to(end + 1)
+        return self._ended()
+
+    def _go_to(self, position: int) -> None:
+        if position == len(self._chunk):
+            self._chunk, position = b"", 0
+        self._at = position
+
+    def _begun(self, piece: bytes) -> Oversized | None:
         self._size += len(piece)
         if self._size <= self._limit:
             self._parts.append(piece)
-            return
-        if not self._head:
+            return None
+        first = not self._head
+        if first:
             self._head = b"".join(self._parts)[:EDGE] + piece[:EDGE]
             self._parts.clear()
-            lines.append(Oversized(self._size, self._head))
         self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
+        return Oversized(self._size, self._head) if first else None
 
-    def _take(self) -> bytes | Oversized:
+    def _ended(self) -> bytes | Oversized:
+        line: bytes | Oversized = b"".join(self._parts)
         if self._size > self._limit:
-            line: bytes | Oversized = Oversized(self._size, self._head, self._tail)
-        else:
-            line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts = []
+            line = Oversized(self._size, self._head, self._tail)
+        self._parts.clear()
         self._size = 0
         self._head = self._tail = b""
         return line

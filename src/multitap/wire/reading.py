@@ -23,6 +23,12 @@ def read_message(data: bytes) -> Message:
     return message
 
 
+def no_message(data: bytes) -> AnswerInvalid:
+    """What is wrong with `data`, which does not even begin like a message."""
+    flaw = _flaw(data, None)
+    return AnswerInvalid(f"{flaw}{quoted(data)}", sent=True)
+
+
 def answers(message: Message, flight: Flight) -> bool:
     """Whether `message`, which came on the flight's own stream, is its answer.
 
@@ -39,7 +45,7 @@ def quoted(data: bytes) -> str:
     return f": {line}" if line else ""
 
 
-def _flaw(data: bytes, exc: Exception) -> str:
+def _flaw(data: bytes, exc: Exception | None) -> str:
     start = data.lstrip()[:1]
     if not start:
         return "the answer is empty"
@@ -49,4 +55,4 @@ def _flaw(data: bytes, exc: Exception) -> str:
         return "the answer is nested too deeply"
     if isinstance(exc, UnicodeDecodeError):
         return "the answer is not valid UTF-8"
-    return f"the answer is no JSON-RPC message ({exc})"
+    return f"the answer is no JSON-RPC message{f' ({exc})' if exc else ''}"

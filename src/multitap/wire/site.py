@@ -87,6 +87,7 @@ class Site:
         except ValueError:
             raise RequestFailed("the url is no valid web address", sent=False) from None
         self.limit = config.limits.message
+        self.junk_limit = config.limits.junk
         self.headers: Mapping[str, str] = {**credentials, **config.headers}
         self._client = client_factory(self.url)
         self._authorize = authorize

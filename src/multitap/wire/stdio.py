@@ -16,11 +16,13 @@ from msgspec import Raw
 
 from multitap.config import StdioServer
 from multitap.errors import ungrouped
+from multitap.pace import FULL_READ, Pace
 from multitap.wire import envelope
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Launched
-from multitap.wire.framer import LineFramer, Oversized
+from multitap.wire.framer import Oversized
+from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
 from multitap.wire.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.stderr import StderrLog
@@ -181,12 +183,13 @@ async def open_stdio(
         async with anyio.create_task_group() as tasks:
             writer = _Writer()
             outbox = Outbox(writer.write)
-            exchange = Exchange(_responder(outbox), tasks, name)
+            exchange = Exchange(_responder(outbox), tasks, name, config.limits.junk)
             writer.serves(exchange, outbox)
+            output = _Output(exchange, config.limits.message)
             try:
                 await pipes.connect(
                     stdin=writer,
-                    stdout=_Reader(exchange, config.limits.message),
+                    stdout=LineReader(config.limits.message, output.on_line, output.on_end),
                     stderr=_ErrorReader(stderr),
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
@@ -357,30 +360,38 @@ class _Writer(asyncio.BaseProtocol):
             self._exchange.close(WireClosed("the program closed its standard input", sent=True))
 
 
-class _Reader(asyncio.Protocol):
-    """Our end of the server's standard output."""
+class _Output:
+    """What the server writes to its standard output."""
 
     def __init__(self, exchange: Exchange, limit: int) -> None:
         self._exchange = exchange
         self._limit = limit
-        self._framer = LineFramer(limit)
 
-    def data_received(self, data: bytes) -> None:
-        for line in self._framer.feed(data):
-            if isinstance(line, Oversized):
-                words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
-                self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
-            else:
-                self._exchange.feed(line)
+    def on_line(self, line: bytes | Oversized) -> bool:
+        if isinstance(line, bytes):
+            return self._exchange.feed(line)
+        words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
+        self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
+        return False
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
+    def on_end(self) -> None:
         self._exchange.close(WireClosed("the program closed its standard output", sent=True))
 
 
 class _ErrorReader(asyncio.Protocol):
+    """Our end of the server's standard error."""
+
     def __init__(self, log: StderrLog) -> None:
         self._log = log
+        self._pace = Pace(lambda: False)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self._log.feed(data)
+        if len(data) >= FULL_READ:
+            self._pace.hold()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._pace.stop()

@@ -13,9 +13,20 @@ from multitap.wire import envelope
 from multitap.wire.cancel_handle import CancelHandle
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Flights, Progress
-from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Inbound, RpcError
+from multitap.wire.wire import (
+    INBOUND_REQUESTS,
+    Evidence,
+    Flooded,
+    Inbound,
+    RpcError,
+    WireFault,
+)
 
 logger = logging.getLogger(__name__)
+
+_LEAST_JUNK = 64
+"""What any line or event counts at least: a short one costs us as much as one of this size."""
+_MINUTE = 60.0
 
 _BUSY = -32000
 _INTERNAL_ERROR = -32603
@@ -37,6 +48,8 @@ class Unasked:
         tasks: Where requests are answered; owned by the wire.
         flights: Whose progress the server reports.
         origin: Who the server is, for log lines.
+        cut_off: Ends the connection to a server that sends nothing but junk.
+        junk_limit: Bytes of junk that it may send in a minute.
     """
 
     def __init__(
@@ -44,7 +57,10 @@ class Unasked:
         send: Callable[[bytes], Awaitable[None]],
         tasks: TaskGroup,
         flights: Flights,
+        *,
         origin: str,
+        cut_off: Callable[[WireFault], None],
+        junk_limit: int,
     ) -> None:
         self._send = send
         self._tasks = tasks
@@ -53,6 +69,10 @@ class Unasked:
         self._inbound: Inbound | None = None
         self._answering: dict[RequestId, CancelHandle] = {}
         self._refusing = 0
+        self._cut_off = cut_off
+        self._junk_limit = junk_limit
+        self._junk = 0
+        self._minute = time.monotonic()
         self._noise = 0
         self._noise_sample = ""
         self._warned_at = 0.0
@@ -79,13 +99,30 @@ class Unasked:
             self.noise(message.params)  # a flood is not even refused
 
     def noise(self, data: bytes | Raw) -> None:
-        """Count what is no message for us; shown now and then, and in the evidence."""
-        self._noise += 1
+        """Count what is no message for us; shown now and then, and in the evidence.
+
+        Blank lines are no noise, but they are not free either.
+        """
+        size = len(data)
+        self._junk += max(size, _LEAST_JUNK)
+        if size:
+            self._noise += 1
         now = time.monotonic()
-        if now - self._warned_at >= 1:
+        if size and now - self._warned_at >= 1:
             self._warned_at = now
             self._noise_sample = envelope.excerpt(data)
             logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
+        if self._junk > self._junk_limit:
+            self._weigh(now)
+
+    def _weigh(self, now: float) -> None:
+        """Cut the server off if all of the junk came within a minute."""
+        if now - self._minute > _MINUTE:
+            self._minute, self._junk = now, 0
+            return
+        words = f"it sent over {self._junk_limit:,} bytes of junk within a minute"
+        sample = f", such as {self._noise_sample!r}" if self._noise_sample else ""
+        self._cut_off(Flooded(f"{words}{sample}", sent=True))
 
     def evidence(self) -> Evidence:
         return Evidence(noise=self._noise, noise_sample=self._noise_sample)

@@ -49,6 +49,10 @@ class WireClosed(WireFault):
     """The whole connection is gone."""
 
 
+class Flooded(WireClosed):
+    """The server wrote more of what is no message than it may; we hung up."""
+
+
 class SessionLost(WireClosed):
     """The server forgot our session; a new handshake brings it back."""
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import sniffio
 
 PATIENCE = 3.0
 
@@ -20,9 +21,46 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+BOTH_RUNNERS = ("wire", "serve", "upstream", "test_hub", "test_lifecycle", "test_tasks")
+"""Tests of what has callbacks of its own: they run under both kinds of runner."""
+
+ONE_RUNNER = ("test_cells", "test_hostile")
+"""But for those whose servers live as long as the module: they would meet them twice."""
+
+
+def pytest_generate_tests(metafunc):
+    path = metafunc.definition.path
+    place = path.relative_to(Path(__file__).parent).parts[0]
+    once = metafunc.definition.get_closest_marker("slow") or path.stem in ONE_RUNNER
+    if inspect.iscoroutinefunction(metafunc.function) and place.startswith(BOTH_RUNNERS):
+        runners = ["asyncio"] if once else ["asyncio", "anyio"]
+        metafunc.parametrize("runner", runners, indirect=True)
+
+
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def runner(request):
+    """Which kind of host a test has: `asyncio.run`, unless it says or is told otherwise."""
+    kind = getattr(request, "param", "asyncio")
+    if inspect.iscoroutinefunction(request.function) and kind == "asyncio":
+        request.getfixturevalue("no_help_from_anyio")
+    return kind
+
+
+@pytest.fixture
+async def no_help_from_anyio():
+    """Take away what `anyio.run` leaves in the context, and `asyncio.run` does not.
+
+    With it anyio's objects can be made in callbacks, too; without it they need a task. Fixtures
+    and tests share one task, and so one context.
+    """
+    token = sniffio.current_async_library_cvar.set(None)
+    yield
+    sniffio.current_async_library_cvar.reset(token)
 
 
 def no_process_left():

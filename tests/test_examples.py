@@ -1,7 +1,11 @@
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,36 @@ def test_an_environment_has_tools_of_its_own_and_of_servers_for_each_agent(tmp_p
     assert "greet - Say hello.\n" in printed
     assert "sums_divide - One number divided by another." in printed
     assert "\nHello, Ada!\n42.0\nthe tool 'sums_divide' may not be used here" in printed
+
+
+def test_a_server_may_ask_a_host_that_runs_on_plain_asyncio(tmp_path):
+    printed = run("examples/plain_asyncio.py", state=tmp_path)
+
+    assert printed == (
+        "booking asks: A seat at the window on LH 400?\nLH 400: a seat at the window\n"
+    )
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_server_may_ask_a_web_application(loop, tmp_path):
+    command = ["-m", "uvicorn", "examples.with_fastapi:app", "--port", "0", "--loop", loop]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as host:  # fmt: skip
+        try:
+            running = next(line for line in host.stderr if "running on" in line)
+            address = re.search(r"http://\S+", running)[0]
+            with urllib.request.urlopen(f"{address}/book/LH400", timeout=30) as response:
+                told = response.read()
+        finally:
+            host.terminate()
+        printed, _ = host.communicate(timeout=20)
+
+    assert json.loads(told) == "LH400: a seat at the window"
+    assert "booking asks: A seat at the window on LH400?\n" in printed
+    assert host.returncode in {0, -signal.SIGTERM}
 
 
 def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):

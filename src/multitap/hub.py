@@ -9,10 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import mcp_types as types
 import platformdirs
-from anyio.abc import TaskGroup
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
@@ -37,6 +35,7 @@ from multitap.passage import OnPassed, Passage
 from multitap.router import Call
 from multitap.store import CallRecord, LogRecord, Store, StoredCatalog, fingerprint, open_store
 from multitap.supervisor import Plan, Supervisor
+from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolRegistry
 from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
@@ -59,7 +58,7 @@ class Hub:
 
     def __init__(
         self,
-        tasks: TaskGroup,
+        tasks: Tasks,
         settings: Settings,
         *,
         dial: Dial,
@@ -540,7 +539,7 @@ async def open_hub(
             if dial is None:
                 spawner = await stack.enter_async_context(open_spawner())
                 dial = Dialer(spawner, state / "logs", handlers.login)
-            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
                 tasks,
                 settings,
@@ -554,4 +553,3 @@ async def open_hub(
                 yield hub
             finally:
                 hub.close()
-                tasks.cancel_scope.cancel()

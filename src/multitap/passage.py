@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 
-import anyio
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from multitap.content import ToolResult
@@ -12,6 +10,7 @@ from multitap.errors import BadArguments, MultitapError
 from multitap.events import CallDone
 from multitap.middleware import check, done_with, limit
 from multitap.router import Call, is_repeatable, params_of
+from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Unsettled
 from multitap.upstream.session import AskedBack
 from multitap.wire.wire import RpcError, UnderWay, WireFault
@@ -40,14 +39,14 @@ class Passage:
         call: Call,
         *,
         done: Callable[[Call, CallDone], None],
-        tasks: TaskGroup,
+        tasks: Tasks,
         on_end: OnPassed,
     ) -> None:
         self._call = call
         self._done = done
         self._tasks = tasks
         self._on_end: OnPassed | None = on_end
-        self._scope: anyio.CancelScope | None = None
+        self._scope: CancelHandle | None = None
         self._under_way: UnderWay | None = None
         self._started = 0.0
 
@@ -87,11 +86,11 @@ class Passage:
         if isinstance(outcome, Raw):
             self._end(ToolResult(outcome, server=tool.server, tool=tool.raw_name))
         else:
-            self._scope = anyio.CancelScope()
+            self._scope = CancelHandle()
             self._tasks.start_soon(self._go_into, outcome, self._scope)
 
     async def _go_into(
-        self, outcome: WireFault | RpcError | AskedBack, scope: anyio.CancelScope
+        self, outcome: WireFault | RpcError | AskedBack, scope: CancelHandle
     ) -> None:
         """Try again where that may help, answer what the server asks, or find the reason."""
         call, context = self._call, self._call.context

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import anyio
-from anyio.abc import TaskGroup
-
 from multitap.config import ServerConfig
+from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Link
 
 
@@ -57,7 +55,7 @@ class Supervisor:
 
     def __init__(
         self,
-        tasks: TaskGroup,
+        tasks: Tasks,
         make: Callable[[str, ServerConfig], Link],
         on_change: Callable[[], None],
     ) -> None:
@@ -67,7 +65,7 @@ class Supervisor:
         self._tasks = tasks
         self._make = make
         self._on_change = on_change
-        self._scopes: dict[Link, anyio.CancelScope] = {}
+        self._scopes: dict[Link, CancelHandle] = {}
 
     @property
     def settled(self) -> bool:
@@ -106,7 +104,7 @@ class Supervisor:
     def _launch(self, name: str, config: ServerConfig) -> Link:
         link = self._make(name, config)
         if config.enabled:
-            self._scopes[link] = anyio.CancelScope()
+            self._scopes[link] = CancelHandle()
             self._tasks.start_soon(self._run, link, name=f"link {name}")
         return link
 

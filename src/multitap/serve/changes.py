@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from multitap.errors import MultitapError
@@ -17,6 +16,7 @@ from multitap.serve.message import Refused, notification
 from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, level_of
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
+from multitap.tasks import Tasks
 from multitap.upstream.link import Link
 from multitap.wire import envelope
 
@@ -85,7 +85,7 @@ class Changes:
         tasks: Where servers are told what clients want of them: none waits for another.
     """
 
-    def __init__(self, hub: Hub, view: Callable[[str | None], View], tasks: TaskGroup) -> None:
+    def __init__(self, hub: Hub, view: Callable[[str | None], View], tasks: Tasks) -> None:
         self._hub = hub
         self._view = view
         self._tasks = tasks

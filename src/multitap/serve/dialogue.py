@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from multitap.serve import faults
@@ -12,7 +11,7 @@ from multitap.serve.message import Message, Refused, answer, refusal
 from multitap.serve.peer import Outlet, Peer
 from multitap.serve.reading import read_message, read_params
 from multitap.serve.turn import Turn
-from multitap.wire.cancel_handle import CancelHandle
+from multitap.tasks import CancelHandle, Tasks
 
 MOST = 1024
 """Requests of one client that are worked on at the same time."""
@@ -29,7 +28,7 @@ class Dialogue:
         tasks: Where its requests are worked on.
     """
 
-    def __init__(self, gateway: Gateway, peer: Peer, outlet: Outlet, tasks: TaskGroup) -> None:
+    def __init__(self, gateway: Gateway, peer: Peer, outlet: Outlet, tasks: Tasks) -> None:
         self._gateway = gateway
         self._peer = peer
         self._outlet = outlet

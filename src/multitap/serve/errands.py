@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import mcp_types as types
 import msgspec
-from anyio.abc import TaskGroup
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 from msgspec import Raw
 
@@ -24,6 +23,7 @@ from multitap.serve.faults import OVERLOADED
 from multitap.serve.message import UNPARSABLE, Refused, parse_table
 from multitap.serve.peer import able, fitted
 from multitap.serve.turn import Turn
+from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
 from multitap.wire.wire import OnProgress, RpcError
@@ -78,7 +78,7 @@ class Errand:
         self.peer = turn.peer
         self.subject = subject
         self.arguments = turn.params.arguments
-        self.scope = anyio.CancelScope()
+        self.scope = CancelHandle()
         self.capabilities = turn.capabilities
         self.log_level = turn.log_level
         self.drives_rounds = True
@@ -161,7 +161,7 @@ class Errand:
 
     @property
     def goes_on(self) -> bool:
-        return self._ended is None and not self.scope.cancel_called
+        return self._ended is None and not self.scope.stopped
 
     @property
     def answered(self) -> bool:
@@ -224,7 +224,7 @@ class Errands:
         ttl: Seconds a call waits for its client to come back.
     """
 
-    def __init__(self, tasks: TaskGroup, key: bytes | None = None, *, ttl: float = TTL) -> None:
+    def __init__(self, tasks: Tasks, key: bytes | None = None, *, ttl: float = TTL) -> None:
         self._tasks = tasks
         self._ttl = ttl
         self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])

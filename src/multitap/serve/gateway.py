@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import mcp_types as types
 import msgspec
-from anyio.abc import TaskGroup
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from pydantic import ValidationError
@@ -46,6 +45,7 @@ from multitap.serve.peer import Peer, log_level
 from multitap.serve.private import PrivateLinks
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
+from multitap.tasks import Tasks
 from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Link
@@ -99,7 +99,7 @@ class Gateway:
     """
 
     def __init__(
-        self, hub: Hub, tasks: TaskGroup, *, key: bytes | None = None, patience: float = TTL
+        self, hub: Hub, tasks: Tasks, *, key: bytes | None = None, patience: float = TTL
     ) -> None:
         self.hub = hub
         self.tasks = tasks
@@ -489,7 +489,7 @@ async def open_gateway(
     with ungrouped():
         async with (
             open_hub(Asking(lobby.peers, host).handlers()) as hub,
-            anyio.create_task_group() as tasks,
+            Tasks() as tasks,
         ):
             gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)
             tasks.start_soon(gateway.changes.follow)
@@ -498,4 +498,3 @@ async def open_gateway(
                 yield gateway
             finally:
                 gateway.changes.close()
-                tasks.cancel_scope.cancel()

@@ -22,7 +22,7 @@ from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.turn import Turn
 from multitap.serve.web import JSON, Headers, ToDo, Visit, WebLimits, open_web
-from multitap.wire.cancel_handle import CancelHandle
+from multitap.tasks import CancelHandle
 
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"

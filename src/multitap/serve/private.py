@@ -3,12 +3,12 @@
 from typing import Literal
 
 import anyio
-from anyio.abc import TaskGroup
 
 from multitap.errors import Overloaded
 from multitap.events import LinkState
 from multitap.hub import Hub
 from multitap.serve.peer import Peer
+from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
 
@@ -31,11 +31,11 @@ class PrivateLinks:
         most: How many there may be.
     """
 
-    def __init__(self, hub: Hub, tasks: TaskGroup, *, most: int = MOST) -> None:
+    def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:
         self._hub = hub
         self._tasks = tasks
         self._most = most
-        self._links: dict[tuple[object, str], tuple[Link, anyio.CancelScope]] = {}
+        self._links: dict[tuple[object, str], tuple[Link, CancelHandle]] = {}
         self._stateless_only: set[str] = set()
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class PrivateLinks:
                 f"{self._most} clients already have a session of their own",
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
-        link, scope = self._hub.twin(shared.name, wanted), anyio.CancelScope()
+        link, scope = self._hub.twin(shared.name, wanted), CancelHandle()
         self._links[key] = (link, scope)
         self._tasks.start_soon(self._run, key, link, scope)
         return link
@@ -102,7 +102,7 @@ class PrivateLinks:
             if owner is peer:
                 scope.cancel()
 
-    async def _run(self, key: tuple[object, str], link: Link, scope: anyio.CancelScope) -> None:
+    async def _run(self, key: tuple[object, str], link: Link, scope: CancelHandle) -> None:
         try:
             with scope:
                 async with anyio.create_task_group() as tasks:

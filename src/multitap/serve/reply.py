@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from multitap.serve.web import Headers, Visit
+from multitap.tasks import Tasks
 
 BACKLOG = 1024
 """Messages that may wait for a client to read them."""
@@ -88,9 +88,7 @@ class Reply:
 
     __slots__ = ("_extra", "_poured", "_stream", "_streams", "_tasks", "_visit")
 
-    def __init__(
-        self, visit: Visit, tasks: TaskGroup, *, streams: bool, extra: Headers | None
-    ) -> None:
+    def __init__(self, visit: Visit, tasks: Tasks, *, streams: bool, extra: Headers | None) -> None:
         self._visit = visit
         self._tasks = tasks
         self._streams = streams

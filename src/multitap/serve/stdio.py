@@ -15,6 +15,7 @@ from multitap.errors import ungrouped
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
+from multitap.tasks import Tasks
 from multitap.wire.framer import Oversized
 from multitap.wire.line_reader import LineReader, OnLine
 from multitap.wire.stdio import line_of
@@ -103,7 +104,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
     transports: list[asyncio.BaseTransport] = []
     try:
         with ungrouped():
-            async with anyio.create_task_group() as tasks:
+            async with Tasks() as tasks:
                 if not _is_file(target):
                     pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(lambda: _Output(ended.set), pipe)
@@ -121,7 +122,6 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                 await ended.wait()
                 await _wind_up(peer, output)
                 await gateway.left(peer)
-                tasks.cancel_scope.cancel()
     finally:
         for transport in transports:
             transport.close()

@@ -20,11 +20,10 @@ from urllib.parse import parse_qs
 
 import anyio
 import httptools
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from multitap.errors import ConfigError, ungrouped
-from multitap.wire.cancel_handle import CancelHandle
+from multitap.tasks import CancelHandle, Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -456,7 +455,7 @@ class _Site:
     """All connections of one server."""
 
     handle: Handle
-    tasks: TaskGroup
+    tasks: Tasks
     limits: WebLimits
     loop: asyncio.AbstractEventLoop
     connections: set[_Connection] = field(default_factory=set[_Connection])
@@ -535,7 +534,7 @@ async def open_web(
     host, port = listener.getsockname()[:2]
     loop = asyncio.get_running_loop()
     with ungrouped():
-        async with anyio.create_task_group() as tasks:
+        async with Tasks() as tasks:
             site = _Site(handle, tasks, limits, loop)
             server = await loop.create_server(lambda: _Connection(site), sock=listener)
             tasks.start_soon(site.watch)
@@ -545,4 +544,3 @@ async def open_web(
                 server.close()
                 with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
                     await site.close()
-                tasks.cancel_scope.cancel()

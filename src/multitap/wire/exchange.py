@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw
 
+from multitap.tasks import Tasks
 from multitap.wire import envelope
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Attended, Flight, Flights, Launched, closing
@@ -37,7 +37,7 @@ class Exchange:
     def __init__(
         self,
         respond: Callable[[bytes], Awaitable[None]],
-        tasks: TaskGroup,
+        tasks: Tasks,
         origin: str,
         junk_limit: int,
     ) -> None:

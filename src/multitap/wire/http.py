@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.tasks import Tasks
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
@@ -54,13 +55,12 @@ async def open_http(
     """A wire to the server at `config.url`; nothing is sent before the first request."""
     async with Site(config, client_factory, authorize) as site:
         with ungrouped():
-            async with anyio.create_task_group() as tasks:
+            async with Tasks() as tasks:
                 wire = HttpWire(site, tasks)
                 try:
                     yield wire
                 finally:
                     await wire.aclose()
-                    tasks.cancel_scope.cancel()
 
 
 class HttpWire(Posting):

@@ -3,9 +3,7 @@
 from http import HTTPStatus
 from typing import Protocol
 
-import anyio
-from anyio.abc import TaskGroup
-
+from multitap.tasks import CancelHandle, Tasks
 from multitap.wire.connection import Connection, Heard
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import EventStream
@@ -51,7 +49,7 @@ class Posted:
     )  # fmt: skip
 
     def __init__(
-        self, answers: Answers, site: Site, tasks: TaskGroup, line: tuple[Connection, bytes]
+        self, answers: Answers, site: Site, tasks: Tasks, line: tuple[Connection, bytes]
     ) -> None:
         self._answers = answers
         self._site = site
@@ -60,7 +58,7 @@ class Posted:
         self._heard: Heard | None = self._answered  # the connection knows it by this very object
         self._response: Response | None = None
         self._stream: EventStream | None = None
-        self._scope: anyio.CancelScope | None = None
+        self._scope: CancelHandle | None = None
 
     def send(self, message: bytes, flight: Launched) -> None:
         """Send it."""
@@ -128,10 +126,10 @@ class Posted:
             response.heed(self._follow)
 
     def _go_into(self, response: Response) -> None:
-        self._scope = anyio.CancelScope()
+        self._scope = CancelHandle()
         self._tasks.start_soon(self._wait_for, response, self._scope)
 
-    async def _wait_for(self, response: Response, scope: anyio.CancelScope) -> None:
+    async def _wait_for(self, response: Response, scope: CancelHandle) -> None:
         stream = self._stream or EventStream(self._site.limit)
         with scope:
             try:

@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec import Raw
 from yarl import URL
 
+from multitap.tasks import Tasks
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
 from multitap.wire.exchange import Exchange
@@ -36,7 +36,7 @@ _REFUSAL = 64 * 1024  # bytes of an error page that are looked at
 class Posting(ABC):
     """The outgoing half of a wire; how answers come back is each kind's own matter."""
 
-    def __init__(self, site: Site, tasks: TaskGroup) -> None:
+    def __init__(self, site: Site, tasks: Tasks) -> None:
         self._exchange = Exchange(self._deliver, tasks, site.name, site.junk_limit)
         self._flights = self._exchange.flights
         self._unasked = self._exchange.unasked

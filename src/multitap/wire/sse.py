@@ -1,15 +1,16 @@
 """The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import anyio
-from anyio.abc import TaskStatus
 from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.tasks import Tasks
 from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
@@ -43,14 +44,13 @@ async def open_sse(
     """
     async with Site(config, client_factory, authorize) as site:
         with ungrouped():
-            async with anyio.create_task_group() as tasks:
+            async with Tasks() as tasks:
                 wire = SseWire(site, tasks)
                 try:
                     await wire.connect(config.connect_timeout)
                     yield wire
                 finally:
                     wire.close()
-                    tasks.cancel_scope.cancel()
 
 
 class SseWire(Posting):
@@ -60,9 +60,11 @@ class SseWire(Posting):
 
     async def connect(self, timeout: float) -> None:
         """Open the stream and learn where to post."""
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks.start_soon(self._listen, connected)
         try:
             with anyio.fail_after(timeout):
-                await self._tasks.start(self._listen)
+                await connected
         except TimeoutError:
             words = f"no event stream from {self._site.name} within {timeout:g} s"
             raise AnswerTimeout(words, sent=False) from None
@@ -81,16 +83,22 @@ class SseWire(Posting):
         await self._hand_over(flight, message, headers)
         return await answer
 
-    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
-        response = await self._site.ask("GET", merged(self._headers, {"Accept": EVENTS}))
+    async def _listen(self, connected: asyncio.Future[None]) -> None:
         try:
-            await self._check(response)
-            fault = await self._hear_out(response, task_status)
-        finally:
-            response.close()
-        if not self._in_session:
-            raise fault
-        self._exchange.close(fault)
+            response = await self._site.ask("GET", merged(self._headers, {"Accept": EVENTS}))
+            try:
+                await self._check(response)
+                fault = await self._hear_out(response, connected)
+            finally:
+                response.close()
+            if not self._in_session:
+                raise fault  # noqa: TRY301 - one way out for all that keeps us from connecting
+        except Exception as exc:
+            if connected.done():
+                raise
+            connected.set_exception(exc)
+        else:
+            self._exchange.close(fault)
 
     async def _check(self, response: Response) -> None:
         if response.status != HTTPStatus.OK:
@@ -100,7 +108,7 @@ class SseWire(Posting):
             kind = ascii(response.content_type).strip("'") or "no content type"
             raise NotSpoken(f"{self._site.name} answers with {kind}, not with events", sent=True)
 
-    async def _hear_out(self, response: Response, task_status: TaskStatus[None]) -> WireClosed:
+    async def _hear_out(self, response: Response, connected: asyncio.Future[None]) -> WireClosed:
         """Take all that comes on the stream; why there is no more is returned."""
         stream = EventStream(self._site.limit)
         try:
@@ -109,7 +117,7 @@ class SseWire(Posting):
                     if event.kind == "endpoint" and not self._in_session:
                         self._endpoint = self._checked(event.data)
                         self._in_session = True
-                        task_status.started()
+                        connected.set_result(None)
                     elif event.kind == "message" and event.data:
                         self._take(event)
         except WireFault as exc:

@@ -17,6 +17,7 @@ from msgspec import Raw
 from multitap.config import StdioServer
 from multitap.errors import ungrouped
 from multitap.pace import FULL_READ, Pace
+from multitap.tasks import Tasks
 from multitap.wire import envelope
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
@@ -180,7 +181,7 @@ async def open_stdio(
             cwd=config.cwd,
             pipes=pipes.theirs,
         )
-        async with anyio.create_task_group() as tasks:
+        async with Tasks() as tasks:
             writer = _Writer()
             outbox = Outbox(writer.write)
             exchange = Exchange(_responder(outbox), tasks, name, config.limits.junk)
@@ -199,7 +200,6 @@ async def open_stdio(
                 outbox.clear()
                 pipes.close_stdin()  # the others stay open: a polite program says its last words
                 await stop(child, patience=PATIENCE)
-                tasks.cancel_scope.cancel()
 
 
 def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:

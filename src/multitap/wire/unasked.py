@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw
 
+from multitap.tasks import CancelHandle, Tasks
 from multitap.wire import envelope
-from multitap.wire.cancel_handle import CancelHandle
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Flights, Progress
 from multitap.wire.wire import (
@@ -55,7 +54,7 @@ class Unasked:
     def __init__(
         self,
         send: Callable[[bytes], Awaitable[None]],
-        tasks: TaskGroup,
+        tasks: Tasks,
         flights: Flights,
         *,
         origin: str,

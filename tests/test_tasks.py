@@ -1,0 +1,124 @@
+import asyncio
+
+import anyio
+import pytest
+
+from multitap.errors import ungrouped
+from multitap.tasks import CancelHandle, Tasks
+
+
+async def test_a_callback_may_start_a_task():
+    done = asyncio.Event()
+
+    async def work():
+        with anyio.fail_after(5):
+            await anyio.sleep(0)
+        done.set()
+
+    async with Tasks() as tasks:
+        asyncio.get_running_loop().call_soon(tasks.start_soon, work)
+        with anyio.fail_after(5):
+            await done.wait()
+
+
+async def test_leaving_the_block_ends_what_still_runs_and_waits_for_it():
+    ended = []
+
+    async def work():
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await anyio.sleep(0.01)
+            ended.append(True)
+
+    async with Tasks() as tasks:
+        tasks.start_soon(work)
+        await anyio.sleep(0)
+
+    assert ended == [True]
+
+
+async def test_a_task_cleans_up_in_peace_however_often_its_owner_is_cancelled():
+    ended, cleaning = [], asyncio.Event()
+
+    async def work():
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cleaning.set()
+            await anyio.sleep(0.05)
+            ended.append(True)
+
+    async def own():
+        async with Tasks() as tasks:
+            tasks.start_soon(work)
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as owners:
+        owner = asyncio.get_running_loop().create_task(own())
+        owners.start_soon(anyio.sleep, 0)
+        await anyio.sleep(0)
+        owner.cancel()
+        await cleaning.wait()
+        owner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owner
+
+    assert ended == [True]
+
+
+async def test_a_cancelled_scope_ends_the_block_and_nothing_outside_it():
+    async def work():
+        await anyio.sleep_forever()
+
+    with anyio.move_on_after(0.01) as scope:
+        async with Tasks() as tasks:
+            tasks.start_soon(work)
+            await anyio.sleep_forever()
+
+    await anyio.sleep(0)
+    assert scope.cancelled_caught
+
+
+async def test_an_error_in_a_task_ends_the_block_and_leaves_as_itself():
+    async def work():
+        raise LookupError("gone")
+
+    async def own():
+        with ungrouped():
+            async with Tasks() as tasks:
+                tasks.start_soon(work)
+                await anyio.sleep_forever()
+
+    with pytest.raises(LookupError, match="gone"):
+        await own()
+
+    await anyio.sleep(0)
+    assert not asyncio.current_task().cancelling()
+
+
+async def test_the_error_of_the_block_itself_leaves_as_itself():
+    async def own():
+        with ungrouped():
+            async with Tasks() as tasks:
+                tasks.start_soon(anyio.sleep_forever)
+                raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        await own()
+
+
+async def test_work_that_is_given_up_before_it_began_does_nothing():
+    handle, done = CancelHandle(), []
+
+    async def work():
+        with handle:
+            await anyio.sleep(0)
+            done.append(True)
+
+    handle.cancel()
+    async with Tasks() as tasks:
+        tasks.start_soon(work)
+        await anyio.sleep(0.01)
+
+    assert not done

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from multitap.config import Limits, StdioServer
-from multitap.wire.spawner import CannotStart, _start_time, open_spawner
+from multitap.wire.spawner import CannotStart, open_spawner
 from multitap.wire.stdio import open_stdio
-from multitap.wire.warden import TAG
 from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RpcError, WireClosed
 from tests.conftest import descendants
 from tests.zoo.modes import command
@@ -301,23 +300,3 @@ async def test_answers_in_any_order_reach_their_own_questions():
             tasks.start_soon(ask, n)
 
     assert right == [True] * 100
-
-
-async def test_what_a_dead_hub_left_behind_is_ended_and_what_a_living_one_has_is_not():
-    def tagged(owner):
-        env = {**os.environ, TAG: f"{owner}.abc.1"}
-        return subprocess.Popen(["sleep", "60"], env=env)
-
-    dead, alive = tagged("999999999-1"), tagged(f"{os.getpid()}-{_start_time()}")
-    try:
-        async with zoo("good"):
-            with anyio.fail_after(5):
-                while dead.poll() is None:
-                    await anyio.sleep(0.02)
-
-            assert dead.returncode == -signal.SIGKILL
-            assert alive.poll() is None
-    finally:
-        for process in (dead, alive):
-            process.kill()
-            process.wait()

@@ -5,7 +5,6 @@ import errno
 import logging
 import marshal
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 
 import anyio
 
-from multitap.wire.warden import LENGTH, TAG
+from multitap.wire.warden import LENGTH
 from multitap.wire.wire import WireFault
 
 logger = logging.getLogger(__name__)
@@ -45,6 +44,7 @@ class Child:
         self.exited = asyncio.Event()
         self._spawner = spawner
         self._number = number
+        self._failed = False
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._swept: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -57,6 +57,11 @@ class Child:
             return False
         return stat.rpartition(b") ")[2][:1] == b"T"
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing more can be said of it."""
+        return self._failed or (self._swept.done() and self.exited.is_set())
+
     async def signal(self, number: int) -> None:
         """Send a signal to its whole group, unless it has already ended."""
         if not self.exited.is_set():
@@ -64,7 +69,7 @@ class Child:
 
     async def sweep(self) -> None:
         """End whatever is left of it: group, session, daemonised grandchildren."""
-        await self._spawner.order("sweep", self._number, self.pid)
+        await self._spawner.order("sweep", self._number)
         with anyio.move_on_after(_PATIENCE):
             await asyncio.shield(self._swept)
 
@@ -73,6 +78,7 @@ class Child:
             self.pid = value
             _settle(self._started, value)
         elif kind == "failed":
+            self._failed = True
             _settle(self._started, OSError(value[0], value[1]))
         elif kind == "exited":
             self.exit_code = value
@@ -87,7 +93,7 @@ class Child:
         self.exited.set()
 
     async def started(self) -> None:
-        await self._started
+        await asyncio.shield(self._started)
 
 
 def _settle(future: "asyncio.Future[int]", value: int | OSError) -> None:
@@ -104,8 +110,6 @@ class Spawner:
     """Starts programs for one hub; the warden behind it comes with the first of them."""
 
     def __init__(self) -> None:
-        self._owner = f"{os.getpid()}-{_start_time()}"
-        self._secret = secrets.token_hex(6)
         self._numbers = 0
         self._children: dict[int, Child] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,27 +134,33 @@ class Spawner:
         self._numbers += 1
         number = self._numbers
         child = self._children[number] = Child(self, number)
-        tagged = {**env, TAG: f"{self._owner}.{self._secret}.{number}"}
+        started = False
         try:
             await self.order(
-                "spawn", number, program, list(argv), tagged, cwd and str(cwd), fds=pipes
+                "spawn", number, program, list(argv), dict(env), cwd and str(cwd), fds=pipes
             )
             with anyio.fail_after(_PATIENCE):
                 await child.started()
-        except (OSError, TimeoutError) as exc:
-            self._children.pop(number, None)
+            started = True
+        except OSError as exc:  # a `TimeoutError` too
             raise _cannot_start(exc, program, cwd) from None
+        finally:
+            if not started and number in self._children:
+                with anyio.CancelScope(shield=True):  # it may start yet, and nobody wants it now
+                    await self.order("sweep", number)
         return child
 
     async def order(self, kind: str, number: int, *rest: Any, fds: Sequence[int] = ()) -> None:
         message = marshal.dumps((kind, number, *rest))
         async with self._sending:
+            if self._control is None and kind != "spawn":
+                return  # the warden is gone, and what it started with it
             control = self._control or self._start()
-            loop = asyncio.get_running_loop()
             try:
-                await _send_header(control, LENGTH.pack(len(message)), fds)
-                await loop.sock_sendall(control, message)
-            except OSError:
+                # not to be given up in between: the warden would take the next order for the rest
+                with anyio.fail_after(_PATIENCE, shield=True):
+                    await _send(control, message, fds)
+            except OSError:  # a `TimeoutError` too
                 self._lose()
                 if kind == "spawn":
                     raise
@@ -162,7 +172,7 @@ class Spawner:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program, our own interpreter
-                [sys.executable, "-I", "-S", str(_WARDEN), str(theirs.fileno()), self._owner],
+                [sys.executable, "-I", "-S", str(_WARDEN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -203,7 +213,7 @@ class Spawner:
             del self._buffer[:end]
             if child := self._children.get(number):
                 child.told(kind, value)
-                if kind in {"swept", "failed"}:
+                if child.done:
                     del self._children[number]
 
     def _lose(self) -> None:
@@ -229,17 +239,18 @@ class Spawner:
         process.wait()
 
 
-async def _send_header(control: socket.socket, header: bytes, fds: Sequence[int]) -> None:
+async def _send(control: socket.socket, message: bytes, fds: Sequence[int]) -> None:
     while True:
         try:
-            socket.send_fds(control, [header], list(fds))
+            socket.send_fds(control, [LENGTH.pack(len(message))], list(fds))
         except BlockingIOError:
             await anyio.sleep(0.002)  # the warden is busy starting another one
         else:
-            return
+            break
+    await asyncio.get_running_loop().sock_sendall(control, message)
 
 
-def _cannot_start(exc: OSError | TimeoutError, program: str, cwd: Path | None) -> CannotStart:
+def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
     if isinstance(exc, TimeoutError) or exc.errno == errno.ECHILD:
         return CannotStart(
             f"starting {program!r} took too long", hint="the machine may be overloaded; try again"
@@ -266,15 +277,6 @@ def _cannot_start(exc: OSError | TimeoutError, program: str, cwd: Path | None) -
         else "the system is short of processes or memory; it is tried again",
         missing=permanent,
     )
-
-
-def _start_time() -> str:
-    """When this process was started, in the kernel's count: tells it from a later one of its id."""
-    try:
-        stat = Path("/proc/self/stat").read_bytes()
-    except OSError:
-        return "0"
-    return stat.rpartition(b")")[2].split()[19].decode()
 
 
 @asynccontextmanager

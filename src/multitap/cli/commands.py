@@ -16,6 +16,8 @@ from multitap.cli.asked import (
     with_servers,
 )
 from multitap.cli.completion import complete_server, complete_tool
+from multitap.cli.exits import Exit
+from multitap.cli.stopping import Terminated
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -79,9 +81,12 @@ def serve(
 
     Speaks on its own pipes, as a client that starts it expects, or over HTTP.
     """
-    from multitap.cli.serve import Serving, serve
+    try:
+        from multitap.cli.serve import Serving, serve
 
-    return serve(asked, Serving(http, token_file, insecure, hosts, profile, demo))
+        return serve(asked, Serving(http, token_file, insecure, hosts, profile, demo))
+    except Terminated:
+        return Exit.DONE  # it serves until it is told to stop
 
 
 @multitap.command()

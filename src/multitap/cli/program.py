@@ -1,22 +1,22 @@
 """The program: runs a command, and turns whatever goes wrong into words and an exit code."""
 
-import signal
+import os
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import TextIOWrapper
-from types import FrameType
 
 import click
 
 from multitap.cli.commands import multitap
 from multitap.cli.exits import Exit, exit_for
 from multitap.cli.output import complain
+from multitap.cli.stopping import on_signal, stop
 from multitap.errors import MultitapError
 
 
 def main() -> None:
     """What `multitap` does when it is typed."""
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # rather odd than a traceback
@@ -24,9 +24,13 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what the arguments say; how the program ends."""
+    """Do what the arguments say; how the program ends.
+
+    Raises:
+        Terminated: SIGTERM or SIGHUP ended it; it has the exit code too.
+    """
     try:
-        with _terminable():
+        with on_signal(stop):
             return multitap.main([*arguments], "multitap", standalone_mode=False) or Exit.DONE
     except click.UsageError as exc:
         complain(_words(exc), _advice(exc))
@@ -41,18 +45,21 @@ def run(arguments: Sequence[str]) -> int:
         return Exit.INTERRUPTED
 
 
-@contextmanager
-def _terminable() -> Generator[None]:
-    """Let SIGTERM end us the way Ctrl-C does, so that nothing is left behind."""
-    before = signal.signal(signal.SIGTERM, _interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _open_missing_streams() -> None:
+    """Put the null device where a standard stream is closed, as by `<&-`.
 
-
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    Otherwise the next file that is opened takes its place, and gets what is meant for the stream.
+    """
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(fd)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, mode, encoding="utf-8", closefd=False))
 
 
 def _words(exc: click.ClickException) -> str:

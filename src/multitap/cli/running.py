@@ -1,39 +1,55 @@
-"""Runs what a command awaits; Ctrl-C and SIGTERM end it and everything it started."""
+"""Runs what a command awaits; a signal to stop ends it and everything it started."""
 
-import signal
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
 
+from multitap.cli.stopping import on_signal, stop
 from multitap.errors import ungrouped
 
 _Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    number: int
 
 
 def run_async(work: Callable[[], Awaitable[_Done]], *, fast: bool = False) -> _Done:
     """What `work` returns; on a faster loop, where there is one and it matters.
 
     Raises:
-        KeyboardInterrupt: It was told to end, and has put everything away.
+        KeyboardInterrupt: Ctrl-C was pressed, and everything is put away.
+        Terminated: The same after SIGTERM or SIGHUP.
     """
     options = {"use_uvloop": fast and sys.platform != "win32"}
-    return anyio.run(_interruptible, work, backend_options=options)
+    outcome = anyio.run(_until_stopped, work, backend_options=options)
+    if isinstance(outcome, _Stopped):
+        stop(outcome.number)
+    return outcome
 
 
-async def _interruptible(work: Callable[[], Awaitable[_Done]]) -> _Done:
-    with ungrouped():
+async def _until_stopped(work: Callable[[], Awaitable[_Done]]) -> _Done | _Stopped:
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def act(number: int) -> None:
+        # whatever the loop does just now is interrupted by this: it only leaves a note
+        loop.call_soon_threadsafe(stopped.set_result, number)
+
+    with on_signal(act), ungrouped():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_listen, tasks.cancel_scope)
+            tasks.start_soon(_cancel, tasks.cancel_scope, stopped)
             done = await work()
             tasks.cancel_scope.cancel()
             return done
-    raise KeyboardInterrupt
+    return _Stopped(await stopped)
 
 
-async def _listen(scope: anyio.CancelScope) -> None:
-    """Cancel the work at SIGTERM; asyncio does the same at Ctrl-C by itself."""
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
+async def _cancel(scope: anyio.CancelScope, stopped: "asyncio.Future[int]") -> None:
+    await asyncio.shield(stopped)
+    scope.cancel()

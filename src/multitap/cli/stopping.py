@@ -1,0 +1,71 @@
+"""Ends a command when a signal says so: Ctrl-C, SIGTERM, or SIGHUP from a closed terminal."""
+
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+LONGEST = 5.5
+"""Seconds for a clean stop. Then the program ends as it is, and the warden ends the servers."""
+
+_SIGNALS = tuple(
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))
+)
+
+
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP; its code is the one that shells use for a program ended by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+
+
+def stop(number: int) -> NoReturn:
+    """Leave, because of a signal."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Terminated(number)
+
+
+@contextmanager
+def on_signal(act: Callable[[int], None]) -> Generator[None]:
+    """Within the block, the first signal to stop is handed to `act`, and no other counts.
+
+    What was ignored from the start, as SIGHUP is under `nohup`, stays ignored.
+    """
+
+    def first(number: int, _frame: FrameType | None) -> None:
+        # once and for all: even the end of the interpreter must not be cut short by a second one
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        _hurry(number)
+        act(number)
+
+    before = {
+        number: handler
+        for number in _SIGNALS
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+    }
+    for number in before:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is first:
+                signal.signal(number, handler)
+
+
+def _hurry(number: int) -> None:
+    """Make sure of the end; by a signal, because a thread may not be startable right now."""
+    if not hasattr(signal, "setitimer"):
+        return
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        os.write(2, b"error: not everything ended in time; the rest is ended by force\n")
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)

@@ -16,7 +16,7 @@ from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, state_directory
 from multitap.cli.exits import Exit
-from multitap.cli.output import note
+from multitap.cli.output import advise, note
 from multitap.cli.running import run_async
 from multitap.cli.tables import one_line
 from multitap.config import Settings
@@ -28,7 +28,7 @@ from multitap.serve.control import Control, open_control
 from multitap.serve.errands import Errand
 from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
-from multitap.serve.stdio import serve_stdio
+from multitap.serve.stdio import INSTEAD, null_streams, serve_stdio
 from multitap.serve.turn import Turn
 from multitap.serve.web import bind
 from multitap.upstream.caller import guest_of
@@ -81,10 +81,19 @@ def serve(asked: Asked, serving: Serving) -> int:
     address = _address(serving, served.settings)
     _spare_the_collector()
     if address is None:
+        _warn_of_nobody()
         run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
     else:
         run_async(lambda: _serve_http(served, address, serving), fast=True)
     return Exit.DONE
+
+
+def _warn_of_nobody() -> None:
+    """Say so where no client can be: a gateway that ends at once would be a riddle."""
+    if streams := null_streams():
+        which = " and ".join(streams)
+        note(f"warning: no client can use this gateway: standard {which} is closed or null")
+        advise(INSTEAD)
 
 
 def _spare_the_collector() -> None:

@@ -1,17 +1,19 @@
 """The gateway on the pipes of its own process."""
 
 import asyncio
+import logging
 import os
 import stat
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
-from multitap.errors import ungrouped
+from multitap.errors import MultitapError, ungrouped
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
@@ -20,10 +22,14 @@ from multitap.wire.framer import Oversized
 from multitap.wire.line_reader import LineReader, OnLine
 from multitap.wire.stdio import line_of
 
+logger = logging.getLogger(__name__)
+
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of one message; a longer one is dropped."""
 BACKLOG = 256 * 1024 * 1024
 """Bytes that may wait for the client to read them."""
+INSTEAD = "let a client start it (in a container with `docker run -i`), or use `--http PORT`"
+"""What to do if no client can use the pipes."""
 LAST_ANSWERS = 1.0
 """Seconds for the requests that are under way when the client closes its end."""
 _CHUNK = 256 * 1024
@@ -65,13 +71,21 @@ class _Output(asyncio.Protocol):
 
 
 class _File:
-    """The same for a file, which loops can not wait for."""
+    """The same for a file or device, which loops cannot wait for."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, gone: Callable[[], None]) -> None:
         self._fd = fd
+        self._gone = gone
 
     def send(self, message: bytes) -> bool:
-        os.write(self._fd, line_of(message))
+        rest = memoryview(line_of(message))
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as exc:
+            logger.error("standard output cannot be written: %s", exc.strerror)  # noqa: TRY400 - it says all
+            self._gone()
+            return False
         return True
 
     async def flush(self) -> None:
@@ -98,35 +112,37 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
     Whatever else this process prints goes to its standard error meanwhile.
     """
     source, target = _claim()
+    blocking = [(fd, os.get_blocking(fd)) for fd in (source, target)]
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    output: _Output | _File = _File(target)
+    output: _Output | _File = _File(target, ended.set)
     transports: list[asyncio.BaseTransport] = []
     try:
         with ungrouped():
             async with Tasks() as tasks:
-                if not _is_file(target):
+                if _is_waitable(target):
                     pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(lambda: _Output(ended.set), pipe)
                     transports.append(writer)
                 peer = Peer(output, profile=profile, alone=True)
                 dialogue = Dialogue(gateway, peer, output, tasks)
                 received = LineReader(MAX_LINE, _taking(dialogue), ended.set)
-                if _is_file(source):
-                    tasks.start_soon(_read_file, source, received)
-                else:
+                if _is_waitable(source):
                     reader, _ = await loop.connect_read_pipe(
                         lambda: received, os.fdopen(os.dup(source), "rb", 0)
                     )
                     transports.append(reader)
+                else:
+                    tasks.start_soon(_read_file, source, received)
                 await ended.wait()
                 await _wind_up(peer, output)
                 await gateway.left(peer)
     finally:
         for transport in transports:
             transport.close()
-        os.close(source)
-        os.close(target)
+        for fd, was_blocking in blocking:
+            os.set_blocking(fd, was_blocking)  # others may share it: a shell its terminal
+            os.close(fd)
 
 
 async def _wind_up(peer: Peer, output: "_Output | _File") -> None:
@@ -137,11 +153,27 @@ async def _wind_up(peer: Peer, output: "_Output | _File") -> None:
 
 
 async def _read_file(fd: int, received: LineReader) -> None:
-    while data := await to_thread.run_sync(os.read, fd, _CHUNK):
-        received.data_received(data)
-        while received.holding:
-            await anyio.lowlevel.checkpoint()
+    try:
+        while data := await to_thread.run_sync(os.read, fd, _CHUNK, abandon_on_cancel=True):
+            received.data_received(data)
+            while received.holding:
+                await anyio.lowlevel.checkpoint()
+    except OSError as exc:
+        raise MultitapError(
+            f"standard input cannot be read: {(exc.strerror or str(exc)).lower()}", hint=INSTEAD
+        ) from None
     received.connection_lost(None)
+
+
+def null_streams() -> tuple[str, ...]:
+    """Which standard streams have no client at their other end, and never will."""
+    null = Path(os.devnull).stat().st_rdev
+    status = {"input": os.fstat(0), "output": os.fstat(1)}
+    return tuple(
+        name
+        for name, found in status.items()
+        if stat.S_ISCHR(found.st_mode) and found.st_rdev == null
+    )
 
 
 def _claim() -> tuple[int, int]:
@@ -155,5 +187,7 @@ def _claim() -> tuple[int, int]:
     return source, target
 
 
-def _is_file(fd: int) -> bool:
-    return stat.S_ISREG(os.fstat(fd).st_mode)
+def _is_waitable(fd: int) -> bool:
+    """Whether a loop can wait for it; uvloop ends the whole process over one that it cannot."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)

@@ -178,18 +178,22 @@ async def test_an_output_that_takes_nothing_more_ends_it(config):
     assert "standard output cannot be written: no space left" in said.lower()
 
 
-async def test_a_terminal_is_left_as_it_was(config):
+@pytest.mark.parametrize("kind", ["tty", "socket"])
+async def test_input_and_output_may_be_the_same_and_are_left_as_they_were(config, kind):
     with (
-        Stream("tty", None, is_input=True) as terminal,
+        Stream(kind, None, is_input=True) as both,
         Stream("null", None, is_input=False) as nothing,
+        anyio.fail_after(PATIENCE),
     ):
-        with serving(config, terminal, terminal, nothing) as process:
-            os.write(terminal.ours, LINE)
-            await terminal.line()
+        with serving(config, both, both, nothing) as process:
+            for _ in range(3):
+                os.write(both.ours, LINE)
+                answer = await both.line()
+                assert json.loads(answer)["result"]
             process.send_signal(signal.SIGTERM)
 
             assert await wait(process) == 0
-        assert os.get_blocking(terminal.theirs)
+        assert os.get_blocking(both.theirs)
 
 
 async def test_closed_streams_are_not_given_to_files_that_are_opened_later(config):

@@ -70,26 +70,50 @@ class _Output(asyncio.Protocol):
             await anyio.sleep(0.005)
 
 
-class _File:
-    """The same for a file or device, which loops cannot wait for."""
+class _Descriptor:
+    """The same without a transport, for two kinds of output.
+
+    Loops cannot wait for files and devices. And from a terminal or socket that is the input as
+    well, a transport for writing would take away what the client sends: it reads to see the end.
+    """
 
     def __init__(self, fd: int, gone: Callable[[], None]) -> None:
         self._fd = fd
         self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._unwritten = bytearray()
+        self._blocked = False
 
     def send(self, message: bytes) -> bool:
-        rest = memoryview(line_of(message))
+        if len(self._unwritten) > BACKLOG:
+            return False
+        self._unwritten += line_of(message)
+        return self._blocked or self._write()
+
+    def _write(self) -> bool:
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            while self._unwritten:
+                del self._unwritten[: os.write(self._fd, self._unwritten)]
+        except BlockingIOError:
+            self._blocked = True
+            self._loop.add_writer(self._fd, self._write)
+            return True
         except OSError as exc:
-            logger.error("standard output cannot be written: %s", exc.strerror)  # noqa: TRY400 - it says all
+            self.close()
+            logger.warning("standard output cannot be written: %s", exc.strerror)
             self._gone()
             return False
+        self.close()
         return True
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        while self._blocked:
+            await anyio.sleep(0.005)
+
+    def close(self) -> None:
+        if self._blocked:
+            self._blocked = False
+            self._loop.remove_writer(self._fd)
 
 
 def _taking(dialogue: Dialogue) -> OnLine:
@@ -115,15 +139,18 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
     blocking = [(fd, os.get_blocking(fd)) for fd in (source, target)]
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    output: _Output | _File = _File(target, ended.set)
+    direct = _Descriptor(target, ended.set)
+    output: _Output | _Descriptor = direct
     transports: list[asyncio.BaseTransport] = []
     try:
         with ungrouped():
             async with Tasks() as tasks:
-                if _is_waitable(target):
+                if _is_waitable(target) and not _is_input_too(source, target):
                     pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(lambda: _Output(ended.set), pipe)
                     transports.append(writer)
+                elif _is_waitable(target):
+                    os.set_blocking(target, False)
                 peer = Peer(output, profile=profile, alone=True)
                 dialogue = Dialogue(gateway, peer, output, tasks)
                 received = LineReader(MAX_LINE, _taking(dialogue), ended.set)
@@ -138,6 +165,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                 await _wind_up(peer, output)
                 await gateway.left(peer)
     finally:
+        direct.close()
         for transport in transports:
             transport.close()
         for fd, was_blocking in blocking:
@@ -145,7 +173,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
             os.close(fd)
 
 
-async def _wind_up(peer: Peer, output: "_Output | _File") -> None:
+async def _wind_up(peer: Peer, output: "_Output | _Descriptor") -> None:
     with anyio.move_on_after(LAST_ANSWERS):
         while peer.scopes:
             await anyio.sleep(0.005)
@@ -191,3 +219,8 @@ def _is_waitable(fd: int) -> bool:
     """Whether a loop can wait for it; uvloop ends the whole process over one that it cannot."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+
+
+def _is_input_too(source: int, target: int) -> bool:
+    """Whether reading from the output could take something away from the input."""
+    return os.isatty(target) or os.path.sameopenfile(source, target)

@@ -314,8 +314,10 @@ def test_logs_need_a_server_or_a_gateway_to_follow(multitap):
     assert ended.err.startswith("error: name a server, or say -f to follow the gateway\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_a_gateway_with_130_and_nothing_stays(world, number):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)]
+)
+def test_a_signal_ends_a_gateway_and_nothing_stays(world, number, code):
     world.configure(one=zoo("good"))
     process = world.serve("--http", "127.0.0.1:0", stderr=subprocess.PIPE)
     started = wait_for(lambda: descendants(process.pid))
@@ -323,7 +325,7 @@ def test_an_interrupt_ends_a_gateway_with_130_and_nothing_stays(world, number):
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE)
 
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (code, "")
     assert "Traceback" not in err
     assert world.sockets == set()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))

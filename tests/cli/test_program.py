@@ -131,8 +131,10 @@ def wait_for(holds):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_everything_with_130(configure, tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_everything_with_its_own_exit_code(configure, tmp_path, number, code):
     ledger = Ledger(tmp_path)
     configure(zoo=zoo("good", env=ledger.env), hanging="never_init")
     with start("call", "zoo_sleep", "seconds=60") as process:
@@ -142,7 +144,7 @@ def test_an_interrupt_ends_everything_with_130(configure, tmp_path, number):
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
 
-    assert (process.returncode, out, err.strip()) == (130, "", "")
+    assert (process.returncode, out, err.strip()) == (code, "", "")
     assert len(started) >= 2
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
 

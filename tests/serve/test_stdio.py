@@ -196,6 +196,23 @@ async def test_input_and_output_may_be_the_same_and_are_left_as_they_were(config
         assert os.get_blocking(both.theirs)
 
 
+async def test_answers_wait_for_a_client_that_reads_slowly_from_where_it_writes(config):
+    with (
+        Stream("socket", None, is_input=True) as both,
+        Stream("null", None, is_input=False) as nothing,
+        serving(config, both, both, nothing),
+        anyio.fail_after(PATIENCE),
+    ):
+        os.write(both.ours, LINE)
+        await both.line()
+        for number in range(200):
+            os.write(both.ours, b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}\n' % number)
+        answered = set()
+        while len(answered) < 200:
+            lines = (await both.line()).splitlines()
+            answered |= {said["id"] for said in map(json.loads, lines) if "result" in said}
+
+
 async def test_closed_streams_are_not_given_to_files_that_are_opened_later(config):
     with (
         Stream("pipe", None, is_input=True) as given,

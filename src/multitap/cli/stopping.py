@@ -37,9 +37,10 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     """
 
     def first(number: int, _frame: FrameType | None) -> None:
-        # once and for all: even the end of the interpreter must not be cut short by a second one
         for one in _SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
+            signal.signal(
+                one, _ignore
+            )  # Python complains of one that comes just when it is SIG_IGN
         _hurry(number)
         act(number)
 
@@ -56,6 +57,13 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is first:
                 signal.signal(number, handler)
+            elif signal.getsignal(number) is _ignore:
+                # for good: the end of the interpreter, too, must not be cut short by a second one
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """We are stopping already."""
 
 
 def _hurry(number: int) -> None:

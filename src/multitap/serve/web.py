@@ -67,7 +67,7 @@ class WebLimits:
     """Seconds a client has to read the last words on a connection."""
     ping: float = 15.0
     """Seconds of silence after which a client is shown that its request is still worked on."""
-    drain: float = 5.0
+    drain: float = 2.0
     """Seconds for requests under way when the server ends."""
 
 

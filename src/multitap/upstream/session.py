@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -417,9 +418,7 @@ async def open_session(
     with ungrouped():
         async with ClientSession(
             dispatcher=seam,
-            client_info=types.Implementation(
-                name="multitap", version=installed_version("multitap")
-            ),
+            client_info=_implementation(),
             **_callbacks(name, handlers),
         ) as client:
             await _negotiate(client, era, probe)
@@ -429,6 +428,12 @@ async def open_session(
             session = Session(wire, client, introduction)
             wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
             yield session
+
+
+@cache
+def _implementation() -> types.Implementation:
+    """Who we are; the version comes from a file that takes longer to parse than a handshake."""
+    return types.Implementation(name="multitap", version=installed_version("multitap"))
 
 
 def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:

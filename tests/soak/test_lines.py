@@ -1,0 +1,56 @@
+"""A million lines that are almost messages, through the whole way from a pipe to a call."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+
+from multitap import Settings, StdioServer, open_hub
+from multitap.errors import MultitapError
+from tests.test_zoo import memory
+from tests.zoo.modes import command
+
+LINES = int(os.environ.get("LINES_OF_FUZZ", "1000000"))
+BATCH = 1000
+GROWTH = 64 * 1024 * 1024
+PROGRAM = str(Path(__file__).with_name("fuzzer.py"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+async def test_no_line_keeps_a_call_from_its_own_answer(tmp_path, figures):
+    program, *args = command("good")
+    fuzzer = StdioServer(command=sys.executable, args=("-I", "-S", PROGRAM), timeout=20)
+    servers = {"fuzzer": fuzzer, "good": StdioServer(command=program, args=tuple(args))}
+    outcomes = Counter()
+    async with open_hub(Settings(servers=servers, state_dir=tmp_path)) as hub:
+        await hub.settled()
+        before = memory()
+        for seed in range(LINES // BATCH):
+            with anyio.fail_after(60):
+                try:
+                    result = await hub.call("fuzzer_fuzz", {"seed": seed, "count": BATCH})
+                except MultitapError as exc:
+                    outcomes[type(exc).__name__] += 1
+                    hub.restart("fuzzer")
+                    await hub.settled()
+                else:
+                    outcomes["answered" if result.success else "failed"] += 1
+                    assert not result.success or result.text == str(seed), f"seed {seed}"
+                good = await hub.call("good_nonce", {"n": seed})
+            assert good.text == str(seed)
+        after = memory()
+        starts = hub.snapshot().server("fuzzer").starts
+    figures(
+        lines=LINES,
+        **outcomes,
+        starts=starts,
+        memory_start_MiB=before >> 20,
+        memory_end_MiB=after >> 20,
+    )
+
+    assert outcomes["answered"]
+    assert after - before < GROWTH

@@ -13,7 +13,7 @@ WINDOW = 0.5
 """Seconds over which a starting server's use of the CPU is looked at."""
 SHARE = 0.1
 """Of one CPU: whoever uses less than that in a window waits for something else."""
-LONGEST = 3.0
+LONGEST = 10.0
 """Seconds of CPU time after which a start keeps nobody else from starting.
 
 An import-heavy server takes one or two. One that never comes to an end would otherwise hold its
@@ -60,7 +60,8 @@ class Start:
             return
         share = (used.seconds - self._seconds) / (time - self._since)
         # one that is runnable but got no CPU time is starved by others: more starts would not help
-        self.is_working = (used.runnable or share >= SHARE) and used.seconds < LONGEST
+        is_working = used.runnable or share >= SHARE
+        self.is_working = is_working and used.seconds < self._queue.longest
         self._since, self._seconds = time, used.seconds
 
 
@@ -73,10 +74,12 @@ class StartQueue:
 
     Args:
         limit: How many may work at the same time.
+        longest: Seconds of CPU time after which one counts no more.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, longest: float = LONGEST) -> None:
         self.limit = limit
+        self.longest = longest
         self._starting: set[Start] = set()
         self._waiting: list[tuple[Rank, int, asyncio.Future[Start]]] = []
         self._numbers = itertools.count()

@@ -40,6 +40,7 @@ async def _running(command):
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # as the hub does: Linux shares CPU time out by session
     )
     try:
         yield process

@@ -1,6 +1,5 @@
 """Many MCP servers, held as one."""
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -44,6 +43,7 @@ from multitap.upstream.link import Dial, Expand, Known, Link
 from multitap.upstream.listing import Offers
 from multitap.upstream.session import Era
 from multitap.upstream.signals import Bell
+from multitap.upstream.start_queue import StartQueue
 from multitap.wire.spawner import open_spawner
 
 _NOBODY = CallContext()
@@ -83,7 +83,8 @@ class Hub:
         self._shelves: dict[Link, Shelf] = {}
         self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
-        self._starting = asyncio.Semaphore(settings.start_concurrency)
+        self._outcomes = store.load_outcomes()
+        self._starts = StartQueue(settings.start_concurrency)
         self._changed = Bell()
         self._closed = False
         self._supervisor = Supervisor(tasks, self._make_link, self._rebuild)
@@ -120,6 +121,7 @@ class Hub:
         """
         self._open()
         self.settings = settings
+        self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         todo = self._supervisor.apply(settings.servers)
         self._rebuild()
@@ -376,18 +378,23 @@ class Hub:
             expand=self._expand,
             handlers=self._handlers,
             known=self._recalled(name, config),
-            starting=self._starting,
+            starts=self._starts,
             health_interval=self.settings.health_interval,
             on_change=on_change or self._link_changed,
             on_event=self.events.publish,
         )
 
     def _recalled(self, name: str, config: ServerConfig) -> Known:
-        stored = self._known.get((name, fingerprint(config)))
+        key = (name, fingerprint(config))
+        stored = self._known.get(key)
         if stored is None:
-            return Known()
+            return Known(was_up=self._outcomes.get(key))
         listed = self._recall or config.start == "lazy"
-        return Known(Era(stored.era), _offers(stored) if listed else None)
+        return Known(
+            Era(stored.era),
+            _offers(stored) if listed else None,
+            was_up=self._outcomes.get(key, True),  # else nothing of it would be stored
+        )
 
     def _link_changed(self, link: Link) -> None:
         news = LinkChanged(link.name, link.state, link.failure)
@@ -396,7 +403,16 @@ class Hub:
             self.events.publish(news)
         if link.state is LinkState.CONNECTED and link.offers is not None:
             self._remember(link, link.offers)
+        self._note_outcome(link)
         self._rebuild()
+
+    def _note_outcome(self, link: Link) -> None:
+        if link.was_up is None or link.config.transport == "local":
+            return
+        key = (link.name, fingerprint(link.config))
+        if self._outcomes.get(key) is not link.was_up:
+            self._outcomes[key] = link.was_up
+            self._store.save_outcome(*key, is_up=link.was_up)
 
     def _remember(self, link: Link, offers: Offers) -> None:
         session = link.session

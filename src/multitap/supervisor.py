@@ -80,8 +80,9 @@ class Supervisor:
             self._abandon_coming(name)
             if link := self.links.pop(name, None):
                 self._tasks.start_soon(self._retire, link)
-        for name in todo.start:
-            self.links[name] = self._launch(name, wanted[name])
+        for name in wanted:  # in the order of the settings, which is that of the starts
+            if name in todo.start:
+                self.links[name] = self._launch(name, wanted[name])
         for name in todo.replace:
             self._abandon_coming(name)
             self._replace(name, wanted[name])

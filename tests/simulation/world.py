@@ -158,6 +158,12 @@ class MemoryStore:
     def save_catalog(self, server, fingerprint, catalog):
         pass
 
+    def load_outcomes(self):
+        return {}
+
+    def save_outcome(self, server, fingerprint, *, is_up):
+        pass
+
     def log(self, record):
         pass
 

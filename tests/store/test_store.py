@@ -10,6 +10,7 @@ from multitap.events import Outcome
 from multitap.store import CallRecord, StoredCatalog, calls, fresh, open_store
 from multitap.store.catalogs import MAX_CATALOGS
 from multitap.store.database import FILE_NAME
+from multitap.store.outcomes import MAX_OUTCOMES
 from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
 
 TOOLS = [{"name": "log", "inputSchema": {"type": "object"}, "x-extra": [1, None, "é"]}]
@@ -201,6 +202,27 @@ async def test_the_same_catalog_is_not_written_twice(tmp_path):
 
     async with open_store(tmp_path) as store:
         assert store.load_catalogs()["git", "a"].saved_at == 1.0
+
+
+async def test_how_the_last_start_of_a_server_ended_is_remembered(tmp_path):
+    async with open_store(tmp_path) as store:
+        assert store.load_outcomes() == {}
+        store.save_outcome("git", "a", is_up=True)
+        store.save_outcome("web", "a", is_up=True)
+        await store.flush()
+        store.save_outcome("web", "a", is_up=False)
+
+    async with open_store(tmp_path) as store:
+        assert store.load_outcomes() == {("git", "a"): True, ("web", "a"): False}
+
+
+async def test_only_the_newest_outcomes_are_kept(tmp_path):
+    async with open_store(tmp_path) as store:
+        for number in range(MAX_OUTCOMES + 10):
+            store.save_outcome("git", str(number), is_up=True)
+
+    async with open_store(tmp_path) as store:
+        assert len(store.load_outcomes()) == MAX_OUTCOMES
 
 
 async def test_a_catalog_that_cannot_be_read_is_skipped_with_a_warning(tmp_path):

@@ -53,7 +53,7 @@ async def exchange_with(written):
             outbox.send(message)
 
         exchange = Exchange(respond, tasks, "test", Limits().junk)
-        yield exchange, StdioWire(exchange, outbox, child=None, stderr=None), tasks
+        yield exchange, StdioWire(exchange, outbox, child=None, stderr=None, receipt=None), tasks
         exchange.close(None)
         tasks.cancel_scope.cancel()
 

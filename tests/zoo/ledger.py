@@ -26,6 +26,16 @@ class Ledger:
         return [float(line.split()[1]) for line in self._lines("starts")]
 
     @property
+    def modes(self) -> list[str]:
+        """The mode of each start, for servers that share a folder."""
+        return [line.split()[2] for line in self._lines("starts")]
+
+    @property
+    def startup(self) -> list[tuple[str, str]]:
+        """`begin` and `ready` of each `busy_start`, with its name."""
+        return [(line.split()[0], line.split()[1]) for line in self._lines("startup")]
+
+    @property
     def calls(self) -> list[str]:
         """The tools that were called and so may have had their effect."""
         return [line.split()[0] for line in self._lines("calls")]

@@ -157,6 +157,7 @@ MODES: Mapping[str, Mode] = {
         "asks for a password on stdout", "quotes it", (1, 18), failure_code=FailureCode.HANG
     ),
     "slow_init": _start("answers the handshake after 1 s", "waits", (17,)),
+    "busy_start": _start("works for 0.3 s before it reads", "starts few of them at a time", (17,)),
     "slow_discover": _start(
         "answers the probe after 3 s, then refuses `initialize`", "probes once more", (17,)
     ),
@@ -378,6 +379,7 @@ MODES: Mapping[str, Mode] = {
     "list_error_later": _listing("cannot list again", "keeps the old list", (15,), warns=True),
     "other_lists_fail": _listing("no resources, no prompts", "offers the tools", (15,), warns=True),
     "prompts_never": _listing("never lists prompts", "offers the tools", (1, 15), warns=True),
+    "prompts_every_other": _listing("lists prompts at every second request", "asks again", (1, 15)),
     "listen_refused": _listing(
         "refuses the listening stream", "does without, asks now and then", (16,), era="stateless"
     ),

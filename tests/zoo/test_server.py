@@ -16,6 +16,7 @@ from tests.zoo.faults.protocol import LINE_SEPARATORS
 from tests.zoo.modes import MODES, PROGRAMS, command
 
 SMALL = {
+    "busy_start": ("--seconds", "0.05"),
     "deep_json": ("--count", "50000"),
     "flood_list_changed": ("--count", "1500"),
     "flood_logs": ("--count", "1500"),
@@ -464,6 +465,13 @@ def never_lists(driver):
     driver.call("echo", text="meanwhile")
 
     assert not any(b'"%s":[' % kind.encode() in line for line in driver.heard)
+
+
+@shows("prompts_every_other")
+def lists_prompts_at_the_second_request(driver):
+    connected(driver).post("prompts/list")
+
+    assert driver.request("prompts/list")["result"]["prompts"]
 
 
 @shows("list_error_later")

@@ -1,5 +1,6 @@
 """The shape of a valid configuration, whatever file it came from."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -276,6 +277,15 @@ def _agent(given: object) -> object:
     return Agent(**given.model_dump()) if type(given) is ToolFilter else given
 
 
+def _twice_the_cores() -> int:
+    """A start is mostly CPU time, with short waits in between that another one can use."""
+    try:
+        cores = len(os.sched_getaffinity(0))  # those we may use
+    except AttributeError:  # macOS
+        cores = os.cpu_count() or 1
+    return 2 * cores
+
+
 class Settings(_Model):
     """Everything a hub runs by."""
 
@@ -293,8 +303,8 @@ class Settings(_Model):
     prompts: Mapping[str, Prompt] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
-    start_concurrency: int = Field(default=16, ge=1)
-    """How many servers start at the same time."""
+    start_concurrency: int = Field(default_factory=_twice_the_cores, ge=1)
+    """How many programs may use the CPU to start at the same time; twice the cores if not given."""
     result_cap: int = Field(default=5000, ge=100)
     """Characters of a result's text; the rest is kept to be paged."""
     drain_timeout: Grace = 10.0

@@ -1,6 +1,7 @@
 """Everything done to the database; used from one thread only."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
-from multitap.store import catalogs, fresh, logs
+from multitap.store import catalogs, fresh, logs, outcomes
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.database import is_unreadable, open_database, renewed
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
+from multitap.store.outcomes import Outcomes
 from multitap.store.query import encodable
 from multitap.store.rows import Row, insert
 
@@ -28,6 +30,8 @@ class Archive:
         self.warnings = list(self._database.warnings)
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
+        self.outcomes = self._outcomes()
+        """Whether each server's last start succeeded, as of now."""
 
     @property
     def path(self) -> Path | None:
@@ -71,8 +75,21 @@ class Archive:
                 digests[key] = digest
                 rows.append((*key, catalog.saved_at, body))
         if rows:
-            self._try(lambda connection: _atomically(connection, lambda it: _put(it, rows)))
+            self._try(
+                lambda connection: _atomically(
+                    connection, lambda it: it.executemany(catalogs.REPLACE, rows)
+                )
+            )
         self._digests |= digests
+
+    def write_outcomes(self, seen: Outcomes) -> None:
+        at = time.time()
+        rows = [(encodable(server), mark, at, is_up) for (server, mark), is_up in seen.items()]
+        self._try(
+            lambda connection: _atomically(
+                connection, lambda it: it.executemany(outcomes.REPLACE, rows)
+            )
+        )
 
     def _sort_in_calls(self) -> None:
         kept: list[Row] = []
@@ -88,6 +105,10 @@ class Archive:
         rows = self._try(lambda connection: connection.execute(catalogs.SELECT).fetchall())
         return {(server, mark): (saved_at, body) for server, mark, saved_at, body in rows}
 
+    def _outcomes(self) -> Outcomes:
+        rows = self._try(lambda connection: connection.execute(outcomes.SELECT).fetchall())
+        return {(server, mark): bool(is_up) for server, mark, is_up in rows}
+
     def _try(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         try:
             return work(self._database.connection)
@@ -100,12 +121,8 @@ class Archive:
             return work(self._database.connection)
 
 
-def _put(connection: sqlite3.Connection, rows: list[tuple[str, str, float, bytes]]) -> None:
-    connection.executemany(catalogs.REPLACE, rows)
-
-
 def _atomically(
-    connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], None]
+    connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], object]
 ) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:

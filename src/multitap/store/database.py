@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from multitap.store import calls, catalogs, fresh, logs
+from multitap.store import calls, catalogs, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 1
@@ -17,6 +17,10 @@ _ATTEMPTS = 50
 _PAUSE = 0.02
 _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
+_TABLES = (
+    *(calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX),
+    *(catalogs.TABLE, outcomes.TABLE),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +143,11 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    tables = (calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX, catalogs.TABLE)
-    for statement in tables:
+    for statement in _TABLES:
         connection.execute(statement)
     connection.execute(calls.TRIM, (calls.MAX_CALLS,))
     connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
     connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
+    connection.execute(outcomes.TRIM, (outcomes.MAX_OUTCOMES,))
     connection.execute("COMMIT")
     return connection

@@ -21,6 +21,7 @@ from multitap.store.archive import Archive
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
+from multitap.store.outcomes import Outcomes
 
 FLUSH_INTERVAL = 0.5
 FLUSH_COUNT = 2048
@@ -129,6 +130,7 @@ class Store:
         self._calls = _Backlog[CallRecord]()
         self._log = _Backlog[LogRecord]()
         self._offers: dict[CatalogKey, StoredCatalog] = {}
+        self._outcomes: Outcomes = {}
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -175,6 +177,15 @@ class Store:
             else:
                 found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
         return found
+
+    def save_outcome(self, server: str, fingerprint: str, *, is_up: bool) -> None:
+        """Remember how a server's last start ended; it is written within a second."""
+        self._outcomes[server, fingerprint] = is_up
+        self._pending.set()
+
+    def load_outcomes(self) -> Outcomes:
+        """How each server's last start ended, as of when the store was opened."""
+        return dict(self._archive.outcomes)
 
     async def calls(
         self,
@@ -265,6 +276,7 @@ class Store:
         """Write what is waiting to be written."""
         calls, log = self._calls.take(), self._log.take()
         offers, self._offers = self._offers, {}
+        outcomes, self._outcomes = self._outcomes, {}
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written(self._archive.write_calls, calls):
@@ -275,6 +287,9 @@ class Store:
             self._pending.set()
         if offers and not await self._written(self._archive.write_catalogs, offers):
             self._offers = offers | self._offers
+            self._pending.set()
+        if outcomes and not await self._written(self._archive.write_outcomes, outcomes):
+            self._outcomes = outcomes | self._outcomes
             self._pending.set()
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from multitap.config import HttpServer, ServerConfig
 from multitap.events import Phase
 from multitap.upstream.session import Era
-from multitap.wire.wire import Flooded, NotSpoken, WireClosed
+from multitap.wire.wire import Evidence, Flooded, NotSpoken, WireClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,11 @@ def first_approach(config: ServerConfig, remembered: Era | None) -> Approach:
 
 
 def next_approach(
-    failed: Approach, exc: BaseException, phase: Phase, wanted: ServerConfig
+    failed: Approach,
+    exc: BaseException,
+    phase: Phase,
+    wanted: ServerConfig,
+    evidence: Evidence,
 ) -> Approach | None:
     """What to try after `failed`, or None when nothing else can help."""
     if phase is not Phase.HANDSHAKE:
@@ -40,6 +44,21 @@ def next_approach(
     if isinstance(exc, Flooded):
         return None
     if isinstance(exc, WireClosed) and failed.era is None and wanted.era == "auto":
-        # servers on the oldest SDKs end when they are asked anything before the handshake
-        return replace(failed, era=Era.HANDSHAKE)
+        # Servers on the oldest SDKs end, with a traceback, when they are asked anything before the
+        # handshake. Exit code and words tell them not apart from any other crash; that they read
+        # the question does: what ended before that would have ended in any era.
+        return replace(failed, era=Era.HANDSHAKE) if evidence.has_read else None
     return None
+
+
+def era_after(
+    failed: Approach, exc: BaseException, believed: Era | None, evidence: Evidence
+) -> Era | None:
+    """What to believe about a server's era after its handshake failed for good."""
+    if not evidence.has_read:
+        return believed  # it did not even see the question
+    if isinstance(exc, WireClosed) and evidence.pid is not None and failed.era is Era.HANDSHAKE:
+        # A program that ends at this question ends for another reason: those that know only the
+        # newer era refuse it. To ask the newer way as well would start it twice each time.
+        return Era.HANDSHAKE
+    return None  # what was remembered may be what is wrong

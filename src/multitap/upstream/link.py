@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,7 +32,7 @@ from multitap.events import (
     ServerSnapshot,
     Warned,
 )
-from multitap.upstream.approach import Approach, first_approach, next_approach
+from multitap.upstream.approach import Approach, era_after, first_approach, next_approach
 from multitap.upstream.backoff import Restarts
 from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
@@ -42,7 +42,8 @@ from multitap.upstream.session import AskedBack, Era, Session, open_session
 from multitap.upstream.signals import Latch
 from multitap.upstream.slots import Full, Slots
 from multitap.upstream.standing import Standing
-from multitap.upstream.trial import Trial, Turn, now
+from multitap.upstream.start_queue import Rank, Start, StartQueue
+from multitap.upstream.trial import Trial, now
 from multitap.upstream.watch import (
     Again,
     Asleep,
@@ -87,6 +88,8 @@ class Known:
 
     era: Era | None = None
     offers: Offers | None = None
+    was_up: bool | None = None
+    """Whether its last start succeeded; None: nobody knows."""
 
 
 class Link:
@@ -102,7 +105,7 @@ class Link:
         handlers: Who answers what it asks.
         known: What an earlier run learned.
         expand: Puts in its variables, each time it is reached.
-        starting: Held while it starts, so that not too many do at once.
+        starts: Where a program waits for its turn, so that not too many start at once.
         health_interval: Seconds between health checks.
         on_change: Told of every change of state or offers.
         on_event: Told of what else happens.
@@ -117,7 +120,7 @@ class Link:
         handlers: Handlers = Handlers(),
         known: Known = Known(),
         expand: Expand = lambda _, config: config,
-        starting: asyncio.Semaphore,
+        starts: StartQueue,
         health_interval: float,
         on_change: Callable[["Link"], None],
         on_event: Callable[[Event], None],
@@ -128,11 +131,13 @@ class Link:
         self.offers: Offers | None = known.offers
         self.stale = known.offers is not None
         self.era = known.era
+        self.was_up = known.was_up
+        """Whether its last start, in this run or an earlier one, succeeded; None: nobody knows."""
         self._secrets = _secrets(config)
         self._dial = dial
         self._expand = expand
         self._handlers = handlers
-        self._starting = starting
+        self._start_queue = starts
         self._health_interval = config.health_interval or health_interval
         self._on_change = on_change
         self._restarts = restarts or Restarts()
@@ -398,6 +403,10 @@ class Link:
         offers = self.offers or Offers()
         if self._warning:
             warnings += (self._warning,)
+        warnings += tuple(
+            f"its {key} could not be fetched and will be asked for again: {self.redacted(why)}"
+            for key, why in offers.missing.items()
+        )
         if evidence.noise:
             sample = self.redacted(evidence.noise_sample)
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
@@ -505,6 +514,8 @@ class Link:
         logger.warning("%s: %s", self.name, failure)
         standing.failure = failure
         standing.failing = trial.connected_at is None
+        if standing.failing:
+            self.was_up = False
         standing.settling = False
         standing.retry_due = now() + pause if math.isfinite(pause) else None
         standing.become(_state_after(failure, pause, was_up=trial.connected_at is not None))
@@ -531,31 +542,51 @@ class Link:
             try:
                 await self._live_by(approach, trial)
             except Exception as exc:
-                other = next_approach(approach, sole(exc), trial.phase, self.config)
+                cause, evidence = sole(exc), trial.evidence()
+                other = next_approach(approach, cause, trial.phase, self.config, evidence)
                 if other is None:
                     if trial.phase is Phase.HANDSHAKE:
-                        self.era = None  # what was remembered may be what is wrong
+                        self.era = era_after(approach, cause, self.era, evidence)
                     raise
                 approach = other
 
     async def _live_by(self, approach: Approach, trial: Trial) -> None:
-        self._standing.become(LinkState.CONNECTING)
-        async with Turn(self._starting) as turn:
-            trial.begin()
-            await self._live_within(approach, trial, turn)
+        if not self._standing.failing:  # one that failed shows why until it is its turn again
+            self._standing.become(LinkState.CONNECTING)
+        if not isinstance(approach.config, StdioServer):
+            # what starts elsewhere, or is up already, costs nothing here
+            await self._live_within(approach, trial, None)
+            return
+        async with self._start_queue.turn(self._rank()) as start:
+            await self._live_within(approach, trial, start)
 
-    async def _live_within(self, approach: Approach, trial: Trial, turn: Turn) -> None:
+    def _rank(self) -> Rank:
+        if self.was_up is None:
+            return Rank.UNKNOWN
+        return Rank.UP_BEFORE if self.was_up else Rank.FAILED_BEFORE
+
+    async def _live_within(self, approach: Approach, trial: Trial, start: Start | None) -> None:
+        if self.state is not LinkState.CONNECTING:
+            self._standing.become(LinkState.CONNECTING)
+        trial.begin()
         with anyio.fail_after(self.config.connect_timeout) as clock:
             async with self._dial(self.name, approach.config) as wire:
+                if start is not None:
+                    start.spawned(wire.evidence().pid)
                 trial.wire = wire
                 trial.reached(Phase.HANDSHAKE)
                 try:
-                    await self._converse(approach, trial, wire, clock, turn)
+                    await self._converse(approach, trial, wire, clock, start)
                 finally:
                     trial.stopped = wire.stopped()  # looked up before it is ended
 
     async def _converse(
-        self, approach: Approach, trial: Trial, wire: Wire, clock: anyio.CancelScope, turn: Turn
+        self,
+        approach: Approach,
+        trial: Trial,
+        wire: Wire,
+        clock: anyio.CancelScope,
+        start: Start | None,
     ) -> None:
         async with (
             open_session(
@@ -574,7 +605,8 @@ class Link:
             offers = await self._fetch(session)
             trial.reached(Phase.CALL)
             clock.deadline = math.inf  # the limit was for connecting, not for living
-            turn.over()
+            if start is not None:
+                start.over()
             self._up(trial, session, offers)
             try:
                 await self._watch(session)
@@ -585,6 +617,7 @@ class Link:
     def _up(self, trial: Trial, session: Session, offers: Offers) -> None:
         trial.connected_at = self._last_used = now()
         self.era = session.era
+        self.was_up = True
         self.offers = offers
         self.stale = False
         self._standing.up(session)
@@ -603,7 +636,7 @@ class Link:
             tasks.start_soon(self._watch_health, session)
             tasks.start_soon(watch_process, session)
             tasks.start_soon(watch_wish, self._poked)
-            tasks.start_soon(self._news.follow_lists, self._refetch)
+            tasks.start_soon(self._follow_lists)
             if self.config.start == "lazy":
                 limit = self.config.idle_timeout or IDLE_TIMEOUT
                 tasks.start_soon(watch_idleness, self.idle_for, limit)
@@ -632,21 +665,39 @@ class Link:
             event = replace(event, text=self.redacted(event.text))
         self._on_event(event)
 
-    async def _refetch(self) -> None:
-        """Replace the offers; those that can not be had leave the old ones in place."""
-        if (session := self.session) is None:
-            return
-        try:
-            self.offers = await self._fetch(session)
-        except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
-            self._warning = f"its changed lists can not be had: {exc}"
-            self._tell(Warned(self.name, self._warning))
-        else:
-            self._warning = None
-            self._on_change(self)
+    async def _follow_lists(self) -> None:
+        is_complete = self.offers is None or not self.offers.missing
+        await self._news.follow_lists(self._refetch, is_complete=is_complete)
 
-    async def _fetch(self, session: Session) -> Offers:
-        return await session.offers(self.config.limits.tools, self.config.connect_timeout)
+    async def _refetch(self, changed: bool) -> bool:  # noqa: FBT001 - see `Refetch`
+        """Replace the offers, and say whether all could be had; old ones stay for what could not.
+
+        Args:
+            changed: Whether any list may be another one now; if not, only what is missing is
+                fetched.
+        """
+        if (session := self.session) is None or self.offers is None:
+            return True
+        whole = changed or self._warning is not None
+        try:
+            self.offers = await self._fetch(session, None if whole else self.offers.missing)
+        except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+            warning = f"its changed lists can not be had: {exc}"
+            if warning != self._warning:  # once, however often it is tried
+                self._warning = warning
+                self._tell(Warned(self.name, warning))
+            return False
+        self._warning = None
+        self._on_change(self)
+        return not self.offers.missing
+
+    async def _fetch(self, session: Session, only: Collection[str] | None = None) -> Offers:
+        return await session.offers(
+            self.config.limits.tools,
+            self.config.connect_timeout,
+            known=self.offers or Offers(),
+            only=only,
+        )
 
 
 def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:

@@ -1,6 +1,6 @@
 """Everything a server offers, fetched page by page with an end."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ import anyio
 from msgspec import Raw
 
 from multitap.wire import envelope
-from multitap.wire.wire import AnswerInvalid
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout
 
 MAX_PAGES = 250
 MAX_SECONDS = 30.0
@@ -28,6 +28,17 @@ class Offers:
     templates: tuple[Definition, ...] = ()
     prompts: tuple[Definition, ...] = ()
     warnings: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why a list could not be had this time, by its key; what is here of it is from before."""
+
+    def by_key(self) -> dict[str, tuple[Definition, ...]]:
+        """The lists as the protocol calls them."""
+        return {
+            "tools": self.tools,
+            "resources": self.resources,
+            "resourceTemplates": self.templates,
+            "prompts": self.prompts,
+        }
 
 
 @dataclass(slots=True)
@@ -48,6 +59,7 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
 
     Raises:
         AnswerInvalid: A page is no page.
+        AnswerTimeout: Not even the first page came.
     """
     pages = Pages()
     seen: set[str] = set()
@@ -76,7 +88,7 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
         pages.warnings.append(f"the list of {key} has over {MAX_PAGES} pages and was cut")
     if clock.cancelled_caught:
         if not seen:
-            raise AnswerInvalid(f"the list of {key} took over {MAX_SECONDS:g} s", sent=True)
+            raise AnswerTimeout(f"the list of {key} took over {MAX_SECONDS:g} s", sent=True)
         pages.warnings.append(f"the list of {key} took over {MAX_SECONDS:g} s and was cut")
     return pages
 

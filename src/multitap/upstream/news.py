@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 DEBOUNCE, RELIST_GAP = 0.1, 1.0
 """Seconds from a change to the new list, and from one list to the next at least."""
+FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
+"""Seconds until lists that could not be had are asked for again; doubled each time."""
 RELISTEN = 1.0
 SUBSCRIBE_TIMEOUT = 5.0
 GRANT_TIMEOUT = 1.0
@@ -42,6 +44,9 @@ _CHANGES = _LIST_CHANGED | {"notifications/resources/updated"}
 
 _LISTENING = "notifications/subscriptions/acknowledged"
 """From here on changes are told; what changed before, only a new list shows."""
+
+
+Refetch = Callable[[bool], Awaitable[bool]]
 
 
 class _Updated(msgspec.Struct):
@@ -118,14 +123,25 @@ class News:
         elif call is None and self._said is not None and method != _LISTENING:
             self._said(self._name, method, params)
 
-    async def follow_lists(self, refetch: Callable[[], Awaitable[None]]) -> None:
-        """Fetch the lists anew after each burst of changes; until then the old ones stay."""
+    async def follow_lists(self, refetch: Refetch, *, is_complete: bool) -> None:
+        """Fetch the lists again after each burst of changes; until then the old ones stay.
+
+        Args:
+            refetch: Told whether they changed, fetches them, and says whether all could be had.
+            is_complete: Whether all could be had so far; if not, they are asked for now and then.
+        """
         self._listed = True
+        pause = FIRST_RETRY
         while True:
-            await self._lists_changed.wait()
-            await anyio.sleep(DEBOUNCE)
-            self._lists_changed = Latch()
-            await refetch()
+            changed = False
+            with anyio.move_on_after(None if is_complete else pause):
+                await self._lists_changed.wait()
+                changed = True
+            if changed:
+                await anyio.sleep(DEBOUNCE)
+                self._lists_changed = Latch()
+            is_complete = await refetch(changed)
+            pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
             await anyio.sleep(RELIST_GAP)
 
     async def subscribe(self, uri: str, session: Session | None) -> None:

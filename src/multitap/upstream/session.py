@@ -1,6 +1,6 @@
 """One live conversation with one server, in whichever era it speaks."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import cache
@@ -235,38 +235,79 @@ class Session:
         except RpcError:
             return
 
-    async def offers(self, limit: int, timeout: float) -> Offers:
+    async def offers(
+        self,
+        limit: int,
+        timeout: float,
+        *,
+        known: Offers = Offers(),
+        only: Collection[str] | None = None,
+    ) -> Offers:
         """Everything the server says it has, all lists fetched side by side.
+
+        Args:
+            limit: How many items of each list are taken.
+            timeout: Seconds for each page of tools.
+            known: What it offered before, for the lists that can not be had or are not wanted.
+            only: Which lists to fetch, by their keys; all if not given.
 
         Raises:
             RpcError: It refuses to list its tools.
             WireFault: The list of tools can not be had.
         """
-        can = self.capabilities
-        lists = {key: Pages() for key in ("tools", "resources", "resourceTemplates", "prompts")}
+        announced = self._lists()
+        wanted = {key: method for key, method in announced.items() if only is None or key in only}
+        fetched: dict[str, Pages] = {}
+        missing: dict[str, str] = {}
 
-        async def take(method: str, key: str) -> None:
-            lists[key] = await self._list_or_warn(
-                method, key, limit, min(timeout / 2, EXTRA_TIMEOUT)
-            )
+        async def take(key: str, method: str) -> None:
+            try:
+                fetched[key] = await self._list_or_warn(
+                    method, key, limit, min(timeout / 2, EXTRA_TIMEOUT)
+                )
+            except (AnswerTimeout, RequestFailed, RpcError) as exc:
+                missing[key] = str(exc)
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:
-                if can.resources:
-                    tasks.start_soon(take, "resources/list", "resources")
-                    tasks.start_soon(take, "resources/templates/list", "resourceTemplates")
-                if can.prompts:
-                    tasks.start_soon(take, "prompts/list", "prompts")
-                if can.tools:
-                    lists["tools"] = await self._list("tools/list", "tools", limit, timeout)
-        self._learn_headers(lists["tools"])
+                tools = wanted.pop("tools", None)
+                for key, method in wanted.items():
+                    tasks.start_soon(take, key, method)
+                if tools is not None:
+                    fetched["tools"] = await self._list(tools, "tools", limit, timeout)
+        if "tools" in fetched:
+            self._learn_headers(fetched["tools"])
+        kept = known.by_key()
+
+        def items(key: str) -> tuple[Definition, ...]:
+            if key in fetched:
+                return tuple(fetched[key].items)
+            return kept[key] if key in announced else ()
+
         return Offers(
-            tools=tuple(lists["tools"].items),
-            resources=tuple(lists["resources"].items),
-            templates=tuple(lists["resourceTemplates"].items),
-            prompts=tuple(lists["prompts"].items),
-            warnings=tuple(warning for pages in lists.values() for warning in pages.warnings),
+            tools=items("tools"),
+            resources=items("resources"),
+            templates=items("resourceTemplates"),
+            prompts=items("prompts"),
+            warnings=(
+                *(() if only is None else known.warnings),
+                *(warning for pages in fetched.values() for warning in pages.warnings),
+            ),
+            missing=missing,
         )
+
+    def _lists(self) -> dict[str, str]:
+        """The lists it says it has, by the key of their items."""
+        can = self.capabilities
+        lists: dict[str, str] = {}
+        if can.tools:
+            lists["tools"] = "tools/list"
+        if can.resources:
+            lists["resources"] = "resources/list"
+            lists["resourceTemplates"] = "resources/templates/list"
+        if can.prompts:
+            lists["prompts"] = "prompts/list"
+        return lists
 
     async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:
         async def ask(params: dict[str, Any]) -> Raw:
@@ -277,13 +318,19 @@ class Session:
         return await fetch(ask, key, limit)
 
     async def _list_or_warn(self, method: str, key: str, limit: int, timeout: float) -> Pages:
-        """A list without which the server is still of use; many announce what they do not have."""
+        """A list without which the server is still of use; many announce what they do not have.
+
+        Raises:
+            AnswerTimeout, RequestFailed, RpcError: It may be had later.
+        """
         try:
             return await self._list(method, key, limit, timeout)
         except RpcError as exc:
+            if exc.code == types.INTERNAL_ERROR:
+                raise  # trouble of its own, which may pass; other errors are answers
             warnings = [] if exc.code == types.METHOD_NOT_FOUND else [f"no {key}: {exc}"]
             return Pages(warnings=warnings)
-        except (AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+        except AnswerInvalid as exc:
             return Pages(warnings=[f"no {key}: {exc}"])
 
     def _learn_headers(self, tools: Pages) -> None:

@@ -2,13 +2,9 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Self
 
 from multitap.events import Phase
 from multitap.wire.wire import Evidence, Wire
-
-START_RUSH = 3.0
-"""Seconds a server keeps others from starting; one that hangs must not keep them for ever."""
 
 
 def now() -> float:
@@ -41,25 +37,3 @@ class Trial:
 
     def evidence(self) -> Evidence:
         return self.wire.evidence() if self.wire else Evidence()
-
-
-class Turn:
-    """A place among the servers that start at the same time, given up once it is up or hangs."""
-
-    def __init__(self, starting: asyncio.Semaphore) -> None:
-        self._starting = starting
-        self._held = False
-
-    async def __aenter__(self) -> Self:
-        await self._starting.acquire()
-        self._held = True
-        asyncio.get_running_loop().call_later(START_RUSH, self.over)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.over()
-
-    def over(self) -> None:
-        if self._held:
-            self._held = False
-            self._starting.release()

@@ -25,6 +25,7 @@ from multitap.wire.flight import Launched
 from multitap.wire.framer import Oversized
 from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
+from multitap.wire.read_receipt import ReadReceipt
 from multitap.wire.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.stderr import StderrLog
 from multitap.wire.wire import (
@@ -65,8 +66,16 @@ class StdioWire:
 
     kind = "stdio"
 
-    def __init__(self, exchange: Exchange, outbox: Outbox, child: Child, stderr: StderrLog) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        outbox: Outbox,
+        child: Child,
+        stderr: StderrLog,
+        receipt: ReadReceipt,
+    ) -> None:
         self._exchange = exchange
+        self._receipt = receipt
         self._outbox = outbox
         self._child = child
         self._stderr = stderr
@@ -140,8 +149,9 @@ class StdioWire:
         if not self.closed.is_set():
             self._outbox.send(envelope.notification(method, params))
 
-    def established(self, protocol_version: str, *, stateless: bool) -> None:
-        """Pipes need no more than the handshake."""
+    def established(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - only others need them
+        """Pipes need no more than the handshake; whoever answered it has read it."""
+        self._receipt.close()
 
     def stopped(self) -> bool:
         return self._child.stopped
@@ -152,6 +162,7 @@ class StdioWire:
             pid=self._child.pid,
             exit_code=self._child.exit_code,
             stderr=self._stderr.tail(),
+            has_read=self._receipt.is_read(),
         )
 
 
@@ -188,13 +199,13 @@ async def open_stdio(
             writer.serves(exchange, outbox)
             output = _Output(exchange, config.limits.message)
             try:
-                await pipes.connect(
+                receipt = await pipes.connect(
                     stdin=writer,
                     stdout=LineReader(config.limits.message, output.on_line, output.on_end),
                     stderr=_ErrorReader(stderr),
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
-                yield StdioWire(exchange, outbox, child, stderr)
+                yield StdioWire(exchange, outbox, child, stderr, receipt)
             finally:
                 exchange.close(None)
                 outbox.clear()
@@ -243,6 +254,7 @@ class _Pipes:
     def __init__(self) -> None:
         self._writer: asyncio.WriteTransport | None = None
         self._readers: list[asyncio.ReadTransport] = []
+        self._receipt: ReadReceipt | None = None
 
     def __enter__(self) -> Self:
         stdin, self._stdin = os.pipe()
@@ -261,7 +273,7 @@ class _Pipes:
 
     async def connect(
         self, *, stdin: "_Writer", stdout: asyncio.Protocol, stderr: asyncio.Protocol
-    ) -> None:
+    ) -> ReadReceipt:
         loop = asyncio.get_running_loop()
         self._flush = stdin.flush
         for fd in self.theirs:
@@ -271,9 +283,11 @@ class _Pipes:
             lambda: stdin, self._file(self._stdin, "wb")
         )
         self._writer.set_write_buffer_limits(high=_BUFFERED)
+        receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
         for fd, protocol in ((self._stdout, stdout), (self._stderr, stderr)):
             reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._file(fd, "rb"))  # type: ignore[misc]
             self._readers.append(reader)
+        return receipt
 
     def _file(self, fd: int, mode: str) -> object:
         self._open.remove(fd)
@@ -282,6 +296,8 @@ class _Pipes:
     def close_stdin(self) -> None:
         if self._writer is not None:
             self._flush()
+            if self._receipt is not None:
+                self._receipt.close()
             if self._writer.get_write_buffer_size():
                 self._writer.abort()  # a server that does not read would keep us waiting
             else:
@@ -317,6 +333,7 @@ class _Writer(asyncio.BaseProtocol):
     def __init__(self) -> None:
         self._exchange: Exchange | None = None
         self._outbox: Outbox | None = None
+        self.receipt: ReadReceipt | None = None
         self._transport: _Writable | None = None
         self._lines: list[bytes] = []
         self._loop = asyncio.get_running_loop()
@@ -343,7 +360,11 @@ class _Writer(asyncio.BaseProtocol):
     def flush(self) -> None:
         lines, self._lines = self._lines, []
         if lines and self._transport is not None:
-            self._transport.write(lines[0] if len(lines) == 1 else b"".join(lines))
+            data = lines[0] if len(lines) == 1 else b"".join(lines)
+            if self.receipt is not None:
+                data = self.receipt.write_first(data)
+            if data:
+                self._transport.write(data)
 
     def pause_writing(self) -> None:
         if self._outbox is not None:

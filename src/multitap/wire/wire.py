@@ -143,6 +143,8 @@ class Evidence:
     """Negative: the signal that ended it."""
     stderr: str = ""
     """Its last lines."""
+    has_read: bool = True
+    """Whether it has read anything we wrote, as far as can be known."""
     noise: int = 0
     """How many lines or events were no JSON-RPC message."""
     noise_sample: str = ""

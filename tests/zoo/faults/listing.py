@@ -215,6 +215,21 @@ class PromptsNever(Honest, mode="prompts_never"):
         """Leaves the client waiting."""
 
 
+class PromptsEveryOther(Honest, mode="prompts_every_other"):
+    """Answers every second request for its prompts; `fault` says that lists changed."""
+
+    requests_for_prompts = 0
+
+    def on_prompts_list(self, request):
+        self.requests_for_prompts += 1
+        if self.requests_for_prompts % 2 == 0:
+            super().on_prompts_list(request)
+
+    def fault(self, request):
+        self.tools_changed()
+        super().fault(request)
+
+
 class ListenRefused(Honest, mode="listen_refused"):
     """Claims changing lists, and offers no way to hear of changes."""
 

@@ -1,6 +1,7 @@
 """Servers that do not come up, or come up in an odd way."""
 
 import os
+import time
 
 from tests.zoo.honest import (
     HANDSHAKE_VERSIONS,
@@ -84,6 +85,21 @@ class SlowInit(Honest, mode="slow_init"):
 
     def on_server_discover(self, request):
         request.later(self.option("seconds", 1.0), super().on_server_discover, request)
+
+
+class BusyStart(Honest, mode="busy_start"):
+    """Works before it reads, as a program with much to import does; `--name` is for its notes."""
+
+    def start(self):
+        self.name = self.option("name", "busy")
+        self.record("startup", f"begin {self.name}")
+        end = time.process_time() + self.option("seconds", 0.3)
+        while time.process_time() < end:
+            pass
+
+    def on_tools_list(self, request):
+        self.record("startup", f"ready {self.name}")
+        super().on_tools_list(request)
 
 
 class SlowDiscover(Honest, mode="slow_discover"):

@@ -39,6 +39,37 @@ class Budget:
         self._messages -= 1
         return self._messages <= 0 or perf_counter() >= self._until
 
+    def late(self) -> bool:
+        """Whether its time is over, whatever was counted."""
+        return perf_counter() >= self._until
+
+
+class Turns:
+    """Shares the loop from within a task that finds its work without having to wait for it."""
+
+    __slots__ = ("_idle_turns", "_resumed", "budget", "useful")
+
+    def __init__(self) -> None:
+        self.budget = Budget()
+        self.useful = False
+        """Set when something came that somebody waits for."""
+        self._idle_turns = 0
+        self._resumed = perf_counter()
+
+    def begin(self) -> None:
+        """Begin with a whole budget, after a wait for something else."""
+        self.budget = Budget()
+        if perf_counter() - self._resumed > _CALM:
+            self._idle_turns = 0
+
+    async def wait_next(self) -> None:
+        """Let everybody else have a turn; in a flood, several."""
+        self._idle_turns = 0 if self.useful else self._idle_turns + 1
+        self.useful = False
+        await asyncio.sleep(0 if self._idle_turns < _FLOOD else SECONDS)
+        self.budget = Budget()
+        self._resumed = perf_counter()
+
 
 class Readable(Protocol):
     """What is read from; the transports of uvloop are no `asyncio.ReadTransport`."""

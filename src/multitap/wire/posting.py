@@ -2,15 +2,17 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 from yarl import URL
 
+from multitap.pace import Turns
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
+from multitap.wire.event_stream import EventStream
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Attended, Flight
 from multitap.wire.head import DEFAULTS, merged
@@ -118,6 +120,43 @@ class Posting(ABC):
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
     ) -> Response:
         return await self._site.post(self._endpoint, self._headers, headers, message, flight)
+
+    async def _read_events(
+        self, response: Response, stream: EventStream, hear: Callable[[Turns], Message | None]
+    ) -> Message | None:
+        """Have the events of a response heard, in fair turns.
+
+        Args:
+            response: Whose body they are.
+            stream: What cuts them out; something may be left in it.
+            hear: Takes events until a budget is spent; ends the reading with what it returns.
+
+        Raises:
+            RequestFailed: The response broke off.
+            AnswerInvalid: From `hear`.
+        """
+        turns = Turns()
+        try:
+            while not self.closed.is_set():
+                if (answer := hear(turns)) is not None:
+                    return answer
+                if stream.drained:
+                    if not (chunk := await response.chunk()):
+                        return None
+                    stream.feed(chunk)
+                    turns.begin()
+                else:
+                    await turns.wait_next()
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        return None
+
+    def _count_waste(self, stream: EventStream) -> None:
+        if stream.wasted:
+            self._unasked.wasted(stream.wasted)
+            stream.wasted = 0
 
     async def _refused(self, response: Response, flight: Flight | None) -> WireFault | RpcError:
         text = await self._site.beginning(response, _REFUSAL)

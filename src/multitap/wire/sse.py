@@ -10,6 +10,7 @@ from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.pace import Turns
 from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
@@ -103,15 +104,23 @@ class SseWire(Posting):
     async def _hear_out(self, response: Response, task_status: TaskStatus[None]) -> WireClosed:
         """Take all that comes on the stream; why there is no more is returned."""
         stream = EventStream(self._site.limit)
+
+        def hear(turns: Turns) -> None:
+            while (event := stream.take(turns.budget)) is not None:
+                if event.kind == "endpoint" and not self._in_session:
+                    self._endpoint = self._checked(event.data)
+                    self._in_session = True
+                    task_status.started()
+                elif event.kind == "message" and event.data:
+                    turns.useful |= self._take(event)
+                else:
+                    self._unasked.wasted(len(event.data))
+                if turns.budget.spent():
+                    break
+            self._count_waste(stream)
+
         try:
-            while chunk := await response.chunk():
-                for event in stream.feed(chunk):
-                    if event.kind == "endpoint" and not self._in_session:
-                        self._endpoint = self._checked(event.data)
-                        self._in_session = True
-                        task_status.started()
-                    elif event.kind == "message" and event.data:
-                        self._take(event)
+            await self._read_events(response, stream, hear)
         except WireFault as exc:
             if not self._in_session:
                 raise
@@ -128,8 +137,8 @@ class SseWire(Posting):
             raise AnswerInvalid(words, sent=False)
         return endpoint
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event) -> bool:
         if event.oversized:
             self._exchange.damaged(event.data, self._site.oversized())
-        else:
-            self._exchange.feed(event.data)
+            return False
+        return self._exchange.feed(event.data)

@@ -124,6 +124,9 @@ class Unasked:
         sample = f", such as {self._noise_sample!r}" if self._noise_sample else ""
         self._cut_off(Flooded(f"{words}{sample}", sent=True))
 
+    def wasted(self, size: int) -> None:
+        """Count bytes that are not even noise: comments, blank lines, marks of a place."""
+
     def evidence(self) -> Evidence:
         return Evidence(noise=self._noise, noise_sample=self._noise_sample)
 

@@ -45,6 +45,9 @@ class EventStream:
         self.wasted = 0
         """Bytes of comments, blank lines and the like; whoever counts them sets it to 0."""
         self._limit = limit
+        self._data = Pieces(b"\n")
+        self._size = self._fields = 0
+        self._tail = b""
         self.restart()
 
     def restart(self) -> None:

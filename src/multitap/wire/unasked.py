@@ -104,7 +104,6 @@ class Unasked:
         Blank lines are no noise, but they are not free either.
         """
         size = len(data)
-        self._junk += max(size, _LEAST_JUNK)
         if size:
             self._noise += 1
         now = time.monotonic()
@@ -112,8 +111,13 @@ class Unasked:
             self._warned_at = now
             self._noise_sample = envelope.excerpt(data)
             logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
+        self.wasted(size)
+
+    def wasted(self, size: int) -> None:
+        """Count bytes that are not even noise: blank lines, comments between events."""
+        self._junk += max(size, _LEAST_JUNK)
         if self._junk > self._junk_limit:
-            self._weigh(now)
+            self._weigh(time.monotonic())
 
     def _weigh(self, now: float) -> None:
         """Cut the server off if all of the junk came within a minute."""
@@ -123,9 +127,6 @@ class Unasked:
         words = f"it sent over {self._junk_limit:,} bytes of junk within a minute"
         sample = f", such as {self._noise_sample!r}" if self._noise_sample else ""
         self._cut_off(Flooded(f"{words}{sample}", sent=True))
-
-    def wasted(self, size: int) -> None:
-        """Count bytes that are not even noise: comments, blank lines, marks of a place."""
 
     def evidence(self) -> Evidence:
         return Evidence(noise=self._noise, noise_sample=self._noise_sample)

@@ -261,15 +261,17 @@ class HttpWire(Posting):
             AnswerInvalid: The answer is there, and cannot be used.
         """
         answer: Message | None = None
-        while (event := stream.take(budget)) is not None:
+
+        def take(event: Event) -> bool:
+            nonlocal answer
             if event.kind == "message" and event.data:
                 taken = self._take(event, flight if answer is None else None)
                 answer = answer or taken
             else:  # without data it only marks the place
                 self._unasked.wasted(len(event.data))
-            if budget.spent():
-                break
-        self._count_waste(stream)
+            return answer is not None
+
+        self._take_events(stream, budget, take)
         if flight is not None and answer is None and stream.oversized:
             raise self._site.oversized()
         return answer

@@ -9,10 +9,10 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 from yarl import URL
 
-from multitap.pace import Turns
+from multitap.pace import Budget, Turns
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
-from multitap.wire.event_stream import EventStream
+from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Attended, Flight
 from multitap.wire.head import DEFAULTS, merged
@@ -32,6 +32,8 @@ _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver what needs no answer
 _CALL_OFF = 2.0  # seconds to tell the server that an answer is not wanted any more
 _TOLD = ("Retry-After", "WWW-Authenticate")
+_REQUEST = 16
+"""Messages that a request of the server counts for: to answer it takes a task and a POST."""
 _REFUSAL = 64 * 1024  # bytes of an error page that are looked at
 
 
@@ -153,10 +155,27 @@ class Posting(ABC):
         response.close()
         return None
 
-    def _count_waste(self, stream: EventStream) -> None:
+    def _take_events(
+        self, stream: EventStream, budget: Budget, take: Callable[[Event], bool]
+    ) -> bool:
+        """Have `take` take the events that are there, until the budget is spent.
+
+        Whether anybody waited for any of them is what each `take` says, and what is returned.
+        """
+        unasked = self._unasked
+        busy = unasked.busy
+        useful = False
+        while (event := stream.take(budget)) is not None:
+            useful |= take(event)
+            if unasked.busy > busy:
+                busy = unasked.busy
+                budget.charge(_REQUEST)
+            if budget.spent():
+                break
         if stream.wasted:
-            self._unasked.wasted(stream.wasted)
+            unasked.wasted(stream.wasted)
             stream.wasted = 0
+        return useful
 
     async def _refused(self, response: Response, flight: Flight | None) -> WireFault | RpcError:
         text = await self._site.beginning(response, _REFUSAL)

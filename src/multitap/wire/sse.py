@@ -106,18 +106,9 @@ class SseWire(Posting):
         stream = EventStream(self._site.limit)
 
         def hear(turns: Turns) -> None:
-            while (event := stream.take(turns.budget)) is not None:
-                if event.kind == "endpoint" and not self._in_session:
-                    self._endpoint = self._checked(event.data)
-                    self._in_session = True
-                    task_status.started()
-                elif event.kind == "message" and event.data:
-                    turns.useful |= self._take(event)
-                else:
-                    self._unasked.wasted(len(event.data))
-                if turns.budget.spent():
-                    break
-            self._count_waste(stream)
+            turns.useful |= self._take_events(
+                stream, turns.budget, lambda event: self._take(event, task_status)
+            )
 
         try:
             await self._read_events(response, stream, hear)
@@ -137,8 +128,17 @@ class SseWire(Posting):
             raise AnswerInvalid(words, sent=False)
         return endpoint
 
-    def _take(self, event: Event) -> bool:
-        if event.oversized:
+    def _take(self, event: Event, task_status: TaskStatus[None]) -> bool:
+        """Take one event; whether anybody waited for it."""
+        if event.kind == "endpoint" and not self._in_session:
+            self._endpoint = self._checked(event.data)
+            self._in_session = True
+            task_status.started()
+            return True
+        if event.kind != "message" or not event.data:
+            self._unasked.wasted(len(event.data))
+        elif event.oversized:
             self._exchange.damaged(event.data, self._site.oversized())
-            return False
-        return self._exchange.feed(event.data)
+        else:
+            return self._exchange.feed(event.data)
+        return False

@@ -77,6 +77,11 @@ class Unasked:
         self._noise_sample = ""
         self._warned_at = 0.0
 
+    @property
+    def busy(self) -> int:
+        """Requests of the server that are being answered or refused."""
+        return len(self._answering) + self._refusing
+
     def attach(self, inbound: Inbound) -> None:
         self._inbound = inbound
 

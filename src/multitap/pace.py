@@ -51,28 +51,36 @@ class Budget:
 class Turns:
     """Shares the loop from within a task that finds its work without having to wait for it."""
 
-    __slots__ = ("_idle_turns", "_resumed", "budget", "useful")
+    __slots__ = ("_began", "_idle_turns", "_worked", "budget", "useful")
 
     def __init__(self) -> None:
         self.budget = Budget()
         self.useful = False
         """Set when something came that somebody waits for."""
         self._idle_turns = 0
-        self._resumed = perf_counter()
+        self._began = perf_counter()
+        self._worked = 0.0
 
     def begin(self) -> None:
         """Begin with a whole budget, after a wait for something else."""
-        self.budget = Budget()
-        if perf_counter() - self._resumed > _CALM:
+        now = perf_counter()
+        if now - self._began > _CALM:
             self._idle_turns = 0
+        self.budget = Budget()
+        self._began = now
 
     async def wait_next(self) -> None:
-        """Let everybody else have a turn; in a flood, several."""
+        """Let everybody else have a turn; in a flood, half of the time."""
         self._idle_turns = 0 if self.useful else self._idle_turns + 1
         self.useful = False
-        await asyncio.sleep(0 if self._idle_turns < _FLOOD else SECONDS)
+        self._worked += perf_counter() - self._began
+        if self._idle_turns < _FLOOD or self._worked < SECONDS:
+            await asyncio.sleep(0)
+        else:
+            self._worked = 0.0
+            await asyncio.sleep(SECONDS)
         self.budget = Budget()
-        self._resumed = perf_counter()
+        self._began = perf_counter()
 
 
 class Readable(Protocol):

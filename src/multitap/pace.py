@@ -39,6 +39,49 @@ class Budget:
         self._messages -= 1
         return self._messages <= 0 or perf_counter() >= self._until
 
+    def charge(self, messages: int) -> None:
+        """Count a message for several: it makes more work than it is itself."""
+        self._messages -= messages
+
+    def late(self) -> bool:
+        """Whether its time is over, whatever was counted."""
+        return perf_counter() >= self._until
+
+
+class Turns:
+    """Shares the loop from within a task that finds its work without having to wait for it."""
+
+    __slots__ = ("_began", "_idle_turns", "_worked", "budget", "useful")
+
+    def __init__(self) -> None:
+        self.budget = Budget()
+        self.useful = False
+        """Set when something came that somebody waits for."""
+        self._idle_turns = 0
+        self._began = perf_counter()
+        self._worked = 0.0
+
+    def begin(self) -> None:
+        """Begin with a whole budget, after a wait for something else."""
+        now = perf_counter()
+        if now - self._began > _CALM:
+            self._idle_turns = 0
+        self.budget = Budget()
+        self._began = now
+
+    async def wait_next(self) -> None:
+        """Let everybody else have a turn; in a flood, half of the time."""
+        self._idle_turns = 0 if self.useful else self._idle_turns + 1
+        self.useful = False
+        self._worked += perf_counter() - self._began
+        if self._idle_turns < _FLOOD or self._worked < SECONDS:
+            await asyncio.sleep(0)
+        else:
+            self._worked = 0.0
+            await asyncio.sleep(SECONDS)
+        self.budget = Budget()
+        self._began = perf_counter()
+
 
 class Readable(Protocol):
     """What is read from; the transports of uvloop are no `asyncio.ReadTransport`."""

@@ -20,21 +20,7 @@ from multitap.wire.response import UNREAD, Response
 from multitap.wire.wire import AnswerInvalid, RequestFailed
 from tests.wire import http_zoo as zoo
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, serve
-
-LOOPS = {"asyncio": {}, "uvloop": {"use_uvloop": True}}
-
-
-@pytest.fixture(scope="module", params=LOOPS.values(), ids=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest):
-    return "asyncio", request.param
-
-
-@pytest.fixture
-async def no_task_left(no_task_left: None):
-    """Let uvloop take the descriptor that it keeps in reserve from its first listener on."""
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
-    server.close()
-    await server.wait_closed()
+from tests.wire.loops import anyio_backend, no_task_left  # noqa: F401 - fixtures
 
 
 @asynccontextmanager

@@ -5,14 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multitap.pace import Budget
 from multitap.wire.event_stream import Event, EventStream
 
 MIB = 1024 * 1024
 
 
+def fed(stream: EventStream, chunk: bytes) -> list[Event]:
+    """The events that `chunk` completes, however many turns they take."""
+    events: list[Event] = []
+    stream.feed(chunk)
+    while not stream.drained:
+        while (event := stream.take(Budget())) is not None:
+            events.append(event)
+    return events
+
+
 def parse(*chunks: bytes, limit: int = MIB) -> list[Event]:
     stream = EventStream(limit)
-    return [event for chunk in chunks for event in stream.feed(chunk)]
+    return [event for chunk in chunks for event in fed(stream, chunk)]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +57,17 @@ def test_events_are_read_as_the_standard_says(text: bytes, events: list[Event]):
     text=st.lists(
         st.sampled_from(
             [b"data: x", b"data:", b"id: 1", b"event: e", b": c", b"", b"retry: 10", b"\n", b"\r",
-             b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"data: \xc3\xa9"]
+             b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"data: \xc3\xa9", b"x" * 600, b"data: y\n" * 150]
         )
     ).map(b"".join),
-    cuts=st.lists(st.integers(0, 200)),
+    cuts=st.lists(st.integers(0, 3000)),
 )  # fmt: skip
 def test_where_the_chunks_are_cut_makes_no_difference(text: bytes, cuts: list[int]):
     whole, pieces = EventStream(MIB), EventStream(MIB)
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
 
-    expected = whole.feed(text)
-    events = [event for start, end in pairwise(edges) for event in pieces.feed(text[start:end])]
+    expected = fed(whole, text)
+    events = [event for start, end in pairwise(edges) for event in fed(pieces, text[start:end])]
 
     assert events == expected
     assert (pieces.last_id, pieces.retry) == (whole.last_id, whole.retry)
@@ -80,17 +91,17 @@ def test_many_lines_keep_their_order():
 def test_the_last_id_counts_only_once_its_event_is_complete():
     stream = EventStream(MIB)
 
-    stream.feed(b"id: 1\ndata: x\n\nid: 2\ndata: y\n")
+    fed(stream, b"id: 1\ndata: x\n\nid: 2\ndata: y\n")
 
     assert stream.last_id == "1"
-    stream.feed(b"\n")
+    fed(stream, b"\n")
     assert stream.last_id == "2"
 
 
 def test_an_id_that_no_header_can_carry_is_ignored():
     stream = EventStream(MIB)
 
-    stream.feed(b"id: 1\n\nid: a\0b\n\nid: " + b"x" * 2000 + b"\n\n")
+    fed(stream, b"id: 1\n\nid: a\0b\n\nid: " + b"x" * 2000 + b"\n\n")
 
     assert stream.last_id == "1"
 
@@ -101,18 +112,18 @@ def test_an_id_that_no_header_can_carry_is_ignored():
 def test_retry_is_milliseconds(value: bytes, seconds: float | None):
     stream = EventStream(MIB)
 
-    stream.feed(b"retry: " + value + b"\n\n")
+    fed(stream, b"retry: " + value + b"\n\n")
 
     assert stream.retry == seconds
 
 
 def test_a_new_connection_forgets_the_unfinished_event_but_not_the_place():
     stream = EventStream(MIB)
-    stream.feed(b"id: 1\nretry: 100\ndata: x\n\ndata: lost")
+    fed(stream, b"id: 1\nretry: 100\ndata: x\n\ndata: lost")
 
     stream.restart()
 
-    assert stream.feed(b"data: new\n\n") == [Event("message", b"new")]
+    assert fed(stream, b"data: new\n\n") == [Event("message", b"new")]
     assert (stream.last_id, stream.retry) == ("1", 0.1)
 
 
@@ -124,7 +135,7 @@ def test_an_oversized_event_leaves_its_edges_and_the_next_event_is_whole(step: i
     noticed = False
 
     for start in range(0, len(text), step):
-        events += stream.feed(text[start : start + step])
+        events += fed(stream, text[start : start + step])
         noticed = noticed or stream.oversized
 
     large, after = events
@@ -150,11 +161,11 @@ def test_comments_do_not_count():
 def test_an_endless_event_costs_no_more_than_the_limit():
     stream = EventStream(MIB)
     chunk = b"x" * 65536
-    stream.feed(b"data: ")
+    fed(stream, b"data: ")
     tracemalloc.start()
     try:
         for _ in range(1000):
-            stream.feed(chunk)
+            fed(stream, chunk)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -169,9 +180,55 @@ def test_millions_of_tiny_lines_cost_no_multiple_of_the_limit():
     tracemalloc.start()
     try:
         while not stream.oversized:
-            stream.feed(chunk)
+            fed(stream, chunk)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
     assert peak < MIB
+
+
+def test_millions_of_tiny_pieces_cost_no_multiple_of_the_limit():
+    stream = EventStream(MIB // 4)
+    fed(stream, b"data: ")
+    tracemalloc.start()
+    try:
+        while not stream.oversized:
+            fed(stream, bytes([120, 121]))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < MIB
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n", b":\n", b"x\n", b"id:1\n", b"data:x\n"])
+def test_a_spent_budget_leaves_the_rest_for_later(line: bytes):
+    stream, spent = EventStream(MIB), Budget()
+    while not spent.late():
+        pass
+
+    stream.feed(line * 10_000 + b"\n\ndata: 1\n\n")
+
+    assert stream.take(spent) is None
+    assert not stream.drained
+    assert fed(stream, b"data: 2\n\n")[-2:] == [Event("message", b"1"), Event("message", b"2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "wasted"),
+    [
+        pytest.param(b"id: 7\nevent: message\nretry: 5\ndata: 1\n\n", 0, id="an event"),
+        pytest.param(b"\n\n\n", 3 * 64, id="blank lines"),
+        pytest.param(b": " + b"x" * 98 + b"\n", 100, id="a comment"),
+        pytest.param(b"x: 1\n" * 10, 640, id="unknown fields"),
+        pytest.param(b"id: 1\n" * 10, 7 * 64, id="more fields than an event has"),
+        pytest.param(b"data: " + b"x" * 2000, 2006, id="what is over the limit"),
+    ],
+)
+def test_what_makes_no_event_is_counted(text: bytes, wasted: int):
+    stream = EventStream(1024)
+
+    fed(stream, text)
+
+    assert stream.wasted == wasted

@@ -1,12 +1,14 @@
 """One HTTP/1.1 connection: a request out, its answer in, and so on."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
 import httptools
 
+from multitap.pace import FULL_READ, Budget, Pace
 from multitap.wire.response import UNREAD, Response
 from multitap.wire.wire import AnswerInvalid, RequestFailed, WireFault
 
@@ -21,6 +23,8 @@ _TOO_LONG = f"its head has more than {_HEAD:,} bytes"
 _FIELDS = 256  # headers of one answer
 _WHOLE = 64 * 1024
 """Bytes up to which a message is joined to its head: copying costs less than another write."""
+_SLICE = 64 * 1024
+"""Bytes parsed in one go: in chunks of one byte they take most of a millisecond."""
 _FINAL = 200  # below this a status is only informational
 
 
@@ -56,7 +60,11 @@ class Keeper(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Asks and is answered, one request at a time; nothing here waits."""
+    """Asks and is answered, one request at a time; nothing here waits.
+
+    It is also what its own `Pace` holds back: reading goes on only when neither that nor the
+    reader of the answer minds.
+    """
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -72,6 +80,9 @@ class Connection(asyncio.Protocol):
         self._keeps_alive = False
         self._unsent = False
         self._paused = False
+        self._rest: deque[memoryview] = deque()  # what came, and is parsed in a later turn
+        self._lost: tuple[Exception | None] | None = None  # how it ended, with such a rest
+        self._pace = Pace(self._work)
         self._unseen = 0  # bytes that came, and of which nothing came out of the parser yet
         self._fields: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
@@ -118,16 +129,38 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         if self._paused and self._transport is not None:
             self._paused = False
+            if not self._pace.holding:
+                self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        """For its pace: whether there is nothing to hold back."""
+        return not self.usable
+
+    def pause_reading(self) -> None:
+        """For its pace: stop reading."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """For its pace: read again, unless the reader of the answer is behind."""
+        if self._transport is not None and not self._paused:
             self._transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, Transport):
             self._transport = transport
+            self._pace.reads(self)
             self._keeper.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._keeper.leave(self)
+        if self._rest:
+            self._lost = (exc,)  # the end of the answer may be among it
+        else:
+            self._end(exc)
+
+    def _end(self, exc: Exception | None) -> None:
         if self._response is None:
             self._fail(self._unanswered(exc))
         elif exc is None and self._until_closed:
@@ -144,7 +177,32 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._heard is None and self._response is None:
             self.abort()  # nothing was asked
-            return
+        elif self._pace.holding:
+            self._rest.append(memoryview(data))  # TLS hands on what it has already read
+        elif len(data) < FULL_READ:
+            self._parse(data)
+        else:
+            self._rest.append(memoryview(data))
+            self._work()
+            self._pace.hold()
+
+    def _work(self) -> bool:
+        """Parse what is there, until the budget of this turn is spent; whether anything is left."""
+        rest, budget = self._rest, Budget()
+        while rest:
+            piece = rest.popleft()
+            if len(piece) > _SLICE:
+                rest.appendleft(piece[_SLICE:])
+                piece = piece[:_SLICE]
+            self._parse(piece)
+            if budget.spent():
+                break
+        if self._lost is not None and not rest:
+            (exc,), self._lost = self._lost, None
+            self._end(exc)
+        return bool(rest)
+
+    def _parse(self, data: bytes | memoryview) -> None:
         self._unseen += len(data)
         try:
             self._parser.feed_data(data)
@@ -193,6 +251,8 @@ class Connection(asyncio.Protocol):
     def _go_on(self, response: Response) -> None:
         data = self._taken()
         if data:
+            # the rest were frames: a body in tiny chunks is not worth more than its share
+            self._pace.useful |= 2 * len(data) >= self._unseen
             self._unseen = 0
         elif self._unseen > _HEAD:  # the parser keeps what comes after the last chunk
             self._fail(self._broken_off())
@@ -208,14 +268,15 @@ class Connection(asyncio.Protocol):
     def _finish(self, response: Response) -> None:
         data, heard = self._taken(), self._heard
         self._heard = self._response = None
-        if self._whole and self._keeps_alive and not self._unsent and self.usable:
+        clean = self._whole and not self._rest  # nothing of it can pass for the next answer
+        if clean and self._keeps_alive and not self._unsent and self.usable:
             self._whole = False
             self.resume()
             if self._chunked:
                 self._parser = self._fresh_parser()
             self._keeper.give_back(self)
-        elif self._transport is not None:
-            self._transport.abort()
+        else:
+            self._cut()
         response.end(data)
         if heard is not None:
             heard(response)
@@ -234,12 +295,18 @@ class Connection(asyncio.Protocol):
     def _fail(self, fault: WireFault) -> None:
         heard, response = self._heard, self._response
         self._heard = self._response = None
-        if self._transport is not None:
-            self._transport.abort()
+        self._cut()
         if response is not None:
             response.end(self._taken(), fault)
         if heard is not None:
             heard(response or fault)
+
+    def _cut(self) -> None:
+        self._rest.clear()
+        self._lost = None
+        self._pace.stop()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _garbled(self, exc: Exception) -> None:
         if self._response is None:

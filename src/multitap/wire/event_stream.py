@@ -3,13 +3,19 @@
 import re
 from typing import NamedTuple
 
+from multitap.pace import Budget
+from multitap.wire.pieces import Pieces
+
 _BOM = b"\xef\xbb\xbf"
 _EDGE = 512  # bytes of an oversized event: enough to find whose answer it was
-_BLOCK = 1024  # lines joined early: millions of tiny ones would cost more than their bytes
+_WINDOW = 1024  # bytes cut into lines in one go: even blank lines take less than a millisecond
+_FIELDS = 3  # that an event may have beside its data
+_LEAST_WASTE = 64  # bytes: a short line costs as much as one of this size
 _LONGEST_ID = 1024  # it goes back to the server in a header
 _LONGEST_RETRY = 9  # digits
-_LONE = re.compile(rb"(?:event: message\r?\n)?data: ([^\r\n]+)\r?\n\r?\n")
-"""The one event that most answers are."""
+_LONE = re.compile(rb"(?:event: message\r?\n)?data: ")
+"""How the one event begins that most answers are."""
+_ENDS = (b"\n", b"\r\n")
 
 
 class Event(NamedTuple):
@@ -21,7 +27,9 @@ class Event(NamedTuple):
 
 
 class EventStream:
-    """Takes chunks as they come and gives the events they complete.
+    """Takes chunks as they come and gives the events they complete, one at a time.
+
+    Events are cut out only when they are taken: whoever takes them decides how much work that is.
 
     Args:
         limit: Bytes of one event.
@@ -34,56 +42,96 @@ class EventStream:
         """Seconds the server wants us to wait before we come back."""
         self.oversized = False
         """Whether the event under way is over the limit already."""
+        self.wasted = 0
+        """Bytes of comments, blank lines and the like; whoever counts them sets it to 0."""
         self._limit = limit
-        self._size = 0
+        self._data = Pieces(b"\n")
+        self._size = self._fields = 0
         self._tail = b""
         self.restart()
 
     def restart(self) -> None:
         """Begin a new connection: an event that the old one cut off is lost."""
+        self._chunk = b""
+        self._at = 0
+        self._lines: list[bytes] = []  # of the window, the next one last
         self._at_start = True
         self._after_cr = False
-        self._partial: list[bytes] = []
+        self._partial = Pieces()
         self._unfinished = 0
         self._begin_event()
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        """The events that `chunk` completes."""
-        if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
-        if not chunk:
-            return []
-        if self._is_between and len(chunk) <= self._limit and (lone := _LONE.fullmatch(chunk)):
-            self._at_start = self._after_cr = False
-            return [Event("message", lone[1])]
-        self._after_cr = chunk.endswith(b"\r")
-        if b"\n" not in chunk and b"\r" not in chunk:  # much faster to see than to split
-            self._hold(chunk)
-            return []
-        events: list[Event] = []
-        for piece in chunk.splitlines(keepends=True):
-            if not piece.endswith((b"\n", b"\r")):
-                self._hold(piece)
-            elif (event := self._end_line(piece)) is not None:
-                events.append(event)
-        return events
-
     @property
-    def _is_between(self) -> bool:
-        """Whether nothing of an event is there yet."""
-        begun = self._unfinished or self._size or self._id or self.oversized
-        return not begun and self._kind == "message"
+    def drained(self) -> bool:
+        """Whether all that was fed has been looked at."""
+        return not self._chunk and not self._lines
 
-    def _hold(self, piece: bytes) -> None:
-        self._partial.append(piece)
+    def feed(self, chunk: bytes) -> None:
+        """Add what has come in."""
+        self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
+        self._at = 0
+
+    def take(self, budget: Budget) -> Event | None:
+        """The next event; None if there is no whole one, or the time is over.
+
+        Each call gets a little further, whatever the time is.
+        """
+        if not self._lines and not self._at and (lone := self._lone()) is not None:
+            return lone
+        while True:
+            while self._lines:
+                if (event := self._take_line(self._lines.pop())) is not None:
+                    return event
+            if not self._chunk:
+                return None
+            self._cut_window()
+            if budget.late():
+                return None
+
+    def _lone(self) -> Event | None:
+        chunk = self._chunk
+        begun = self._unfinished or self._size or self._id or self.oversized or self._after_cr
+        if begun or self._kind != "message" or len(chunk) > self._limit:
+            return None
+        if (lone := _LONE.match(chunk)) is None:
+            return None
+        start = lone.end()
+        end = chunk.find(b"\n", start)
+        if end < 0 or chunk[end + 1 : end + 4] not in _ENDS:
+            return None
+        data = chunk[start:end].removesuffix(b"\r")
+        if not data or b"\r" in data:
+            return None
+        self._chunk = b""
+        self._at_start = False
+        return Event("message", data)
+
+    def _cut_window(self) -> None:
+        chunk, start = self._chunk, self._at
+        if self._after_cr and chunk.startswith(b"\n", start):
+            start += 1
+        end, is_one = _window(chunk, start)
+        window = chunk[start:end]
+        self._after_cr = window.endswith(b"\r") if window else False
+        self._lines = [window] if is_one else window.splitlines(keepends=True)[::-1]
+        if end == len(chunk):
+            self._chunk, end = b"", 0
+        self._at = end
+
+    def _take_line(self, piece: bytes) -> Event | None:
+        if piece.endswith((b"\n", b"\r")):
+            return self._end_line(piece)
+        self._partial.add(piece)
         self._unfinished += len(piece)
         self._weigh(piece)
+        return None
 
     def _end_line(self, piece: bytes) -> Event | None:
         ending = 2 if piece.endswith(b"\r\n") else 1
         size = self._unfinished + len(piece) - ending
         if self._partial:
-            piece = b"".join((*self._partial, piece))
+            self._partial.add(piece)
+            piece = self._partial.joined()
             self._partial.clear()
         self._unfinished = 0
         if self._at_start:
@@ -107,27 +155,30 @@ class EventStream:
             start += 1
         value = line[start:size]
         if name == b"data":
-            self._lines.append(value)
+            self._data.add(value)
             self._size += len(value) + 1
             self._weigh(value)
-            if len(self._lines) >= _BLOCK:
-                self._blocks.append(b"\n".join(self._lines))
-                self._lines.clear()
-        elif name == b"event":
+            return
+        self._fields += 1
+        if name == b"event":
             self._kind = value[:_EDGE].decode("utf-8", "replace") or "message"
         elif name == b"id":
             self._id = _usable_id(value)
         elif name == b"retry" and value.isdigit() and len(value) <= _LONGEST_RETRY:
             self.retry = int(value) / 1000
+        else:
+            self._fields = _FIELDS + 1  # a comment, or a field that nobody knows
+        if self._fields > _FIELDS:
+            self.wasted += max(size, _LEAST_WASTE)
 
     def _weigh(self, piece: bytes) -> None:
         if not self.oversized:
             if self._size + self._unfinished <= self._limit:
                 return
             self.oversized = True
-            self._head = _beginning(self._blocks or self._lines or self._partial)
-            self._blocks.clear()
-            self._lines.clear()
+            self._head = (self._data or self._partial).beginning(_EDGE)
+            self._data.clear()
+        self.wasted += len(piece)
         self._partial.clear()
         self._tail = (self._tail + piece[-_EDGE:])[-_EDGE:]
 
@@ -138,7 +189,9 @@ class EventStream:
         if self.oversized:
             event = Event(self._kind, self._head + self._tail, oversized=True)
         elif self._size:
-            event = Event(self._kind, b"\n".join((*self._blocks, *self._lines)))
+            event = Event(self._kind, self._data.joined())
+        else:
+            self.wasted += _LEAST_WASTE
         self._begin_event()
         return event
 
@@ -146,19 +199,28 @@ class EventStream:
         self.oversized = False
         self._kind = "message"
         self._id = ""
-        self._blocks: list[bytes] = []
-        self._lines: list[bytes] = []
+        self._fields = 0
+        self._data = Pieces(b"\n")
         self._size = 0
         self._head = self._tail = b""
 
 
-def _beginning(pieces: list[bytes]) -> bytes:
-    head = b""
-    for piece in pieces:
-        head += piece[:_EDGE]
-        if len(head) >= _EDGE:
-            break
-    return head[:_EDGE]
+def _window(chunk: bytes, start: int) -> tuple[int, bool]:
+    """Where to stop, so that no line is cut without need; and whether it is one line for certain.
+
+    It is found much faster than lines are split.
+    """
+    end = start + _WINDOW
+    if end >= len(chunk):
+        return len(chunk), False
+    last = max(chunk.rfind(b"\n", start, end), chunk.rfind(b"\r", start, end))
+    if last >= 0:
+        return last + 1, False
+    newline = chunk.find(b"\n", end)
+    end = chunk.find(b"\r", end, len(chunk) if newline < 0 else newline)
+    if end >= 0 and end != newline - 1:
+        return end + 1, True
+    return len(chunk) if newline < 0 else newline + 1, True
 
 
 def _usable_id(value: bytes) -> str:

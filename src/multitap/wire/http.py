@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
@@ -188,15 +189,9 @@ class HttpWire(Posting):
     async def _answer_among(
         self, response: Response, stream: EventStream, flight: Flight
     ) -> Message | None:
-        try:
-            while chunk := await response.chunk():
-                answer = self.hear(chunk, stream, flight)
-                if answer is not None:
-                    return answer
-        except BaseException:
-            response.close()
-            raise
-        return None
+        return await self._read_events(
+            response, stream, lambda turns: self.hear(stream, flight, turns.budget)
+        )
 
     async def _resumed(
         self, stream: EventStream, flight: Flight, fault: WireFault | RpcError
@@ -240,15 +235,16 @@ class HttpWire(Posting):
             failures += 1
 
     async def _listen_to(self, response: Response, stream: EventStream) -> bool:
+        """Hear it out; whether it said anything."""
         heard = False
-        try:
-            while chunk := await response.chunk():
-                heard = True
-                self.hear(chunk, stream, None)
-        except RequestFailed:
-            return heard
-        finally:
-            response.close()
+
+        def hear(turns: Turns) -> None:
+            nonlocal heard
+            heard = heard or not stream.drained
+            self.hear(stream, None, turns.budget)
+
+        with contextlib.suppress(RequestFailed):
+            await self._read_events(response, stream, hear)
         return heard
 
     async def _open_stream(self, stream: EventStream) -> Response:
@@ -258,25 +254,36 @@ class HttpWire(Posting):
         stream.restart()
         return await self._site.ask("GET", headers)
 
-    def hear(self, chunk: bytes, stream: EventStream, flight: Flight | None) -> Message | None:
-        """Take what `chunk` completes: the flight's answer is returned, the rest handed on."""
+    def hear(self, stream: EventStream, flight: Flight | None, budget: Budget) -> Message | None:
+        """Take what is there, within a budget: the flight's answer is returned, the rest handed on.
+
+        Raises:
+            AnswerInvalid: The answer is there, and cannot be used.
+        """
         answer: Message | None = None
-        for event in stream.feed(chunk):
-            if event.kind == "message" and event.data:  # without data it only marks the place
+
+        def take(event: Event) -> bool:
+            nonlocal answer
+            if event.kind == "message" and event.data:
                 taken = self._take(event, flight if answer is None else None)
                 answer = answer or taken
+            else:  # without data it only marks the place
+                self._unasked.wasted(len(event.data))
+            return answer is not None
+
+        self._take_events(stream, budget, take)
         if flight is not None and answer is None and stream.oversized:
             raise self._site.oversized()
         return answer
 
     def _take(self, event: Event, flight: Flight | None) -> Message | None:
         try:
-            if event.oversized:
-                raise self._site.oversized()
-            message = read_message(event.data)
+            message = self._read(event)
         except AnswerInvalid:
             if flight is not None and event.data.startswith((b"{", b"[")):
                 raise
+            message = None
+        if message is None:
             self._unasked.noise(event.data)
             return None
         if flight is not None and answers(message, flight):
@@ -288,6 +295,13 @@ class HttpWire(Posting):
             call = self._exchange.flights.meant() if flight is None else flight.call
             self._unasked.take(message, call)
         return None
+
+    def _read(self, event: Event) -> Message | None:
+        if event.oversized:
+            raise self._site.oversized()
+        if event.data.lstrip().startswith((b"{", b"[")):
+            return read_message(event.data)
+        return None  # not worth the parser's time: there may be millions of them
 
 
 def pause(retry: float | None, failures: int) -> float:

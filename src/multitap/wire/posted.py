@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import Protocol
 
+from multitap.pace import Budget
 from multitap.tasks import CancelHandle, Tasks
 from multitap.wire.connection import Connection, Heard
 from multitap.wire.envelope import Message
@@ -20,8 +21,8 @@ class Answers(Protocol):
         """The answer in a JSON body; raises `AnswerInvalid`."""
         ...
 
-    def hear(self, chunk: bytes, stream: EventStream, flight: Flight | None) -> Message | None:
-        """The answer in a piece of an event stream, if it is there; raises `AnswerInvalid`."""
+    def hear(self, stream: EventStream, flight: Flight | None, budget: Budget) -> Message | None:
+        """The answer among the events of a stream, if it is there; raises `AnswerInvalid`."""
         ...
 
     async def answer_in(self, response: Response, flight: Flight, stream: EventStream) -> Message:
@@ -106,13 +107,21 @@ class Posted:
             self._flight.settle(exc)
 
     def _follow(self) -> None:
-        """Take what there is of an event stream, and come back when there is more."""
+        """Take what there is of an event stream, and come back when there is more.
+
+        What is too much for one turn is left to a task, which takes as many as it needs.
+        """
         response, stream = self._response, self._stream
-        if response is None or stream is None or not self._flight.waiting:
+        if response is None or stream is None:
+            return
+        if not self._flight.waiting:
+            response.close()
             return
         chunk = response.here()
         try:
-            answer = self._answers.hear(chunk, stream, self._flight) if chunk else None
+            if chunk:
+                stream.feed(chunk)
+            answer = self._answers.hear(stream, self._flight, Budget())
         except AnswerInvalid as exc:
             response.close()
             self._flight.settle(exc)
@@ -120,13 +129,13 @@ class Posted:
         if answer is not None:
             self._site.linger(response)
             self._flight.settle(answer)
-        elif chunk is None or response.ended:
+        elif chunk is None or response.ended or not stream.drained:
             self._go_into(response)
         else:
             response.heed(self._follow)
 
     def _go_into(self, response: Response) -> None:
-        self._scope = CancelHandle()
+        self._scope = CancelHandle()  # a callback has no task, and so no scope
         self._tasks.start_soon(self._wait_for, response, self._scope)
 
     async def _wait_for(self, response: Response, scope: CancelHandle) -> None:

@@ -2,15 +2,17 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 from msgspec import Raw
 from yarl import URL
 
+from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire import envelope
 from multitap.wire.envelope import Message
+from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Attended, Flight
 from multitap.wire.head import DEFAULTS, merged
@@ -30,6 +32,8 @@ _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver what needs no answer
 _CALL_OFF = 2.0  # seconds to tell the server that an answer is not wanted any more
 _TOLD = ("Retry-After", "WWW-Authenticate")
+_REQUEST = 16
+"""Messages that a request of the server counts for: to answer it takes a task and a POST."""
 _REFUSAL = 64 * 1024  # bytes of an error page that are looked at
 
 
@@ -118,6 +122,60 @@ class Posting(ABC):
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
     ) -> Response:
         return await self._site.post(self._endpoint, self._headers, headers, message, flight)
+
+    async def _read_events(
+        self, response: Response, stream: EventStream, hear: Callable[[Turns], Message | None]
+    ) -> Message | None:
+        """Have the events of a response heard, in fair turns.
+
+        Args:
+            response: Whose body they are.
+            stream: What cuts them out; something may be left in it.
+            hear: Takes events until a budget is spent; ends the reading with what it returns.
+
+        Raises:
+            RequestFailed: The response broke off.
+            AnswerInvalid: From `hear`.
+        """
+        turns = Turns()
+        try:
+            while not self.closed.is_set():
+                if (answer := hear(turns)) is not None:
+                    return answer
+                if stream.drained:
+                    if not (chunk := await response.chunk()):
+                        return None
+                    stream.feed(chunk)
+                    turns.begin()
+                else:
+                    await turns.wait_next()
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        return None
+
+    def _take_events(
+        self, stream: EventStream, budget: Budget, take: Callable[[Event], bool]
+    ) -> bool:
+        """Have `take` take the events that are there, until the budget is spent.
+
+        Whether anybody waited for any of them is what each `take` says, and what is returned.
+        """
+        unasked = self._unasked
+        busy = unasked.busy
+        useful = False
+        while (event := stream.take(budget)) is not None:
+            useful |= take(event)
+            if unasked.busy > busy:
+                busy = unasked.busy
+                budget.charge(_REQUEST)
+            if budget.spent():
+                break
+        if stream.wasted:
+            unasked.wasted(stream.wasted)
+            stream.wasted = 0
+        return useful
 
     async def _refused(self, response: Response, flight: Flight | None) -> WireFault | RpcError:
         text = await self._site.beginning(response, _REFUSAL)

@@ -109,6 +109,8 @@ class _Reply(asyncio.Protocol):
         self._data = b""
 
     def data_received(self, data: bytes) -> None:
+        if self.welcome.done():
+            return  # it is closed as soon as somebody looks
         self._data += data
         head, end, rest = self._data.partition(b"\r\n\r\n")
         if end or len(self._data) > _LONGEST_REPLY:

@@ -15,6 +15,7 @@ from multitap.wire.connection import Connection
 from multitap.wire.flight import Flight
 from multitap.wire.head import Headers, merged
 from multitap.wire.lingering import Lingering
+from multitap.wire.pieces import Pieces
 from multitap.wire.response import Response
 from multitap.wire.wire import AnswerInvalid, RequestFailed, WireFault
 
@@ -140,14 +141,14 @@ class Site:
         """The whole body, decompressed."""
         if (body := response.whole()) is not None and len(body) <= self.limit:
             return body
-        chunks, size = [body or b""], len(body or b"")
+        pieces, size = Pieces(), len(body or b"")
         while size <= self.limit and (chunk := await response.chunk()):
-            chunks.append(chunk)
+            pieces.add(chunk)
             size += len(chunk)
         if size > self.limit:
             response.close()
             raise self.oversized()
-        return b"".join(chunks)
+        return pieces.joined()
 
     async def beginning(self, response: Response, size: int) -> bytes:
         """The first bytes of a body to be quoted, without what may be secret."""

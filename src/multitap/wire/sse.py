@@ -10,6 +10,7 @@ from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
+from multitap.pace import Turns
 from multitap.tasks import Tasks
 from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.client import http_client
@@ -111,15 +112,14 @@ class SseWire(Posting):
     async def _hear_out(self, response: Response, connected: asyncio.Future[None]) -> WireClosed:
         """Take all that comes on the stream; why there is no more is returned."""
         stream = EventStream(self._site.limit)
+
+        def hear(turns: Turns) -> None:
+            turns.useful |= self._take_events(
+                stream, turns.budget, lambda event: self._take(event, connected)
+            )
+
         try:
-            while chunk := await response.chunk():
-                for event in stream.feed(chunk):
-                    if event.kind == "endpoint" and not self._in_session:
-                        self._endpoint = self._checked(event.data)
-                        self._in_session = True
-                        connected.set_result(None)
-                    elif event.kind == "message" and event.data:
-                        self._take(event)
+            await self._read_events(response, stream, hear)
         except WireFault as exc:
             if not self._in_session:
                 raise
@@ -136,8 +136,18 @@ class SseWire(Posting):
             raise AnswerInvalid(words, sent=False)
         return endpoint
 
-    def _take(self, event: Event) -> None:
-        if event.oversized:
+    def _take(self, event: Event, connected: asyncio.Future[None]) -> bool:
+        """Take one event; whether anybody waited for it."""
+        if event.kind == "endpoint" and not self._in_session:
+            self._endpoint = self._checked(event.data)
+            self._in_session = True
+            if not connected.done():  # nobody waits any more: we are about to be closed
+                connected.set_result(None)
+            return True
+        if event.kind != "message" or not event.data:
+            self._unasked.wasted(len(event.data))
+        elif event.oversized:
             self._exchange.damaged(event.data, self._site.oversized())
         else:
-            self._exchange.feed(event.data)
+            return self._exchange.feed(event.data)
+        return False

@@ -76,6 +76,11 @@ class Unasked:
         self._noise_sample = ""
         self._warned_at = 0.0
 
+    @property
+    def busy(self) -> int:
+        """Requests of the server that are being answered or refused."""
+        return len(self._answering) + self._refusing
+
     def attach(self, inbound: Inbound) -> None:
         self._inbound = inbound
 
@@ -103,7 +108,6 @@ class Unasked:
         Blank lines are no noise, but they are not free either.
         """
         size = len(data)
-        self._junk += max(size, _LEAST_JUNK)
         if size:
             self._noise += 1
         now = time.monotonic()
@@ -111,8 +115,13 @@ class Unasked:
             self._warned_at = now
             self._noise_sample = envelope.excerpt(data)
             logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
+        self.wasted(size)
+
+    def wasted(self, size: int) -> None:
+        """Count bytes that are not even noise: blank lines, comments between events."""
+        self._junk += max(size, _LEAST_JUNK)
         if self._junk > self._junk_limit:
-            self._weigh(now)
+            self._weigh(time.monotonic())
 
     def _weigh(self, now: float) -> None:
         """Cut the server off if all of the junk came within a minute."""

@@ -1,0 +1,45 @@
+"""Bytes that come in pieces, however small, at no multiple of their size in memory."""
+
+_BLOCK = 1024  # pieces joined early: millions of tiny ones would cost more than their bytes
+
+
+class Pieces:
+    """Collects pieces and joins them, in linear time.
+
+    Args:
+        separator: What stands between two of them.
+    """
+
+    __slots__ = ("_blocks", "_pieces", "_separator")
+
+    def __init__(self, separator: bytes = b"") -> None:
+        self._separator = separator
+        self._blocks: list[bytes] = []
+        self._pieces: list[bytes] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._pieces)
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        if len(self._pieces) >= _BLOCK:
+            self._blocks.append(self._separator.join(self._pieces))
+            self._pieces.clear()
+
+    def joined(self) -> bytes:
+        if not self._blocks and len(self._pieces) == 1:
+            return self._pieces[0]
+        return self._separator.join((*self._blocks, *self._pieces))
+
+    def beginning(self, size: int) -> bytes:
+        """The first bytes, without the separators."""
+        head = b""
+        for piece in (*self._blocks, *self._pieces):
+            head += piece[:size]
+            if len(head) >= size:
+                break
+        return head[:size]
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._pieces.clear()

@@ -13,6 +13,7 @@ from multitap.errors import ungrouped
 from multitap.serve import faults
 from multitap.serve.access import Access, Admitted, Denied, repeated
 from multitap.serve.admission import MODERN, admit, admit_arguments, claims_modern
+from multitap.serve.crowd import WebLimits
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.message import Message, Params, Refused, answer, refusal
@@ -21,7 +22,8 @@ from multitap.serve.reading import read_message, read_params
 from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.turn import Turn
-from multitap.serve.web import JSON, Headers, ToDo, Visit, WebLimits, open_web
+from multitap.serve.visit import JSON, Headers, ToDo, Visit
+from multitap.serve.web import open_web
 from multitap.wire.cancel_handle import CancelHandle
 
 _SESSION = b"mcp-session-id"
@@ -69,20 +71,24 @@ class HttpFront:
             (b"GET", b"/metrics"): self._metrics,
         }
 
-    def handle(self, visit: Visit) -> ToDo:
-        """Answer one request, or return what is still to do for it."""
+    def admit(self, visit: Visit) -> Denied | None:
+        """Decide about a request by its head, before any of its body is kept."""
         if len(visit.headers) != len(visit.pairs) and (twice := repeated(visit.pairs)):
-            visit.say(400, f"{twice.decode()} is there twice")
-            return None
+            return Denied(400, f"{twice.decode()} is there twice")
         admitted = self._access.decide(visit.headers)
         if isinstance(admitted, Denied):
-            visit.say(admitted.status, admitted.words, extra=_challenge(admitted))
-            return None
-        path = visit.path
-        handler = self._routes.get((visit.method, path))
-        if handler is not None:
-            return handler(visit, admitted)
-        allowed = [method for method, its_path in self._routes if its_path == path]
+            return admitted
+        visit.admitted = admitted
+        visit.holder = admitted.principal or visit.holder
+        visit.handler = self._routes.get((visit.method, visit.path))
+        visit.keeps_body = visit.handler is not None and visit.method == b"POST" and _is_json(visit)
+        return None
+
+    def handle(self, visit: Visit) -> ToDo:
+        """Answer one request, or return what is still to do for it."""
+        if visit.handler is not None:
+            return visit.handler(visit, visit.admitted)
+        allowed = [method for method, its_path in self._routes if its_path == visit.path]
         if allowed:
             visit.say(405, extra=[(b"allow", b", ".join(allowed))])
         else:
@@ -95,7 +101,8 @@ class HttpFront:
         self._gateway.changes.close()
 
     def _post(self, visit: Visit, admitted: Admitted) -> ToDo:
-        if not _is_json(visit):
+        if not visit.keeps_body:
+            _say_wrong_kind(visit)
             return None
         try:
             message = read_message(visit.body)
@@ -278,18 +285,20 @@ class HttpFront:
         session = self.sessions.find(given, admitted)
         if session is None:
             visit.say(404, "Session not found: open /sse again")
-        elif _is_json(visit):
+        elif not visit.keeps_body:
+            _say_wrong_kind(visit)
+        else:
             tasks = self._gateway.tasks
             Dialogue(self._gateway, session.peer, session.mailbox, tasks).take(visit.body)
             visit.say(202, "Accepted")
 
-    async def _health(self, visit: Visit, _: Admitted) -> None:
+    def _health(self, visit: Visit, _: Admitted) -> None:
         servers = self._gateway.hub.snapshot().servers
         up = sum(one.state.value == "connected" for one in servers)
         body = b'{"status":"ok","servers":%d,"connected":%d}' % (len(servers), up)
         visit.respond(200, (body,))
 
-    async def _metrics(self, visit: Visit, _: Admitted) -> None:
+    def _metrics(self, visit: Visit, _: Admitted) -> None:
         text = self._gateway.hub.metrics.prometheus() + _gauges(self._gateway, len(self.sessions))
         visit.respond(200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -411,12 +420,13 @@ def _streams(visit: Visit) -> bool:
 
 
 def _is_json(visit: Visit) -> bool:
-    """Whether the body says that it is JSON; where not, the request is answered."""
+    """Whether the body says that it is JSON."""
     kind = visit.headers.get(b"content-type", b"")
-    if kind == JSON or kind.partition(b";")[0].strip().lower() == JSON:
-        return True
+    return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
+
+
+def _say_wrong_kind(visit: Visit) -> None:
     visit.say(415, "Content-Type must be application/json")
-    return False
 
 
 def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = None) -> None:
@@ -426,10 +436,6 @@ def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = 
 
 def _too_many(visit: Visit) -> None:
     visit.say(503, "too many sessions", extra=[(b"retry-after", b"30")])
-
-
-def _challenge(denied: Denied) -> Headers:
-    return [(b"www-authenticate", b"Bearer")] if denied.status == 401 else []  # noqa: PLR2004
 
 
 def _gauges(gateway: Gateway, sessions: int) -> str:
@@ -452,7 +458,7 @@ async def serve_http(
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(front.sessions.reap)
-            async with open_web(front.handle, listener, limits) as url:
+            async with open_web(front, listener, limits) as url:
                 try:
                     yield f"{url}/mcp"
                 finally:

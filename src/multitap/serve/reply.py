@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from multitap.serve.web import Headers, Visit
+from multitap.serve.visit import Headers, Visit
 
 BACKLOG = 1024
 """Messages that may wait for a client to read them."""

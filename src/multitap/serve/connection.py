@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from io import BytesIO
@@ -25,6 +27,8 @@ _SLICE = 4096
 """Bytes that are parsed at once: a hundred requests, a thousand headers, and no more."""
 _STEP = SECONDS / 4
 """Time that one connection takes before the others have a turn."""
+_READING = 5e-10
+"""Time that it takes to read a byte, before we hear of it."""
 _CALM = 0.1
 """Seconds without work left over after which a connection counts as one of the quiet ones."""
 _LIGHT = 8 * 1024
@@ -32,6 +36,8 @@ _LIGHT = 8 * 1024
 _DROPPED = 1024 * 1024
 """Bytes that a client may still send, besides the body it spoke of, when it is turned away."""
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _HEAD_TOO_LARGE, _FAILED, _BUSY = 400, 408, 413, 431, 500, 503
+_LEFT = frozenset({7, 8})
+"""Of the states of a TCP connection: it is closed, or the client will say no more."""
 _RETRY = ((b"retry-after", b"1"),)
 
 
@@ -48,6 +54,14 @@ def _collecting(pairs: Headers) -> Callable[[bytes, bytes], None]:
 def _address(transport: asyncio.BaseTransport) -> str:
     peer = transport.get_extra_info("peername")  # none, if it is gone already
     return address_of(peer[0]) if peer else ""
+
+
+def _has_left(transport: asyncio.BaseTransport) -> bool:
+    """Whether a client hung up from whom we read nothing right now, and so would not hear it."""
+    if sys.platform != "linux":
+        return False
+    plug = transport.get_extra_info("socket")
+    return plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -167,9 +181,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._readable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Where to read to: little, unless it is known to be part of a body."""
+        """Where to read to: little, unless it is a part of a body that there is time for."""
         crowd = self._crowd
-        return crowd.room if self._expected <= READ else crowd.space[: self._expected + READ]
+        if self._expected <= READ or crowd.rota.spent >= AT_ONCE:
+            return crowd.room
+        return crowd.space[: self._expected + READ]
 
     def buffer_updated(self, nbytes: int) -> None:
         crowd = self._crowd
@@ -188,7 +204,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._advance(started + _STEP)
         if self._fed or self._queue or self._unparsed or self.weight:
             self._settle(busy=True)
-        crowd.rota.spend(perf_counter() - started)
+        crowd.rota.spend(perf_counter() - started + nbytes * _READING)
 
     def _put_off(self, data: memoryview) -> None:
         """Keep for a later turn what arrived, or drop it."""
@@ -294,7 +310,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if not self._deaf:
                     self._refuse(_BAD_REQUEST, "this is no HTTP request")
             break
-        if self._overhead and not self._deaf:
+        if self._fed and not self._deaf:
             self._measure()
 
     def _measure(self) -> None:
@@ -517,7 +533,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         limits, quiet, transport = self._limits, now - self.since, self._transport
         if transport is None:
             return
-        if self._dismissed or transport.is_closing():
+        if self._is_paused and not transport.is_closing() and _has_left(transport):
+            self.abort()
+        elif self._dismissed or transport.is_closing():
             if quiet > limits.linger:
                 self.abort()
         elif self._stuck_since is not None:

@@ -35,8 +35,9 @@ class WebLimits:
     """Headers of a request, with those after its body."""
     body: int = 32 * 1024 * 1024
     """Bytes of a request's body."""
-    memory: int = 48 * 1024 * 1024
-    """Bytes that all requests hold that are not answered yet."""
+    memory: int = 44 * 1024 * 1024
+    """Bytes that all requests hold that are not answered yet; one holder's share has room for one
+    with the longest body."""
     queued: int = 16
     """Requests that may wait for the one before them."""
     request_timeout: float = 30.0
@@ -158,9 +159,12 @@ class Crowd:
         pause = min(1.0, self.limits.ping / 4, self.limits.request_timeout / 4)
         while True:
             await anyio.sleep(pause)
-            now = self.loop.time()
-            for member in tuple(self._members):
-                member.look(now)
+            self._look()
+
+    def _look(self) -> None:  # a function, or the last one it looked at would be kept until then
+        now = self.loop.time()
+        for member in tuple(self._members):
+            member.look(now)
 
     async def close(self) -> None:
         """Let requests under way be answered, for a moment."""

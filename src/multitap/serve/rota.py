@@ -31,12 +31,13 @@ class Rota:
     ordinary request waits for a moment, not for a whole round of floods.
     """
 
-    __slots__ = ("_busy", "_calm", "_pace", "spent")
+    __slots__ = ("_busy", "_calm", "_calm_first", "_pace", "spent")
 
     def __init__(self) -> None:
         self._pace = Pace(self._work)
         self._calm: deque[Worker] = deque()
         self._busy: deque[Worker] = deque()
+        self._calm_first = False
         self.spent = 0.0
         """Time that went into what arrived, since the last turn."""
 
@@ -68,16 +69,19 @@ class Rota:
             self._pace.useful = True  # nothing was left over: it was only much at once
             return False
         budget = Budget()
-        while self._calm or self._busy:
-            for waiting in (self._calm, self._busy):
-                if not waiting:
-                    continue
-                worker = waiting.popleft()
-                before = worker.answered
-                if worker.go_on():
-                    self._busy.append(worker)
-                if worker.answered > before:
-                    self._pace.useful = True
-                if budget.spent():
-                    return bool(self._calm or self._busy)
-        return False
+        for _ in range(len(self._calm) + len(self._busy)):  # nobody is on twice
+            worker = self._next()
+            before = worker.answered
+            if worker.go_on():
+                self._busy.append(worker)
+            if worker.answered > before:
+                self._pace.useful = True
+            if budget.spent():
+                break
+        return bool(self._calm or self._busy)
+
+    def _next(self) -> Worker:
+        self._calm_first = not self._calm_first
+        if self._calm and (self._calm_first or not self._busy):
+            return self._calm.popleft()
+        return self._busy.popleft()

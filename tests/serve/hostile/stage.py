@@ -14,10 +14,10 @@ import anyio
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.serve.access import Access, Token
+from multitap.serve.crowd import WebLimits
 from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.sessions import SessionLimits
-from multitap.serve.crowd import WebLimits
 from multitap.serve.web import bind
 from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hands, stateless
 

@@ -341,7 +341,7 @@ async def test_sessions_of_single_clients_are_bounded(settings):
         link = await private.link(one, shared)
 
         assert await private.link(one, shared) is link
-        with pytest.raises(Overloaded, match="1 clients already"):
+        with pytest.raises(Overloaded, match="all 1 sessions of single clients"):
             await private.link(other, shared)
 
 

@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from multitap.serve.rota import Rota, Worker
-from multitap.serve.shares import Shares
 from multitap.serve.visit import WebApp
+from multitap.shares import Shares
 
 READ = 16 * 1024
 """Bytes that are read at once from who may send anything: what can not be parsed yet is kept."""

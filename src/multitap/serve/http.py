@@ -29,6 +29,8 @@ from multitap.wire.cancel_handle import CancelHandle
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
+_ADDRESSES = 1024
+"""Clients without a name that are remembered; the next one has them forgotten."""
 
 
 class _Nowhere:
@@ -60,7 +62,7 @@ class HttpFront:
         self._access = access
         self._profile = profile
         self.sessions = Sessions(gateway, limits)
-        self._stateless: dict[tuple[str, str | None], Peer] = {}
+        self._stateless: dict[tuple[str, str, str | None], Peer] = {}
         self._routes: dict[tuple[bytes, bytes], Callable[[Visit, Admitted], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
             (b"GET", b"/mcp"): self._listen,
@@ -142,9 +144,12 @@ class HttpFront:
         return self._answer(visit, peer, message, params, key=None)
 
     def _stateless_peer(self, visit: Visit, admitted: Admitted) -> Peer:
-        key = (admitted.principal, self._chosen(visit, admitted))
+        key = (admitted.principal, visit.holder, self._chosen(visit, admitted))
         if (peer := self._stateless.get(key)) is None:
-            peer = self._stateless[key] = Peer(_Nowhere(), principal=key[0], profile=key[1])
+            if len(self._stateless) >= _ADDRESSES:
+                self._stateless = {known: one for known, one in self._stateless.items() if known[0]}
+            peer = Peer(_Nowhere(), principal=key[0], holder=key[1], profile=key[2])
+            self._stateless[key] = peer
         return peer
 
     def _post_legacy(self, visit: Visit, admitted: Admitted, message: Message) -> ToDo:
@@ -164,12 +169,12 @@ class HttpFront:
 
     async def _initialize(self, visit: Visit, admitted: Admitted, message: Message) -> None:
         try:
-            session = self.sessions.open(admitted, self._chosen(visit, admitted))
+            session = self.sessions.open(admitted, self._chosen(visit, admitted), visit.holder)
         except Refused as exc:
             _refuse(visit, message.id, exc)
             return
         if session is None:
-            _too_many(visit)
+            self._too_many_sessions(visit)
             return
         extra = [(_SESSION, session.id.encode())]
         try:
@@ -201,7 +206,7 @@ class HttpFront:
             _refuse(visit, message.id, Refused(faults.INVALID_REQUEST, words), status=400)
             return None
         if self.sessions.full(session):
-            words = "too many requests are under way already"
+            words = f"{self.sessions.limits.requests} requests of this session are under way"
             _refuse(visit, message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
             return None
         try:
@@ -257,6 +262,10 @@ class HttpFront:
         finally:
             session.mailbox.hang_up(stream)
 
+    def _too_many_sessions(self, visit: Visit) -> None:
+        words = self.sessions.shares.refusal(visit.holder)
+        visit.say(503, words, extra=[(b"retry-after", b"30")])
+
     async def _delete(self, visit: Visit, admitted: Admitted) -> None:
         session = self._session(visit, admitted, _NO_ID)
         if session is not None:
@@ -265,12 +274,12 @@ class HttpFront:
 
     async def _sse(self, visit: Visit, admitted: Admitted) -> None:
         try:
-            session = self.sessions.open(admitted, self._chosen(visit, admitted))
+            session = self.sessions.open(admitted, self._chosen(visit, admitted), visit.holder)
         except Refused as exc:
             visit.say(400, str(exc))
             return
         if session is None:
-            _too_many(visit)
+            self._too_many_sessions(visit)
             return
         stream = session.mailbox.listen()
         endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
@@ -432,10 +441,6 @@ def _say_wrong_kind(visit: Visit) -> None:
 def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = None) -> None:
     code = status or ERROR_CODE_HTTP_STATUS.get(error.code, 200)
     visit.respond(code, (refusal(request_id, error),))
-
-
-def _too_many(visit: Visit) -> None:
-    visit.say(503, "too many sessions", extra=[(b"retry-after", b"30")])
 
 
 def _gauges(gateway: Gateway, sessions: int) -> str:

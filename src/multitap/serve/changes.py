@@ -89,15 +89,23 @@ class Changes:
         hub: What changes.
         view: What the clients of a profile see now.
         tasks: Where servers are told what clients want of them: none waits for another.
+        most: Streams of changes that there may be.
     """
 
-    def __init__(self, hub: Hub, view: Callable[[str | None], View], tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        view: Callable[[str | None], View],
+        tasks: TaskGroup,
+        *,
+        most: int = MOST_LISTENERS,
+    ) -> None:
         self._hub = hub
         self._view = view
         self._tasks = tasks
         self._peers: dict[Peer, Listener] = {}
         self._streams: set[Listener] = set()
-        self._stream_shares = Shares(MOST_LISTENERS, "streams of changes")
+        self._stream_shares = Shares(most, "streams of changes")
         self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
         self._followers: dict[tuple[str, str], set[Listener]] = {}
         self._shown: dict[str | None, list[View]] = {}

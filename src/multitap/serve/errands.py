@@ -229,14 +229,17 @@ class Errands:
         tasks: Where the calls run.
         key: Seals the tickets.
         ttl: Seconds a call waits for its client to come back.
+        most: How many there may be.
     """
 
-    def __init__(self, tasks: TaskGroup, key: bytes | None = None, *, ttl: float = TTL) -> None:
+    def __init__(
+        self, tasks: TaskGroup, key: bytes | None = None, *, ttl: float = TTL, most: int = MOST
+    ) -> None:
         self._tasks = tasks
         self._ttl = ttl
         self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])
         self._errands: dict[str, Errand] = {}
-        self._shares = Shares(MOST, "calls that may have to wait for an answer of their client")
+        self._shares = Shares(most, "calls that may have to wait for an answer of their client")
 
     def __len__(self) -> int:
         return len(self._errands)

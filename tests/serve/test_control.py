@@ -166,6 +166,8 @@ async def test_however_many_ask_at_once_one_is_answered_in_a_turn(state):
         plugs = [socket.socket(socket.AF_UNIX) for _ in range(MOST - 2)]
         for plug in plugs:
             plug.connect(str(own_socket(state)))
+        await anyio.wait_all_tasks_blocked()
+        for plug in plugs:
             plug.sendall(b'{"ask":"snapshot"}\n')
         unanswered, most = set(plugs), 0
         with anyio.fail_after(PATIENCE):

@@ -18,6 +18,7 @@ from multitap.serve.connection import ClientConnection
 from multitap.serve.crowd import Crowd, WebLimits
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
+pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
 SEEDS = sorted((Path(__file__).parent / "seeds" / "http_server").iterdir())
 PATIENCE = 10
 LIMITS = WebLimits(

@@ -77,12 +77,12 @@ class Passage:
             self._scope.cancel()
         elif self._on_end is not None and self._under_way is not None:
             self._under_way.give_up()
-            self._call.tool.link.landed(None)
+            self._call.tool.link.landed(None, self._call.context)
             self._end(None)
 
     def _landed(self, outcome: Unsettled) -> None:
         tool = self._call.tool
-        tool.link.landed(outcome)
+        tool.link.landed(outcome, self._call.context)
         if isinstance(outcome, Raw):
             self._end(ToolResult(outcome, server=tool.server, tool=tool.raw_name))
         else:

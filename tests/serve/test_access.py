@@ -256,9 +256,12 @@ async def test_without_a_token_no_path_tells_anything(tmp_path, caplog):
         for path in PATHS:
             for method in ("GET", "POST", "DELETE"):
                 for header in (None, f"Bearer {SECRET}x", "Basic YTpi"):
-                    response = await line.asks(http(method, path, authorization=header))
-                    assert response.status == 401
-                    assert response.headers["www-authenticate"] == "Bearer"
+                    async with dial(stage.port) as stranger:
+                        response = await stranger.asks(http(method, path, authorization=header))
+                        assert response.status == 401
+                        assert response.headers["www-authenticate"] == "Bearer"
+                        assert response.headers["connection"] == "close"
+                        assert await stranger.closed() == b""
         bearer = f"Bearer {SECRET}"
         assert (await line.asks(http("GET", "/health", authorization=bearer))).status == 200
         opened = await line.asks(http(body=hello(), authorization=bearer))

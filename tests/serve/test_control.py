@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 import stat
 from contextlib import asynccontextmanager
@@ -145,6 +146,40 @@ async def test_what_happens_is_told_until_the_other_side_leaves(state):
         ("call", "warning", "add: no"),
     ]
     assert told[1]["seconds"] == 0.5
+
+
+async def test_one_that_goes_on_talking_is_dropped(state):
+    async with gateway(state), connected(state) as (stream, received):
+        await stream.send(b'{"ask":"events"}\n')
+        await line(received)
+        with pytest.raises(anyio.BrokenResourceError):
+            await talk(stream)
+
+
+async def talk(stream):
+    while True:
+        await stream.send(b"x" * 4096)
+
+
+async def test_however_many_ask_at_once_one_is_answered_in_a_turn(state):
+    async with gateway(state):
+        plugs = [socket.socket(socket.AF_UNIX) for _ in range(MOST - 2)]
+        for plug in plugs:
+            plug.connect(str(own_socket(state)))
+        await anyio.wait_all_tasks_blocked()
+        for plug in plugs:
+            plug.sendall(b'{"ask":"snapshot"}\n')
+        unanswered, most = set(plugs), 0
+        with anyio.fail_after(PATIENCE):
+            while unanswered:
+                await anyio.lowlevel.checkpoint()
+                answered, _, _ = select.select(unanswered, (), (), 0)
+                most = max(most, len(answered))
+                unanswered -= {*answered}
+        for plug in plugs:
+            plug.close()
+
+    assert most == 1
 
 
 async def test_one_that_does_not_read_is_dropped(state, monkeypatch):

@@ -11,7 +11,6 @@ from mcp import MCPError
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 from msgspec import Raw
 
-from multitap import Settings
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
 from multitap.serve import changes
@@ -38,15 +37,6 @@ ADA, BOB = (Token(f"{name}-0123456789abcdef".encode(), name) for name in ("ada",
 @pytest.fixture(params=["old", "new"])
 def era(request):
     return request.param
-
-
-@pytest.fixture
-def settings(tmp_path):
-    def make(**servers):
-        more = {key: servers.pop(key) for key in ("profiles", "naming") if key in servers}
-        return Settings(state_dir=tmp_path / "state", servers=servers, **more)
-
-    return make
 
 
 async def names(talker):
@@ -341,7 +331,7 @@ async def test_sessions_of_single_clients_are_bounded(settings):
         link = await private.link(one, shared)
 
         assert await private.link(one, shared) is link
-        with pytest.raises(Overloaded, match="1 clients already"):
+        with pytest.raises(Overloaded, match="all 1 sessions of single clients"):
             await private.link(other, shared)
 
 

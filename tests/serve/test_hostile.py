@@ -1,7 +1,5 @@
 """Hostile clients of every kind: the gateway and its other clients go on, and nothing is left."""
 
-import asyncio
-
 import pytest
 
 from multitap.serve.sessions import SessionLimits
@@ -24,14 +22,6 @@ def anyio_backend():
 async def stage(tmp_path_factory):
     async with open_stage(tmp_path_factory.mktemp("stage")) as opened:
         yield opened
-
-
-@pytest.fixture
-async def no_task_left(no_task_left):
-    """Let the loop take the descriptor that it keeps in reserve from its first listener on."""
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
-    server.close()
-    await server.wait_closed()
 
 
 @pytest.mark.parametrize("hostile", EVERYBODY, ids=lambda one: one.__name__)

@@ -17,8 +17,13 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(.+)")
 _KNOWN = 256
 """Addresses that need no second look."""
-_SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id"})
+_SINGLE = frozenset(
+    {b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"sec-fetch-site"}
+)
 """Headers whose second value would be anybody's guess."""
+_OWN_SITES = frozenset({b"", b"none", b"same-origin"})
+"""What browsers say of requests that no page of somebody else made; other programs say nothing."""
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Denied:
 
     status: int
     words: str
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers that go with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,8 @@ class Admitted:
     profile: str | None = None
 
 
-_ANYBODY = Admitted()
+ANYBODY = Admitted()
+"""Whoever comes where nobody has to say who they are."""
 
 
 def is_loopback(host: str) -> bool:
@@ -129,19 +137,23 @@ class Access:
         named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
         self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
         self._names = frozenset(name.lower() for name in named)
-        self._known: set[tuple[bytes, bytes]] = set()
+        self._known: set[tuple[bytes, bytes, bytes]] = set()
 
     def decide(self, headers: Mapping[bytes, bytes]) -> Admitted | Denied:
         """Whom a request is from, or why it is turned away."""
-        key = (headers.get(b"host", b""), headers.get(b"origin", b""))
+        key = (
+            headers.get(b"host", b""),
+            headers.get(b"origin", b""),
+            headers.get(b"sec-fetch-site", b""),
+        )
         if key not in self._known:
             if (denied := self._address(*key)) is not None:
                 return denied
             if len(self._known) < _KNOWN:
                 self._known.add(key)
-        return self._bearer(headers.get(b"authorization", b"")) if self._tokens else _ANYBODY
+        return self._bearer(headers.get(b"authorization", b"")) if self._tokens else ANYBODY
 
-    def _address(self, host: bytes, origin: bytes) -> Denied | None:
+    def _address(self, host: bytes, origin: bytes, site: bytes) -> Denied | None:
         called = _name(host.decode("latin-1"))
         if called is None or not self._is_ours(called):
             return Denied(421, "this Host is not served here; `--allow-host` allows it")
@@ -150,6 +162,8 @@ class Access:
             came_from = _name(page[1]) if page else None
             if came_from is None or (came_from not in self._names and came_from != called):
                 return Denied(403, "this Origin may not speak to the gateway")
+        elif site.lower() not in _OWN_SITES:  # an image, a script, a link: they name no Origin
+            return Denied(403, "pages of other sites may not use the gateway")
         return None
 
     def _is_ours(self, name: str) -> bool:
@@ -163,7 +177,7 @@ class Access:
     def _bearer(self, header: bytes) -> Admitted | Denied:
         scheme, _, given = header.partition(b" ")
         given = given.strip()
-        admitted: Admitted | Denied = Denied(401, "a bearer token is needed")
+        admitted: Admitted | Denied = Denied(401, "a bearer token is needed", _CHALLENGE)
         if scheme.lower() != b"bearer":
             return admitted
         for token in self._tokens:  # to the end: how long it takes tells nothing

@@ -16,6 +16,7 @@ from multitap.serve.message import Refused, notification
 from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, level_of
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
+from multitap.shares import Shares
 from multitap.tasks import Tasks
 from multitap.upstream.link import Link
 from multitap.wire import envelope
@@ -28,6 +29,8 @@ BACKLOG = 4096
 MOST_LISTENERS = 1024
 MOST_URIS = 1000
 """Resources that one client may follow."""
+MOST_FOLLOWED = 50_000
+"""Resources that all of them may."""
 LONGEST_URI = 8192
 PATIENCE = 1.0
 """Seconds a client waits for servers to take the log level it wants."""
@@ -42,6 +45,7 @@ class Listener:
     Args:
         outlet: Where it is told.
         profile: What it sees.
+        holder: On whose share it counts.
         kinds: Of which lists it wants to hear.
         meta: What every message carries.
     """
@@ -50,10 +54,12 @@ class Listener:
         self,
         outlet: Outlet,
         profile: str | None,
+        holder: str,
         kinds: frozenset[str],
         meta: dict[str, Any] | None = None,
     ) -> None:
         self.profile = profile
+        self.holder = holder
         self.uris: dict[str, tuple[Link, str]] = {}
         """The resources it follows: by what it calls them, whose they are and their own name."""
         self.ended = asyncio.Event()
@@ -83,14 +89,24 @@ class Changes:
         hub: What changes.
         view: What the clients of a profile see now.
         tasks: Where servers are told what clients want of them: none waits for another.
+        most: Streams of changes that there may be.
     """
 
-    def __init__(self, hub: Hub, view: Callable[[str | None], View], tasks: Tasks) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        view: Callable[[str | None], View],
+        tasks: Tasks,
+        *,
+        most: int = MOST_LISTENERS,
+    ) -> None:
         self._hub = hub
         self._view = view
         self._tasks = tasks
         self._peers: dict[Peer, Listener] = {}
         self._streams: set[Listener] = set()
+        self._stream_shares = Shares(most, "streams of changes")
+        self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
         self._followers: dict[tuple[str, str], set[Listener]] = {}
         self._shown: dict[str | None, list[View]] = {}
         """What the clients of a profile may have seen since they were last told of a change."""
@@ -104,7 +120,7 @@ class Changes:
     def joined(self, peer: Peer) -> None:
         """A client has shaken hands: from here on it hears of every change."""
         if peer not in self._peers:
-            self._peers[peer] = Listener(peer.outlet, peer.profile, frozenset(_KINDS))
+            self._peers[peer] = Listener(peer.outlet, peer.profile, peer.holder, frozenset(_KINDS))
             self._shown.setdefault(peer.profile, [self._view(peer.profile)])
 
     def shown(self, profile: str | None, view: View) -> None:
@@ -169,8 +185,9 @@ class Changes:
         find: Callable[[str], tuple[Link, str]],
     ) -> bytes:
         """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
-        if len(self._streams) >= MOST_LISTENERS:
-            raise Refused(_BUSY, "too many clients listen for changes")
+        holder = turn.peer.holder
+        if not self._stream_shares.take(holder):
+            raise Refused(_BUSY, self._stream_shares.refusal(holder))
         meta = {SUBSCRIPTION_ID_META_KEY: turn.request_id}
         kinds = {
             "tools": wanted.tools_list_changed,
@@ -179,7 +196,7 @@ class Changes:
         }
         profile = turn.peer.profile
         chosen = frozenset(kind for kind, on in kinds.items() if on)
-        listener = Listener(turn.outlet, profile, chosen, meta)
+        listener = Listener(turn.outlet, profile, holder, chosen, meta)
         self._shown.setdefault(profile, [self._view(profile)])
         self._streams.add(listener)
         try:
@@ -193,6 +210,7 @@ class Changes:
             await listener.ended.wait()
         finally:
             self._streams.discard(listener)
+            self._stream_shares.give(holder)
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
                 await self._forget(listener)
         return envelope.encode({"resultType": "complete", "_meta": meta})
@@ -259,6 +277,8 @@ class Changes:
             raise Refused(_BUSY, f"an address has at most {LONGEST_URI} characters")
         if len(listener.uris) >= MOST_URIS:
             raise Refused(_BUSY, f"a client follows at most {MOST_URIS} resources")
+        if not self._followed_shares.take(listener.holder):
+            raise Refused(_BUSY, self._followed_shares.refusal(listener.holder))
         listener.uris[uri] = (link, raw)
         followers = self._followers.setdefault((link.name, raw), set())
         followers.add(listener)
@@ -272,6 +292,7 @@ class Changes:
         link, raw = listener.uris.pop(uri, (None, ""))
         if link is None:
             return
+        self._followed_shares.give(listener.holder)
         followers = self._followers.get((link.name, raw), set())
         followers.discard(listener)
         if not followers:

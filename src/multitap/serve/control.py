@@ -1,5 +1,6 @@
 """The local socket on which a running gateway tells commands about itself."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -97,6 +99,7 @@ class Control:
         self._sessions = sessions or (lambda: len(gateway.changes.peers))
         self._started = time.time()
         self._meetings = 0
+        self._turn = anyio.Lock()
 
     async def serve(self, listener: SocketListener, tasks: TaskGroup) -> None:
         """Answer whoever connects, until cancelled."""
@@ -132,6 +135,10 @@ class Control:
         except UNPARSABLE as exc:
             await _say(stream, Answer(error=f"not a question we know: {exc}"))
             return
+        async with self._turn:
+            # a long list takes a while to write down: one answer in a turn of the loop, however
+            # many ask at once
+            await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents):
             await self._tell(stream, question.server)
         else:
@@ -265,11 +272,12 @@ async def _listen(state: Path) -> tuple[SocketListener, Path]:
 
 
 async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
-    try:
-        while True:
-            await stream.receive()
-    except _GONE:
-        scope.cancel()
+    """Notice that a command is gone; one that goes on talking is treated as if it were."""
+    left = MAX_QUESTION
+    with contextlib.suppress(*_GONE):
+        while left > 0:
+            left -= len(await stream.receive())
+    scope.cancel()
 
 
 async def _say(stream: SocketStream, answer: Answer) -> None:

@@ -33,6 +33,7 @@ class Dialogue:
         self._peer = peer
         self._outlet = outlet
         self._tasks = tasks
+        self._shares = gateway.under_way
 
     def take(self, data: bytes) -> None:
         """Take one message; never waits."""
@@ -61,6 +62,9 @@ class Dialogue:
             self._refuse(message.id, Refused(faults.INVALID_REQUEST, words))
         elif len(self._peer.scopes) >= MOST:
             words = f"{MOST} requests are under way already"
+            self._refuse(message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
+        elif not self._shares.take(self._peer.holder):
+            words = self._shares.refusal(self._peer.holder)
             self._refuse(message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
         else:
             self._work_on(message, key)
@@ -93,6 +97,7 @@ class Dialogue:
     def _ended(self, message: Message, key: bytes, became: Raw | bytes | Exception | None) -> None:
         """Answer a request; one that was cancelled gets no answer."""
         del self._peer.scopes[key]
+        self._shares.give(self._peer.holder)
         if isinstance(became, Exception):
             self._refuse(message.id, faults.refused(became, message.method))
         elif became is not None:

@@ -21,8 +21,9 @@ from msgspec import Raw
 from multitap.errors import ServerError
 from multitap.serve.faults import OVERLOADED
 from multitap.serve.message import UNPARSABLE, Refused, parse_table
-from multitap.serve.peer import able, fitted
+from multitap.serve.peer import Peer, able, fitted
 from multitap.serve.turn import Turn
+from multitap.shares import Shares
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
@@ -90,6 +91,12 @@ class Errand:
         """Set once its client knows what came of it, or will never ask."""
         self._ended: tuple[Raw | bytes | None, Exception | None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self.is_counted = True
+        """Whether it counts on the share of its client."""
+
+    @property
+    def rival(self) -> object:
+        return self.peer.rival
 
     @property
     def party(self) -> object:
@@ -222,13 +229,17 @@ class Errands:
         tasks: Where the calls run.
         key: Seals the tickets.
         ttl: Seconds a call waits for its client to come back.
+        most: How many there may be.
     """
 
-    def __init__(self, tasks: Tasks, key: bytes | None = None, *, ttl: float = TTL) -> None:
+    def __init__(
+        self, tasks: Tasks, key: bytes | None = None, *, ttl: float = TTL, most: int = MOST
+    ) -> None:
         self._tasks = tasks
         self._ttl = ttl
         self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])
         self._errands: dict[str, Errand] = {}
+        self._shares = Shares(most, "calls that may have to wait for an answer of their client")
 
     def __len__(self) -> int:
         return len(self._errands)
@@ -244,8 +255,7 @@ class Errands:
         Raises:
             Refused: Too many calls are under way already.
         """
-        if len(self._errands) >= MOST_EACH:
-            self._make_room(turn.peer.principal)
+        self._claim(turn.peer)
         errand = Errand(turn, subject)
         self._errands[errand.id] = errand
         self._tasks.start_soon(self._run, errand, work)
@@ -269,16 +279,36 @@ class Errands:
             raise Refused(_INVALID, "inputResponses must be an object") from None
         return await self._round(errand, turn)
 
-    def _make_room(self, principal: str) -> None:
-        """Give up the call that waits longest: others must be able to call meanwhile."""
-        waiting = [one for one in self._errands.values() if one.waits]
-        same = [one for one in waiting if one.peer.principal == principal]
-        if len(same) >= MOST_EACH:
-            same[0].expire()
-        elif len(self._errands) >= MOST:
-            if not waiting:
-                raise Refused(OVERLOADED, "too many calls are under way", {"reason": "overloaded"})
-            waiting[0].expire()
+    def _claim(self, peer: Peer) -> None:
+        """Count one more; the call that waits longest is given up for it where that must be."""
+        if len(self._errands) >= MOST_EACH:
+            own = self._waiting(peer.principal)
+            if len(own) >= MOST_EACH:
+                self._give_up(own[0])
+        if self._shares.take(peer.holder):
+            return
+        waiting = self._waiting(peer.principal)
+        if not waiting and self._shares.total >= self._shares.most:
+            waiting = self._waiting()
+        if waiting:
+            self._give_up(waiting[0])
+        if not self._shares.take(peer.holder):
+            words = self._shares.refusal(peer.holder)
+            raise Refused(OVERLOADED, words, {"reason": "overloaded"})
+
+    def _waiting(self, principal: str | None = None) -> list[Errand]:
+        """The calls that wait for their client, or for one; the one that waits longest first."""
+        errands = self._errands.values()
+        return [one for one in errands if one.waits and principal in {None, one.peer.principal}]
+
+    def _give_up(self, errand: Errand) -> None:
+        errand.expire()
+        self._release(errand)
+
+    def _release(self, errand: Errand) -> None:
+        if errand.is_counted:
+            errand.is_counted = False
+            self._shares.give(errand.peer.holder)
 
     def _hand_over(self, ended: Errand) -> None:
         """Let another call of the same client bring the questions that came with one by mistake.
@@ -303,6 +333,7 @@ class Errands:
                 await errand.collected.wait()
         finally:
             del self._errands[errand.id]
+            self._release(errand)
 
     async def _round(self, errand: Errand, turn: Turn) -> Raw | bytes:
         result = await errand.round(turn, self._ttl)

@@ -45,6 +45,7 @@ from multitap.serve.peer import Peer, log_level
 from multitap.serve.private import PrivateLinks
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
+from multitap.shares import Shares
 from multitap.tasks import Tasks
 from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
@@ -54,6 +55,8 @@ from multitap.wire import envelope
 
 Result = Raw | bytes
 
+MOST_REQUESTS = 16_384
+"""Requests of clients on streams, all together, that are worked on at the same time."""
 FIRST_LIST = 5.0
 """Seconds the first lists wait for servers that were never seen before: few clients look twice."""
 QUIET = 1.0
@@ -106,6 +109,8 @@ class Gateway:
         self.errands = Errands(tasks, key, ttl=patience)
         self.changes = Changes(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
+        self.under_way = Shares(MOST_REQUESTS, "requests at a time")
+        """Those of clients on streams, where a request holds no connection."""
         self._views: dict[str | None, View] = {}
         self._complete_view = anyio.Event()
         self._methods: Mapping[str, Callable[[Turn, Raw], Awaitable[Result]]] = {

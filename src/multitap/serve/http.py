@@ -13,6 +13,7 @@ from multitap.errors import ungrouped
 from multitap.serve import faults
 from multitap.serve.access import Access, Admitted, Denied, repeated
 from multitap.serve.admission import MODERN, admit, admit_arguments, claims_modern
+from multitap.serve.crowd import WebLimits
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.message import Message, Params, Refused, answer, refusal
@@ -21,12 +22,15 @@ from multitap.serve.reading import read_message, read_params
 from multitap.serve.reply import Reply
 from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.turn import Turn
-from multitap.serve.web import JSON, Headers, ToDo, Visit, WebLimits, open_web
+from multitap.serve.visit import JSON, Headers, ToDo, Visit
+from multitap.serve.web import open_web
 from multitap.tasks import CancelHandle
 
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
+_ADDRESSES = 1024
+"""Clients without a name that are remembered; the next one has them forgotten."""
 
 
 class _Nowhere:
@@ -58,7 +62,7 @@ class HttpFront:
         self._access = access
         self._profile = profile
         self.sessions = Sessions(gateway, limits)
-        self._stateless: dict[tuple[str, str | None], Peer] = {}
+        self._stateless: dict[tuple[str, str, str | None], Peer] = {}
         self._routes: dict[tuple[bytes, bytes], Callable[[Visit, Admitted], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
             (b"GET", b"/mcp"): self._listen,
@@ -69,20 +73,24 @@ class HttpFront:
             (b"GET", b"/metrics"): self._metrics,
         }
 
-    def handle(self, visit: Visit) -> ToDo:
-        """Answer one request, or return what is still to do for it."""
+    def admit(self, visit: Visit) -> Denied | None:
+        """Decide about a request by its head, before any of its body is kept."""
         if len(visit.headers) != len(visit.pairs) and (twice := repeated(visit.pairs)):
-            visit.say(400, f"{twice.decode()} is there twice")
-            return None
+            return Denied(400, f"{twice.decode()} is there twice")
         admitted = self._access.decide(visit.headers)
         if isinstance(admitted, Denied):
-            visit.say(admitted.status, admitted.words, extra=_challenge(admitted))
-            return None
-        path = visit.path
-        handler = self._routes.get((visit.method, path))
-        if handler is not None:
-            return handler(visit, admitted)
-        allowed = [method for method, its_path in self._routes if its_path == path]
+            return admitted
+        visit.admitted = admitted
+        visit.holder = admitted.principal or visit.holder
+        visit.handler = self._routes.get((visit.method, visit.path))
+        visit.keeps_body = visit.handler is not None and visit.method == b"POST" and _is_json(visit)
+        return None
+
+    def handle(self, visit: Visit) -> ToDo:
+        """Answer one request, or return what is still to do for it."""
+        if visit.handler is not None:
+            return visit.handler(visit, visit.admitted)
+        allowed = [method for method, its_path in self._routes if its_path == visit.path]
         if allowed:
             visit.say(405, extra=[(b"allow", b", ".join(allowed))])
         else:
@@ -95,7 +103,8 @@ class HttpFront:
         self._gateway.changes.close()
 
     def _post(self, visit: Visit, admitted: Admitted) -> ToDo:
-        if not _is_json(visit):
+        if not visit.keeps_body:
+            _say_wrong_kind(visit)
             return None
         try:
             message = read_message(visit.body)
@@ -135,9 +144,12 @@ class HttpFront:
         return self._answer(visit, peer, message, params, key=None)
 
     def _stateless_peer(self, visit: Visit, admitted: Admitted) -> Peer:
-        key = (admitted.principal, self._chosen(visit, admitted))
+        key = (admitted.principal, visit.holder, self._chosen(visit, admitted))
         if (peer := self._stateless.get(key)) is None:
-            peer = self._stateless[key] = Peer(_Nowhere(), principal=key[0], profile=key[1])
+            if len(self._stateless) >= _ADDRESSES:
+                self._stateless = {known: one for known, one in self._stateless.items() if known[0]}
+            peer = Peer(_Nowhere(), principal=key[0], holder=key[1], profile=key[2])
+            self._stateless[key] = peer
         return peer
 
     def _post_legacy(self, visit: Visit, admitted: Admitted, message: Message) -> ToDo:
@@ -157,12 +169,12 @@ class HttpFront:
 
     async def _initialize(self, visit: Visit, admitted: Admitted, message: Message) -> None:
         try:
-            session = self.sessions.open(admitted, self._chosen(visit, admitted))
+            session = self.sessions.open(admitted, self._chosen(visit, admitted), visit.holder)
         except Refused as exc:
             _refuse(visit, message.id, exc)
             return
         if session is None:
-            _too_many(visit)
+            self._too_many_sessions(visit)
             return
         extra = [(_SESSION, session.id.encode())]
         try:
@@ -194,7 +206,7 @@ class HttpFront:
             _refuse(visit, message.id, Refused(faults.INVALID_REQUEST, words), status=400)
             return None
         if self.sessions.full(session):
-            words = "too many requests are under way already"
+            words = f"{self.sessions.limits.requests} requests of this session are under way"
             _refuse(visit, message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
             return None
         try:
@@ -250,6 +262,10 @@ class HttpFront:
         finally:
             session.mailbox.hang_up(stream)
 
+    def _too_many_sessions(self, visit: Visit) -> None:
+        words = self.sessions.shares.refusal(visit.holder)
+        visit.say(503, words, extra=[(b"retry-after", b"30")])
+
     async def _delete(self, visit: Visit, admitted: Admitted) -> None:
         session = self._session(visit, admitted, _NO_ID)
         if session is not None:
@@ -258,12 +274,12 @@ class HttpFront:
 
     async def _sse(self, visit: Visit, admitted: Admitted) -> None:
         try:
-            session = self.sessions.open(admitted, self._chosen(visit, admitted))
+            session = self.sessions.open(admitted, self._chosen(visit, admitted), visit.holder)
         except Refused as exc:
             visit.say(400, str(exc))
             return
         if session is None:
-            _too_many(visit)
+            self._too_many_sessions(visit)
             return
         stream = session.mailbox.listen()
         endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
@@ -278,18 +294,20 @@ class HttpFront:
         session = self.sessions.find(given, admitted)
         if session is None:
             visit.say(404, "Session not found: open /sse again")
-        elif _is_json(visit):
+        elif not visit.keeps_body:
+            _say_wrong_kind(visit)
+        else:
             tasks = self._gateway.tasks
             Dialogue(self._gateway, session.peer, session.mailbox, tasks).take(visit.body)
             visit.say(202, "Accepted")
 
-    async def _health(self, visit: Visit, _: Admitted) -> None:
+    def _health(self, visit: Visit, _: Admitted) -> None:
         servers = self._gateway.hub.snapshot().servers
         up = sum(one.state.value == "connected" for one in servers)
         body = b'{"status":"ok","servers":%d,"connected":%d}' % (len(servers), up)
         visit.respond(200, (body,))
 
-    async def _metrics(self, visit: Visit, _: Admitted) -> None:
+    def _metrics(self, visit: Visit, _: Admitted) -> None:
         text = self._gateway.hub.metrics.prometheus() + _gauges(self._gateway, len(self.sessions))
         visit.respond(200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -411,25 +429,18 @@ def _streams(visit: Visit) -> bool:
 
 
 def _is_json(visit: Visit) -> bool:
-    """Whether the body says that it is JSON; where not, the request is answered."""
+    """Whether the body says that it is JSON."""
     kind = visit.headers.get(b"content-type", b"")
-    if kind == JSON or kind.partition(b";")[0].strip().lower() == JSON:
-        return True
+    return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
+
+
+def _say_wrong_kind(visit: Visit) -> None:
     visit.say(415, "Content-Type must be application/json")
-    return False
 
 
 def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = None) -> None:
     code = status or ERROR_CODE_HTTP_STATUS.get(error.code, 200)
     visit.respond(code, (refusal(request_id, error),))
-
-
-def _too_many(visit: Visit) -> None:
-    visit.say(503, "too many sessions", extra=[(b"retry-after", b"30")])
-
-
-def _challenge(denied: Denied) -> Headers:
-    return [(b"www-authenticate", b"Bearer")] if denied.status == 401 else []  # noqa: PLR2004
 
 
 def _gauges(gateway: Gateway, sessions: int) -> str:
@@ -452,7 +463,7 @@ async def serve_http(
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(front.sessions.reap)
-            async with open_web(front.handle, listener, limits) as url:
+            async with open_web(front, listener, limits) as url:
                 try:
                     yield f"{url}/mcp"
                 finally:

@@ -62,6 +62,7 @@ class Peer:
     Args:
         outlet: The way to it for what belongs to no request of its own.
         principal: Whom its credentials name; empty where none are asked for.
+        holder: Whose share of everything it uses; its principal where that is not said.
         profile: What it gets to see; None: everything.
         alone: Whether nobody else can use the way to it.
     """
@@ -71,12 +72,14 @@ class Peer:
         outlet: Outlet,
         *,
         principal: str = "",
+        holder: str = "",
         profile: str | None = None,
         alone: bool = False,
     ) -> None:
         self._alone = alone
         self.outlet = outlet
         self.principal = principal
+        self.holder = holder or principal
         self.profile = profile
         self.version = ""
         """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
@@ -102,6 +105,14 @@ class Peer:
     def single(self) -> bool:
         """Whether all its requests come from one and the same, as far as anybody can tell."""
         return self._alone or self.shook_hands or bool(self.principal)
+
+    @property
+    def rival(self) -> object:
+        """Who it is among those that want something of the same server; None: there are no others.
+
+        Clients without a name share an address, but no server's time.
+        """
+        return None if self._alone else self.principal or self
 
     @property
     def shook_hands(self) -> bool:

@@ -8,6 +8,7 @@ from multitap.errors import Overloaded
 from multitap.events import LinkState
 from multitap.hub import Hub
 from multitap.serve.peer import Peer
+from multitap.shares import Shares
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
@@ -17,6 +18,8 @@ MOST = 256
 IDLE = 900.0
 """Seconds without a call after which one ends; the next call opens another."""
 _LOOK = 15.0
+_HANDSHAKE = "(handshake)"
+"""Holds the sessions that all clients share which can be asked; no principal is called so."""
 
 
 class PrivateLinks:
@@ -34,7 +37,7 @@ class PrivateLinks:
     def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:
         self._hub = hub
         self._tasks = tasks
-        self._most = most
+        self._shares = Shares(most, "sessions of single clients with servers")
         self._links: dict[tuple[object, str], tuple[Link, CancelHandle]] = {}
         self._stateless_only: set[str] = set()
 
@@ -54,7 +57,8 @@ class PrivateLinks:
         """
         if shared.config.session == "shared":
             return await self._handshaken(shared)
-        return self._own(peer if peer.shook_hands else peer.principal, shared, None)
+        owner = peer if peer.shook_hands else peer.principal
+        return self._own(owner, peer.holder, shared, None)
 
     def _needs_handshake(self, shared: Link) -> bool:
         """Whether a server that speaks both eras could ask clients nothing in the newer one.
@@ -69,15 +73,17 @@ class PrivateLinks:
         )
 
     async def _handshaken(self, shared: Link) -> Link:
-        link = self._own("handshake", shared, "handshake")
+        link = self._own(_HANDSHAKE, _HANDSHAKE, shared, "handshake")
         await link.first_settled.wait()
         if link.state is LinkState.CONNECTED:
             return link
         self._stateless_only.add(shared.name)
-        self._links["handshake", shared.name][1].cancel()
+        self._links[_HANDSHAKE, shared.name][1].cancel()
         return shared
 
-    def _own(self, owner: object, shared: Link, era: Literal["handshake"] | None) -> Link:
+    def _own(
+        self, owner: object, holder: str, shared: Link, era: Literal["handshake"] | None
+    ) -> Link:
         key = (owner, shared.name)
         wanted = shared.config if era is None else shared.config.model_copy(update={"era": era})
         known = self._links.get(key)
@@ -85,15 +91,15 @@ class PrivateLinks:
             return known[0]
         if known is not None:
             known[1].cancel()
-        elif len(self._links) >= self._most:
+        elif not self._shares.take(holder):
             raise Overloaded(
                 shared.name,
-                f"{self._most} clients already have a session of their own",
+                self._shares.refusal(holder),
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
         link, scope = self._hub.twin(shared.name, wanted), CancelHandle()
         self._links[key] = (link, scope)
-        self._tasks.start_soon(self._run, key, link, scope)
+        self._tasks.start_soon(self._run, key, holder, link, scope)
         return link
 
     def drop(self, peer: Peer) -> None:
@@ -102,7 +108,9 @@ class PrivateLinks:
             if owner is peer:
                 scope.cancel()
 
-    async def _run(self, key: tuple[object, str], link: Link, scope: CancelHandle) -> None:
+    async def _run(
+        self, key: tuple[object, str], holder: str, link: Link, scope: CancelHandle
+    ) -> None:
         try:
             with scope:
                 async with anyio.create_task_group() as tasks:
@@ -111,5 +119,6 @@ class PrivateLinks:
                         await anyio.sleep(_LOOK)
                     tasks.cancel_scope.cancel()
         finally:
-            if self._links.get(key) == (link, scope):
+            if self._links.get(key) == (link, scope):  # or another one took its place and its share
                 del self._links[key]
+                self._shares.give(holder)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
-from multitap.serve.web import Headers, Visit
+from multitap.serve.visit import Headers, Visit
 from multitap.tasks import Tasks
 
 BACKLOG = 1024

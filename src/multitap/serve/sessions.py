@@ -13,6 +13,7 @@ from multitap.serve.access import Admitted
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
 from multitap.serve.reply import Stream
+from multitap.shares import Shares
 from multitap.upstream.trial import now
 
 
@@ -93,12 +94,13 @@ class Session:
     Args:
         admitted: Who it is.
         profile: What it sees.
+        holder: On whose share it counts.
     """
 
-    def __init__(self, admitted: Admitted, profile: str | None) -> None:
+    def __init__(self, admitted: Admitted, profile: str | None, holder: str) -> None:
         self.id = secrets.token_urlsafe(24)
         self.mailbox = Mailbox()
-        self.peer = Peer(self.mailbox, principal=admitted.principal, profile=profile)
+        self.peer = Peer(self.mailbox, principal=admitted.principal, holder=holder, profile=profile)
         self.used = now()
         self.uses = 0
 
@@ -120,6 +122,7 @@ class Sessions:
         self.limits = limits
         self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._sessions: dict[str, Session] = {}
+        self.shares = Shares(limits.most, "sessions")
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -127,11 +130,13 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._sessions.values()))
 
-    def open(self, admitted: Admitted, profile: str | None) -> Session | None:
+    def open(self, admitted: Admitted, profile: str | None, holder: str) -> Session | None:
         """A new session; None where there are too many that are in use."""
-        if len(self._sessions) >= self.limits.most and not self._make_room():
-            return None
-        session = Session(admitted, profile)
+        if not self.shares.take(holder):
+            self._make_room(holder)
+            if not self.shares.take(holder):
+                return None
+        session = Session(admitted, profile, holder)
         self._sessions[session.id] = session
         return session
 
@@ -149,8 +154,8 @@ class Sessions:
         return len(session.peer.scopes) >= self.limits.requests
 
     async def close(self, session: Session) -> None:
-        if self._sessions.pop(session.id, None) is not None:
-            session.mailbox.close()
+        if session.id in self._sessions:
+            self._forget(session)
             await self._gateway.left(session.peer)
 
     def end_streams(self) -> None:
@@ -167,17 +172,26 @@ class Sessions:
                 if session.used < oldest and not session.busy:
                     self._close_soon(session)
 
-    def _make_room(self) -> bool:
-        """End sessions that are hardly used: a flood of them must not end the others."""
+    def _make_room(self, holder: str) -> None:
+        """End sessions that are hardly used: a flood of them must not end the others.
+
+        Those of whoever wants more go first; of others only where there is none left at all.
+        """
         oldest = now() - self.limits.grace
         idle = [one for one in self if not one.busy and (one.uses < _FEW or one.used < oldest)]
+        own = [one for one in idle if one.peer.holder == holder]
+        if not own and self.shares.total < self.shares.most:
+            return
         count = 1 + self.limits.most // _AT_ONCE  # looking through all for each would be slow
-        for session in heapq.nsmallest(count, idle, key=lambda one: (one.uses, one.used)):
+        for session in heapq.nsmallest(count, own or idle, key=lambda one: (one.uses, one.used)):
             self._close_soon(session)
-        return bool(idle)
 
     def _close_soon(self, session: Session) -> None:
         """Servers are told in their own time; that it is gone holds at once."""
-        del self._sessions[session.id]
-        session.mailbox.close()
+        self._forget(session)
         self._gateway.tasks.start_soon(self._gateway.left, session.peer)
+
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.id]
+        self.shares.give(session.peer.holder)
+        session.mailbox.close()

@@ -50,6 +50,10 @@ class Turn:
         return self.peer if self.peer.single else self
 
     @property
+    def rival(self) -> object:
+        return self.peer.rival
+
+    @property
     def drives_rounds(self) -> bool:
         return self.modern
 

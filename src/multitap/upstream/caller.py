@@ -28,6 +28,11 @@ class Guest(Protocol):
         ...
 
     @property
+    def rival(self) -> object:
+        """Who it is among those that call the same server; None: there are no others."""
+        ...
+
+    @property
     def drives_rounds(self) -> bool:
         """Whether it answers what a stateless server asks back by itself."""
         ...
@@ -63,6 +68,11 @@ class CallContext(msgspec.Struct, Made, frozen=True, kw_only=True):
     def party(self) -> object:
         """Whom the server may ask with any of the calls that they made."""
         return self if self.guest is None else self.guest.party
+
+
+def rival_of(call: object | None) -> object:
+    """Whose share of a server's time a call takes; None: it is the host's own."""
+    return None if not isinstance(call, CallContext) or call.guest is None else call.guest.rival
 
 
 def guest_of(call: object | None) -> Guest | None:

@@ -34,6 +34,7 @@ from multitap.events import (
 )
 from multitap.upstream.approach import Approach, era_after, first_approach, next_approach
 from multitap.upstream.backoff import Restarts
+from multitap.upstream.caller import rival_of
 from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
@@ -257,8 +258,9 @@ class Link:
             if not _may_repeat(after, harmless=repeatable):
                 raise await self._public(after, method)
             repeated = True
-        if not self._slots.take():
-            await self._queue(timeout)
+        rival = rival_of(call)
+        if not self._slots.take(rival):
+            await self._queue(rival, timeout)
         try:
             while True:
                 session = self._standing.session or await self._standing.session_by(
@@ -283,7 +285,7 @@ class Link:
                     self._unanswered = False
                     return result
         finally:
-            self._slots.give()
+            self._slots.give(rival)
             self._last_used = clock()
 
     def launch(
@@ -311,7 +313,8 @@ class Link:
             on_end: Told of the outcome; `request` goes on after one that is no result.
         """
         session = self._standing.session
-        if session is None or not self._slots.take():
+        rival = rival_of(call)
+        if session is None or not self._slots.take(rival):
             return None
         self._last_used = self._clock()
         try:
@@ -327,12 +330,12 @@ class Link:
         except WireClosed:
             flight = None
         if flight is None:
-            self._slots.give()
+            self._slots.give(rival)
         return flight
 
-    def landed(self, outcome: Unsettled | None) -> None:
+    def landed(self, outcome: Unsettled | None, call: object | None) -> None:
         """A launched request has come to its end; without an outcome if it was given up."""
-        self._slots.give()
+        self._slots.give(rival_of(call))
         self._last_used = self._clock()
         if isinstance(outcome, Raw):
             self._unanswered = False
@@ -434,14 +437,14 @@ class Link:
             stale=self.stale,
         )
 
-    async def _queue(self, timeout: float) -> None:
+    async def _queue(self, rival: object, timeout: float) -> None:
         try:
             with anyio.fail_after(timeout):
-                await self._slots.wait()
-        except Full:
+                await self._slots.wait(rival)
+        except Full as exc:
             raise Overloaded(
                 self.name,
-                f"{self.config.limits.queue} calls already wait for it",
+                str(exc),
                 hint="call less at once, or raise `limits.queue`",
             ) from None
         except TimeoutError:

@@ -128,16 +128,17 @@ async def use_sessions_of_others(stage):
         opened = await victim.asks(http(body=hello(), authorization=BEARER))
         session = opened.headers["mcp-session-id"]
         ping = message(1, "ping")
-        for bearer, status in (
-            (OTHER_BEARER, 404),
-            (None, 401),
-            ("Bearer guessed-it-did-you", 401),
-        ):
+        asked = in_session(session, ping, authorization=OTHER_BEARER)
+        assert (await line.asks(asked)).status == 404
+        for method in ("GET", "DELETE"):
+            touched = http(method, mcp_session_id=session, authorization=OTHER_BEARER)
+            assert (await line.asks(touched)).status == 404
+        for bearer in (None, "Bearer guessed-it-did-you"):
             asked = in_session(session, ping, authorization=bearer)
-            assert (await line.asks(asked)).status == status
+            assert await stage.turns_away(asked) == 401
             for method in ("GET", "DELETE"):
                 touched = http(method, mcp_session_id=session, authorization=bearer)
-                assert (await line.asks(touched)).status == status
+                assert await stage.turns_away(touched) == 401
         own = in_session(session, ping, authorization=BEARER)
         assert (await victim.asks(own)).message["result"] == {}
 
@@ -158,24 +159,28 @@ async def write_to_event_streams_of_others(stage, healthy):
 async def come_by_another_name(stage, healthy):
     """A page of somebody else's, whose name leads here by now."""
     paths = ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere")
+    hosts = ("evil.example", "127.0.0.1.evil.example", "localhost:80@evil", "", "[")
+    origins = ("http://evil.example", "null", "http://[", "http://localhost:1@evil")
+    for path in paths:
+        for method in ("GET", "POST", "DELETE", "OPTIONS"):
+            for host in hosts:
+                assert await stage.turns_away(http(method, path, host=host)) == 421
+            for origin in origins:
+                assert await stage.turns_away(http(method, path, origin=origin)) == 403
+
+
+async def embed_what_they_may_not_read(stage, healthy):
+    """A page of somebody else's with an image, a script or a link: such requests name no Origin."""
+    for path in ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere"):
+        for site in ("cross-site", "same-site", "Cross-Site", "anything"):
+            assert await stage.turns_away(http("GET", path, sec_fetch_site=site)) == 403
     async with stage.dial() as line:
-        for path in paths:
-            for method in ("GET", "POST", "DELETE", "OPTIONS"):
-                for host in (
-                    "evil.example",
-                    "127.0.0.1.evil.example",
-                    "localhost:80@evil",
-                    "",
-                    "[",
-                ):
-                    assert (await line.asks(http(method, path, host=host))).status == 421
-                for origin in (
-                    "http://evil.example",
-                    "null",
-                    "http://[",
-                    "http://localhost:1@evil",
-                ):
-                    assert (await line.asks(http(method, path, origin=origin))).status == 403
+        for site in ("none", "same-origin"):
+            response = await line.asks(http("GET", "/health", sec_fetch_site=site))
+            assert response.status == 200
+            assert response.headers["x-content-type-options"] == "nosniff"
+        own = http("GET", "/health", sec_fetch_site="same-site", origin="http://localhost:6274")
+        assert (await line.asks(own)).status == 200
 
 
 async def vanish_while_they_are_asked(stage, healthy):
@@ -200,6 +205,7 @@ HOSTILE = (
     use_an_id_twice,
     write_to_event_streams_of_others,
     come_by_another_name,
+    embed_what_they_may_not_read,
     vanish_while_they_are_asked,
 )
 WITH_TOKENS = (forge_tickets, use_sessions_of_others)

@@ -14,10 +14,11 @@ import anyio
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.serve.access import Access, Token
+from multitap.serve.crowd import WebLimits
 from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.sessions import SessionLimits
-from multitap.serve.web import WebLimits, bind
+from multitap.serve.web import bind
 from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hands, stateless
 
 SERVERS = ("counts", "asks")
@@ -61,6 +62,14 @@ class Stage:
 
     def dial(self, **more):
         return dial(self.port, **more)
+
+    async def turns_away(self, data):
+        """The status with which somebody is turned away, on a connection that then ends."""
+        async with self.dial() as line:
+            response = await line.asks(data)
+            assert response.headers["connection"] == "close"
+            assert await line.closed() == b""
+            return response.status
 
     async def stats(self):
         """What reached the server."""

@@ -1,0 +1,56 @@
+"""A fair share for everyone of what there is only so much of: sessions, streams, memory.
+
+Each *holder* has a share of its own: the principal of a token, or an address where no tokens are
+asked for.
+"""
+
+from collections.abc import Hashable
+
+_GENEROSITY = 3
+"""How many times what is left for everybody else one holder may have."""
+
+
+class Shares:
+    """Who holds how much of one thing.
+
+    Nobody knows how many holders will come, so none may take the last of it: a holder gets no
+    more than three times what stays free. Alone, that is three quarters of everything; the next
+    one gets three quarters of the rest, however much the first one would like to have.
+
+    Args:
+        most: How much there is.
+        what: Its name, for messages.
+    """
+
+    __slots__ = ("_held", "most", "total", "what")
+
+    def __init__(self, most: int, what: str) -> None:
+        self._held: dict[Hashable, int] = {}
+        self.most = most
+        self.total = 0
+        self.what = what
+
+    def take(self, holder: Hashable, amount: int = 1) -> bool:
+        """Count what a holder gets; False, and nothing is counted: it may not have it."""
+        free, held = self.most - self.total, self._held.get(holder, 0) + amount
+        if amount > free or held > _GENEROSITY * free:
+            return False
+        self.total += amount
+        self._held[holder] = held
+        return True
+
+    def give(self, holder: Hashable, amount: int = 1) -> None:
+        """Count what a holder gives back."""
+        self.total -= amount
+        left = self._held[holder] - amount
+        if left:
+            self._held[holder] = left
+        else:
+            del self._held[holder]
+
+    def refusal(self, holder: Hashable) -> str:
+        """Why a holder gets no more."""
+        held = self._held.get(holder, 0)
+        if self.total >= self.most or not held:
+            return f"all {self.most} {self.what} are in use"
+        return f"one client has {held} of all {self.most} {self.what}, and gets no more"

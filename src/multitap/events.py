@@ -125,6 +125,13 @@ class ServerSnapshot:
     """Seconds the last successful start spent in each phase."""
     stale: bool = False
     """The tools come from the stored catalog; the server has not been asked yet."""
+    pending: Failure | None = None
+    """Why its changed configuration is not in force; the previous one keeps serving."""
+
+
+def pending_words(reason: object) -> str:
+    """How to say that a server still serves by its previous configuration."""
+    return f"the changed configuration does not come up: {reason}; the previous one keeps serving"
 
 
 @dataclass(frozen=True, slots=True)

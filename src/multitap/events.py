@@ -201,7 +201,7 @@ class CallDone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The configuration was read anew, and the servers follow it."""
+    """The configuration was read again, and the servers follow it."""
 
     plan: str
     """What that takes, in words."""
@@ -209,6 +209,8 @@ class Reloaded:
     """What is wrong with it all the same."""
     kept: tuple[str, ...] = ()
     """Servers that go on as they were, because what is written about them now cannot be used."""
+    changes: tuple[str, ...] = ()
+    """Each server that was added, replaced or removed, with file and line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     if len(text) > LIMITS[kind]:
         return None, (_problem(Place(path), f"is too large for {kind.upper()}"),)
     if not text.strip():
-        return blank, ()
+        return None, (_nothing(blank, "is empty"),)
     try:
         parsed = _parse(text, kind)
     except Malformed as exc:
@@ -74,7 +74,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     except RecursionError:
         return None, (_problem(Place(path), "is nested too deeply"),)
     if parsed.data is None:
-        return blank, ()
+        return None, (_nothing(blank, "says nothing but `null`"),)
     document = Document(path, parsed.data, kind, text, parsed.marks)
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
 
@@ -102,6 +102,12 @@ def _parse(text: str, kind: Format) -> Parsed:
 
 def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
     return Problem(Severity.ERROR, message, place, hint=hint)
+
+
+def _nothing(document: Document, message: str) -> Problem:
+    """Editors and deployment tools empty a file before they write it; nobody means that by it."""
+    words = "# no servers" if document.format == "toml" else "{}"
+    return _problem(Place(document.path), message, hint=f"write `{words}` if it is to name none")
 
 
 def _duplicate(node: Node) -> Problem:

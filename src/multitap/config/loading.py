@@ -84,6 +84,11 @@ class Loaded:
         hint = did_you_mean(name, self.merged.servers)
         raise UnknownName(f"no file says anything about {name!r}", hint=hint)
 
+    def place(self, name: str) -> Place | None:
+        """Where a server's entry is written; None where no file says anything about it."""
+        stack = self.merged.servers.get(name)
+        return stack.merged().node.key_place if stack else None
+
     def places(self, name: str) -> Mapping[str, Place]:
         """Where each field of a server is written, by its dotted name."""
         values = self.explain(name).values

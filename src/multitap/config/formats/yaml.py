@@ -30,8 +30,8 @@ def parse(text: str) -> Parsed:
             root = yaml.compose(text)
     except (YAMLError, ValueError) as exc:
         raise _malformed(exc) from exc
-    if root is None:
-        return Parsed(None, {})
+    if root is None:  # comments only
+        return Parsed({}, {(): Mark(0, 0)})
     reader = _Reader(yaml.constructor)
     data = reader.value((), root, root.start_mark.index)
     return Parsed(data, reader.marks, tuple(reader.duplicates))

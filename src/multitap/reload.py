@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -37,6 +37,8 @@ SECOND_LOOK = 0.25
 """Seconds after which files that no longer name a running server are read again."""
 LOOKS = 20
 """How often at most."""
+MOST_PROBLEMS = 100
+"""Problems that one event and the log name."""
 
 
 class Reloader:
@@ -115,14 +117,14 @@ class Reloader:
             return ReloadFailed((f"the configuration cannot be read: {exc}",))
         self._latest = latest
         if not latest.intact:
-            return ReloadFailed(tuple(map(str, latest.errors)))
+            return ReloadFailed(_told(latest.errors))
         kept = {name: running[name] for name in latest.broken if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
         plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
         return Reloaded(
             str(plan),
-            _worth_saying(latest.problems),
+            _told(_serious(latest.problems)),
             tuple(sorted(kept)),
             _changes(plan, before, latest),
         )
@@ -166,8 +168,15 @@ def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
     )
 
 
-def _worth_saying(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    return tuple(str(problem) for problem in problems if problem.severity is not Severity.NOTE)
+def _serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
+
+
+def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """What is wrong, in words; a hostile file would fill every log."""
+    more = len(problems) - MOST_PROBLEMS
+    said = tuple(map(str, problems[:MOST_PROBLEMS]))
+    return (*said, f"and {more:,} more problems") if more > 0 else said
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import pytest
 
 from multitap.config import Severity, read_file, read_text
 
+DEEP = "is nested more than 32 levels deep"
 FILES = ("a.json", "a.jsonc", "a.toml", "a.yaml", "config")
 BOM = b"\xef\xbb\xbf"
 
@@ -29,11 +30,15 @@ def test_a_missing_file_is_no_problem_by_itself(tmp_path):
             "not valid YAML: expected the node content, but found '<stream end>'",
             (1, 5),
         ),
-        ("a.json", b"[" * 100_000, "is nested too deeply", (0, 0)),
-        ("a.toml", b"a=" + b"[" * 100_000, "is nested too deeply", (0, 0)),
-        ("a.yaml", b"[" * 200_000, "not valid YAML: nested too deeply", (1, 101)),
-        ("a.yaml", b"a: &a [*a]", "is nested too deeply", (0, 0)),
-        ("a.yaml", b"#" * 300_000, "is too large for YAML", (0, 0)),
+        ("a.json", b"[" * 100_000, DEEP, (1, 34)),
+        ("a.toml", b"a=" + b"[" * 100_000, DEEP, (1, 35)),
+        ("a.toml", b"[" + b"a." * 100_000, DEEP, (1, 67)),
+        ("a.yaml", b"[" * 200_000, DEEP, (1, 34)),
+        ("a.yaml", b"- " * 100_000, DEEP, (1, 67)),
+        ("a.yaml", b"a: &a [*a]", DEEP, (1, 4)),
+        ("a.json", b'{"a": "' + b"x" * 16 * 1024 * 1024, "is larger than 16,384 KiB", (0, 0)),
+        ("a.toml", b"#" * (1024 * 1024 + 1), "is larger than 1,024 KiB", (0, 0)),
+        ("a.yaml", b"#" * 300_000, "is larger than 256 KiB", (0, 0)),
     ],
 )
 def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, place):

@@ -2,13 +2,17 @@
 
 import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from multitap.agent.skills import read_skill
 from multitap.config import Layer, Severity, merge, read_document, read_file
+from multitap.config.dialects.rewrites import braces, secrets
+from multitap.config.dialects.vscode import _rewrite
 from multitap.config.expand import parse_env
 from multitap.config.formats.limits import DEEPEST, LONGEST_KEY, MOST_SERVERS, MOST_VALUES
+from multitap.config.mask import masked_text
 
 MIB = 1024 * 1024
 MOST_MEMORY = 64 * MIB
@@ -214,3 +218,15 @@ def test_a_line_of_an_environment_file_takes_time_by_its_length_only():
         "A": f"x{blanks}x",
         "B": "y",
     }
+
+
+@pytest.mark.parametrize("end", ["", "}", ":x:}"])
+@pytest.mark.parametrize(
+    "start", ["${", "${a:-", "{env:", "{file:", "${input:", "${{secrets.", "${{ inputs."]
+)
+def test_a_text_full_of_beginnings_of_variables_takes_time_by_its_length_only(start, end):
+    text = fill(start, tail=end)
+
+    for rewrite in (secrets, braces(Path("/")), _rewrite):
+        rewrite(text)
+    masked_text(text)

@@ -63,7 +63,13 @@ clean:  ## Remove all that was made here
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A changed lock makes the environment anew: what was once installed can not linger.
+# Another interpreter makes the environment again, too: `make PYTHON=…` must not use what an earlier one left.
+CHOSEN := $(shell $(PYTHON) -c 'import sys; print(*sys.version_info[:3], sys.base_prefix)' 2>/dev/null)
+ifneq ($(CHOSEN),$(shell cat $(VENV)/.python 2>/dev/null))
+.PHONY: $(VENV)/.locked
+endif
+
+# A changed lock makes the environment again: what was once installed cannot linger.
 $(VENV)/.locked: $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one, as in: make PYTHON=python3.12" >&2; exit 1; }
@@ -75,6 +81,7 @@ else
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
 endif
+	echo "$(CHOSEN)" > $(VENV)/.python
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml

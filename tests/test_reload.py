@@ -1,6 +1,7 @@
 """A hub that follows its files: real files, real processes, real edits."""
 
 import json
+import logging
 
 import anyio
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from multitap import Settings, open_hub
 from multitap.config import Search, Source, Surroundings, load, native
 from multitap.errors import MultitapError, UnknownName
-from multitap.events import LinkState, Reloaded, ReloadFailed
+from multitap.events import FailureCode, LinkState, Reloaded, ReloadFailed
 from multitap.reload import Reloader, auto_reload, open_configured
 from tests.zoo.modes import command
 
@@ -65,7 +66,12 @@ async def test_a_saved_file_starts_stops_and_replaces_just_what_it_changes(file,
         await hub.settled()
         after = await pid(hub, "kept"), await pid(hub, "changed")
 
-        assert told == Reloaded("start new; stop gone; replace changed; keep kept")
+        assert told.plan == "start new; stop gone; replace changed; keep kept"
+        assert told.changes == (
+            f"new: added ({file}:9:10)",
+            f"changed: replaced ({file}:5:10)",
+            f"gone: removed ({file}:8:10)",
+        )
         assert before[0] == after[0]
         assert before[1] != after[1]
         assert hub.links.keys() == {"kept", "changed", "new"}
@@ -92,7 +98,7 @@ async def test_a_broken_edit_keeps_the_running_servers_and_says_so_until_it_is_f
         assert f"{file}:" in broken.problems[0]
         assert "not valid TOML" in broken.problems[0]
         assert [str(problem) for problem in problems] == [*broken.problems]
-        assert fixed == Reloaded("start b; keep a")
+        assert fixed.plan == "start b; keep a"
         assert not files.problems
         assert before == during == await pid(hub, "a")
 
@@ -122,8 +128,102 @@ async def test_a_file_that_goes_away_takes_its_servers_along(file, reloader):
             file.unlink()
             told = await report(events)
 
-        assert told == Reloaded("stop a")
+        assert told == Reloaded("stop a", changes=(f"a: removed ({file}:2:10)",))
         assert not hub.links
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf"])
+async def test_an_emptied_file_takes_nothing_away(file, reloader, content):
+    write(file, entry("a"))
+    whole = file.read_bytes()
+    files = reloader()
+    async with open_configured(files) as hub:
+        await hub.settled()
+        before = await pid(hub, "a")
+        with hub.events.subscribe() as events:
+            file.write_bytes(content)  # in place, as tools do before they write
+            told = await report(events)
+            during = await pid(hub, "a")
+            problems = files.problems
+            file.write_bytes(whole)
+            again = await report(events)
+
+        assert told == ReloadFailed((f"{file}: error: is empty",))
+        assert [str(problem) for problem in problems] == [*told.problems]
+        assert again == Reloaded("keep a")
+        assert before == during == await pid(hub, "a")
+
+
+async def test_an_empty_file_is_a_problem_from_the_start_and_other_layers_count(tmp_path):
+    empty, other = tmp_path / "empty.json", tmp_path / "multitap.toml"
+    empty.touch()
+    write(other, entry("a"))
+    files = Reloader(lambda: load(Search((Source(empty), Source(other)), tmp_path)))
+    async with open_configured(files) as hub:
+        await hub.settled()
+
+        assert [str(problem) for problem in files.problems] == [f"{empty}: error: is empty"]
+        assert hub.links.keys() == {"a"}
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["gone", "half-written"])
+async def test_a_file_that_is_incomplete_for_a_moment_takes_nothing_away(tmp_path, half):
+    file = tmp_path / "multitap.toml"
+    write(file, entry("a"), entry("b"))
+    whole = file.read_text()
+    started = []
+
+    def loader():
+        loaded = load(Search((Source(file, "multitap"),), tmp_path))
+        started.append(loaded.settings.servers.keys())
+        file.write_text(whole)  # just after it was read
+        return loaded
+
+    files = Reloader(loader)
+    async with open_hub(files.settings) as hub:
+        if half:
+            file.write_text(whole[: whole.index("[servers.b]")])
+        else:
+            file.unlink()
+        told = await files.reload(hub)
+
+        assert started == [{"a", "b"}, {"a"} if half else set(), {"a", "b"}]
+        assert told == Reloaded("keep a, b")
+
+
+async def test_every_server_that_a_reload_changes_is_logged(file, reloader, caplog):
+    write(file, entry("a"), entry("b"))
+    files = reloader()
+    async with open_hub(files.settings) as hub:
+        write(file, entry("b", timeout=20), entry("c"))
+        with caplog.at_level(logging.INFO, "multitap.reload"):
+            told = await files.reload(hub)
+
+        assert caplog.messages == [
+            f"c: added ({file}:6:10)",
+            f"b: replaced ({file}:2:10)",
+            f"a: removed ({file}:2:10)",
+        ]
+        assert told.changes == tuple(caplog.messages)
+
+
+async def test_a_change_that_does_not_come_up_leaves_the_server_and_says_why(file, reloader):
+    write(file, entry("a"))
+    async with open_configured(reloader()) as hub:
+        await hub.settled()
+        before = await pid(hub, "a")
+        with hub.events.subscribe() as events:
+            write(file, entry("a", "missing_command"))
+            await report(events)
+            await hub.settled()
+            pending = hub.snapshot().server("a").pending
+            during = await pid(hub, "a")
+            write(file, entry("a"))
+            assert (await report(events)).plan == "keep a"
+
+        assert pending.code is FailureCode.MISSING_PROGRAM
+        assert before == during == await pid(hub, "a")
+        assert hub.snapshot().server("a").pending is None
 
 
 async def test_a_change_before_the_watch_began_is_not_missed(file, reloader):
@@ -147,7 +247,7 @@ async def test_reload_now_needs_no_watch(file, reloader):
         told = await files.reload(hub)
         again = await files.reload(hub)
 
-        assert told == Reloaded("start b; keep a")
+        assert told == Reloaded("start b; keep a", changes=(f"b: added ({file}:5:10)",))
         assert again == Reloaded("keep a, b")
 
 

@@ -125,6 +125,13 @@ class ServerSnapshot:
     """Seconds the last successful start spent in each phase."""
     stale: bool = False
     """The tools come from the stored catalog; the server has not been asked yet."""
+    pending: Failure | None = None
+    """Why its changed configuration is not in force; the previous one keeps serving."""
+
+
+def pending_words(reason: object) -> str:
+    """How to say that a server still serves by its previous configuration."""
+    return f"the changed configuration does not come up: {reason}; the previous one keeps serving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +201,7 @@ class CallDone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The configuration was read anew, and the servers follow it."""
+    """The configuration was read again, and the servers follow it."""
 
     plan: str
     """What that takes, in words."""
@@ -202,6 +209,8 @@ class Reloaded:
     """What is wrong with it all the same."""
     kept: tuple[str, ...] = ()
     """Servers that go on as they were, because what is written about them now cannot be used."""
+    changes: tuple[str, ...] = ()
+    """Each server that was added, replaced or removed, with file and line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,10 @@ from multitap.events import (
     LinkChanged,
     LinkRemoved,
     LinkState,
+    ServerSnapshot,
     Snapshot,
+    Warned,
+    pending_words,
 )
 from multitap.metrics import Metrics
 from multitap.names import Naming
@@ -79,7 +83,9 @@ class Hub:
         self._store = store
         self._recall = recall
         self._kept = KeptResults()
-        self._told: dict[str, LinkChanged] = {}
+        self._told: dict[str, tuple[Link, LinkChanged]] = {}
+        self._warned: dict[str, str] = {}
+        """Why a successor is not up, as it was last told."""
         self._shelves: dict[Link, Shelf] = {}
         self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
@@ -117,7 +123,8 @@ class Hub:
         """Make the running servers match `settings`, and say what that takes; returns at once.
 
         Servers whose configuration is the same keep their process and their session. A changed one
-        serves until its successor is up, then finishes its calls and ends.
+        serves until its successor is up, then finishes its calls and ends; for as long as the
+        successor fails, it serves on, and its snapshot says why.
         """
         self._open()
         self.settings = settings
@@ -127,11 +134,15 @@ class Hub:
         self._rebuild()
         for name in todo.stop:
             self._told.pop(name, None)
+            self._warned.pop(name, None)
             self.events.publish(LinkRemoved(name))
+        for name in todo.replace:
+            self._warned.pop(name, None)
+            self._tell_state(name)
         return todo
 
     async def settled(self) -> None:
-        """Wait until every server has answered, failed or timed out."""
+        """Wait until every server has answered, failed or timed out, successors included."""
         while not self._supervisor.settled:
             await self._changed.wait()
 
@@ -309,13 +320,15 @@ class Hub:
         return self._kept.result(result_id)
 
     def restart(self, server: str) -> None:
-        """Start a server anew at once, whatever kept it from it.
+        """Restart a server now, ignoring back-off.
+
+        If its changed configuration is not in force yet, that is tried again; what serves stays.
 
         Raises:
             UnknownName: No such server is configured.
             Unavailable: It is disabled.
         """
-        link = self._link(server)
+        link = self._supervisor.coming.get(server) or self._link(server)
         if not link.config.enabled:
             raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
         link.restart()
@@ -397,10 +410,9 @@ class Hub:
         )
 
     def _link_changed(self, link: Link) -> None:
-        news = LinkChanged(link.name, link.state, link.failure)
-        if self.links.get(link.name) is link and self._told.get(link.name) != news:
-            self._told[link.name] = news
-            self.events.publish(news)
+        self._supervisor.link_changed(link)
+        self._tell_state(link.name)
+        self._tell_pending(link.name)
         if link.state is LinkState.CONNECTED and link.offers is not None:
             self._remember(link, link.offers)
         self._note_outcome(link)
@@ -413,6 +425,23 @@ class Hub:
         if self._outcomes.get(key) is not link.was_up:
             self._outcomes[key] = link.was_up
             self._store.save_outcome(*key, is_up=link.was_up)
+
+    def _tell_state(self, name: str) -> None:
+        if (link := self.links.get(name)) is None:
+            return
+        news = LinkChanged(name, link.state, link.failure)
+        if self._told.get(name) != (link, news):
+            self._told[name] = (link, news)
+            self.events.publish(news)
+
+    def _tell_pending(self, name: str) -> None:
+        successor = self._supervisor.coming.get(name)
+        if successor is None or successor.failure is None:
+            return
+        text = pending_words(successor.failure)
+        if self._warned.get(name) != text:  # it is tried again and again, mostly for one reason
+            self._warned[name] = text
+            self.events.publish(Warned(name, text))
 
     def _remember(self, link: Link, offers: Offers) -> None:
         session = link.session
@@ -455,10 +484,12 @@ class Hub:
             self.events.publish(CatalogChanged(fresh.revision))
         self._changed.ring()
 
-    def _link_snapshot(self, link: Link) -> Any:
+    def _link_snapshot(self, link: Link) -> ServerSnapshot:
         shelf = self._shelves.get(link)
         tools = len(shelf.tools) if shelf else 0
-        return link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
+        snapshot = link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
+        successor = self._supervisor.coming.get(link.name)
+        return replace(snapshot, pending=successor.failure) if successor else snapshot
 
     def _record(self, event: Event) -> None:
         record = LogRecord.of(event, at=time.time())

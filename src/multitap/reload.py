@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from multitap.config import (
 from multitap.errors import UnknownName, ungrouped
 from multitap.events import Reloaded, ReloadFailed
 from multitap.hub import Hub, open_hub
+from multitap.supervisor import Plan
 from multitap.upstream.handlers import Handlers
 
 logger = logging.getLogger(__name__)
@@ -32,13 +33,19 @@ Loader = Callable[[], Loaded]
 """Reads the files as they are now."""
 PAUSE = 1.0
 """Seconds before a watch that broke is set up again."""
+SECOND_LOOK = 0.25
+"""Seconds after which files that no longer name a running server are read again."""
+LOOKS = 20
+"""How often at most."""
+MOST_PROBLEMS = 100
+"""Problems that one event and the log name."""
 
 
 class Reloader:
     """The files behind a hub, and what of them the hub runs by.
 
-    Files that cannot be read change nothing: the hub goes on as it was until they can. An entry
-    that cannot be used changes nothing for the server it is about.
+    Files that cannot be read, or are empty, change nothing: the hub goes on as it was until they
+    can. An entry that cannot be used changes nothing for the server it is about.
 
     Args:
         loader: Reads the files; ours, from the current folder, where not given.
@@ -78,6 +85,9 @@ class Reloader:
             if self._watch is not None and self._latest.search.sources != watched:
                 self._watch.cancel()  # `follow` sets up another one
         hub.events.publish(report)
+        if isinstance(report, Reloaded):
+            for change in report.changes:
+                logger.info("%s", change)
         for problem in report.problems:
             logger.warning("%s", problem)
         return report
@@ -100,19 +110,43 @@ class Reloader:
                     await self.reload(hub)
 
     async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
+        running = hub.settings.servers
         try:
-            latest = await to_thread.run_sync(self._loader, abandon_on_cancel=True)
+            latest = await self._read(running)
         except Exception as exc:  # noqa: BLE001 - boundary: whatever reading meets, the hub goes on
             return ReloadFailed((f"the configuration cannot be read: {exc}",))
         self._latest = latest
         if not latest.intact:
-            return ReloadFailed(tuple(map(str, latest.errors)))
-        running = hub.settings.servers
+            return ReloadFailed(_told(latest.errors))
         kept = {name: running[name] for name in latest.broken if name in running}
-        self.loaded = latest
+        before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
         plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
-        return Reloaded(str(plan), _worth_saying(latest.problems), tuple(sorted(kept)))
+        return Reloaded(
+            str(plan),
+            _told(_serious(latest.problems)),
+            tuple(sorted(kept)),
+            _changes(plan, before, latest),
+        )
+
+    async def _read(self, running: Iterable[str]) -> Loaded:
+        """The files as they are; before a server is taken away, they are read a second time.
+
+        A file that is being replaced may be gone, or half written, for a moment.
+        """
+        latest = await self._load()
+        for _ in range(LOOKS):
+            named = latest.settings.servers.keys() | latest.merged.servers.keys()
+            if not latest.intact or named >= set(running):
+                break
+            await anyio.sleep(SECOND_LOOK)
+            previous, latest = latest, await self._load()
+            if previous.stamps == latest.stamps:  # nothing was written since before it was read
+                return previous
+        return latest
+
+    async def _load(self) -> Loaded:
+        return await to_thread.run_sync(self._loader, abandon_on_cancel=True)
 
     def _places(self, name: str) -> Mapping[str, Place]:
         try:
@@ -121,8 +155,28 @@ class Reloader:
             return {}
 
 
-def _worth_saying(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    return tuple(str(problem) for problem in problems if problem.severity is not Severity.NOTE)
+def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
+    """What happens to each server that is not kept, with the place that says so."""
+    told = (
+        *((name, "added", after) for name in sorted(plan.start)),
+        *((name, "replaced", after) for name in sorted(plan.replace)),
+        *((name, "removed", before) for name in sorted(plan.stop)),
+    )
+    return tuple(
+        f"{name}: {verb} ({place})" if (place := loaded.place(name)) else f"{name}: {verb}"
+        for name, verb, loaded in told
+    )
+
+
+def _serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
+
+
+def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """What is wrong, in words; a hostile file would fill every log."""
+    more = len(problems) - MOST_PROBLEMS
+    said = tuple(map(str, problems[:MOST_PROBLEMS]))
+    return (*said, f"and {more:,} more problems") if more > 0 else said
 
 
 @asynccontextmanager

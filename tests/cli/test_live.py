@@ -299,6 +299,35 @@ def test_a_gateway_follows_its_files_when_it_is_told_to(world, typed):
     assert "not valid TOML" in broken.err
 
 
+def test_an_emptied_file_and_a_change_that_does_not_come_up_are_said_and_end_nothing(world, typed):
+    world.configure(one=zoo("good"))
+    world.serve("--http", "127.0.0.1:0", stderr=subprocess.DEVNULL)
+    wait_for(lambda: typed(world, "status").code == 0)
+    (world.folder / "multitap.toml").write_text("")
+    emptied = typed(world, "reload"), typed(world, "status")
+    world.configure(one={"command": "nope"})
+    changed = typed(world, "reload")
+    wait_for(lambda: typed(world, "status --json").json["servers"][0]["pending"])
+    pending, machine = typed(world, "status"), typed(world, "status --json")
+    call(address(typed, world), client(address(typed, world), "tester"), "one_pid")
+    world.configure(one=zoo("good"))
+    restored = typed(world, "reload"), typed(world, "status")
+
+    assert [ended.code for ended in emptied] == [3, 3]
+    assert "multitap.toml: error: is empty" in emptied[0].err
+    assert "connected" in emptied[1].out
+    assert "multitap.toml: error: is empty" in emptied[1].err
+    assert "other servers" not in emptied[1].err
+    assert "replace one" in changed.out
+    assert pending.code == 4
+    assert "connected" in pending.out
+    assert "the changed configuration does not come up" in pending.out
+    assert machine.json["servers"][0]["pending"]["code"] == "missing_program"
+    assert "keep one" in restored[0].out
+    assert [ended.code for ended in restored] == [0, 0]
+    assert "does not come up" not in restored[1].out
+
+
 @pytest.mark.parametrize("line", ["stats", "reload", "restart x", "logs -f"])
 def test_without_a_gateway_the_way_to_one_is_said(multitap, line):
     ended = multitap(line)

@@ -68,7 +68,7 @@ def test_one_host_s_keys_in_another_host_s_file_keep_that_file_s_units():
         ("[mcp]\nenabled = false\n", "x.toml", "otter"),
         ("[servers.a]\ncommand = 'x'\n", "x.toml", "multitap"),
         ("naming = 'claude'\n", "x.toml", "multitap"),
-        ("", "multitap.toml", "multitap"),
+        ("# no servers", "multitap.toml", "multitap"),
         ("{}", "x.json", None),
         ('{"theme": "dark"}', "/h/.config/zed/settings.json", "zed"),
         ("[]", "x.json", None),

@@ -172,6 +172,18 @@ def test_a_folder_that_is_not_there_holds_no_server(tmp_path):
     assert not scanned(tmp_path / "none").servers
 
 
+def test_a_folder_that_cannot_be_read_takes_no_server_away(tmp_path):
+    folder = tmp_path / "mcpservers"
+    folder.symlink_to(folder)
+
+    loaded = load(Search((Source(folder, folder=True),), tmp_path))
+
+    assert not loaded.intact
+    assert [(problem.message, problem.place.file) for problem in loaded.errors] == [
+        ("cannot be read: Too many levels of symbolic links", folder)
+    ]
+
+
 def test_what_is_no_file_starts_nothing(tmp_path):
     (tmp_path / "a" / "server.py").mkdir(parents=True)
     put(tmp_path / "b")

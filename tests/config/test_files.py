@@ -4,6 +4,10 @@ import pytest
 
 from multitap.config import Severity, read_file, read_text
 
+DEEP = "is nested more than 32 levels deep"
+FILES = ("a.json", "a.jsonc", "a.toml", "a.yaml", "config")
+BOM = b"\xef\xbb\xbf"
+
 
 def test_a_missing_file_is_no_problem_by_itself(tmp_path):
     assert read_file(tmp_path / "none.json") == (None, ())
@@ -26,11 +30,15 @@ def test_a_missing_file_is_no_problem_by_itself(tmp_path):
             "not valid YAML: expected the node content, but found '<stream end>'",
             (1, 5),
         ),
-        ("a.json", b"[" * 100_000, "is nested too deeply", (0, 0)),
-        ("a.toml", b"a=" + b"[" * 100_000, "is nested too deeply", (0, 0)),
-        ("a.yaml", b"[" * 200_000, "not valid YAML: nested too deeply", (1, 101)),
-        ("a.yaml", b"a: &a [*a]", "is nested too deeply", (0, 0)),
-        ("a.yaml", b"#" * 300_000, "is too large for YAML", (0, 0)),
+        ("a.json", b"[" * 100_000, DEEP, (1, 34)),
+        ("a.toml", b"a=" + b"[" * 100_000, DEEP, (1, 35)),
+        ("a.toml", b"[" + b"a." * 100_000, DEEP, (1, 67)),
+        ("a.yaml", b"[" * 200_000, DEEP, (1, 34)),
+        ("a.yaml", b"- " * 100_000, DEEP, (1, 67)),
+        ("a.yaml", b"a: &a [*a]", DEEP, (1, 4)),
+        ("a.json", b'{"a": "' + b"x" * 16 * 1024 * 1024, "is larger than 16,384 KiB", (0, 0)),
+        ("a.toml", b"#" * (1024 * 1024 + 1), "is larger than 1,024 KiB", (0, 0)),
+        ("a.yaml", b"#" * 300_000, "is larger than 256 KiB", (0, 0)),
     ],
 )
 def test_a_bad_file_costs_itself_and_says_why(tmp_path, name, content, message, place):
@@ -51,11 +59,44 @@ def test_a_folder_is_not_read_as_a_file(tmp_path):
     assert problem.message == "is not a file"
 
 
-def test_a_byte_order_mark_and_an_empty_file_do_no_harm():
-    document, problems = read_text("\n  ", Path("a.json"))
-    assert (document.data, problems) == ({}, ())
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *((name, blank, "is empty") for name in FILES for blank in (b"", b" \n\t\r\n", BOM)),
+        *(
+            (name, b"null\n", "says nothing but `null`")
+            for name in ("a.json", "a.jsonc", "a.yaml", "a.yml")
+        ),
+        ("a.json", BOM + b"// nothing\nnull", "says nothing but `null`"),
+        ("a.yaml", b"---\n", "says nothing but `null`"),
+        ("a.yaml", b"~", "says nothing but `null`"),
+    ],
+)
+def test_a_file_without_content_cannot_be_read(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
 
-    document, problems = read_text("# only a comment\n", Path("a.yaml"))
+    document, [problem] = read_file(path)
+
+    assert document is None
+    assert (problem.severity, problem.message) == (Severity.ERROR, message)
+    assert problem.place.file == path
+    assert "if it is to name none" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", "{}"),
+        ("a.jsonc", "// none\n{ }\n"),
+        ("a.toml", "# no servers"),
+        ("a.yaml", "# no servers\n"),
+        ("a.yaml", "{}"),
+    ],
+)
+def test_a_file_may_say_that_there_are_no_servers(name, text):
+    document, problems = read_text(text, Path(name))
+
     assert (document.data, problems) == ({}, ())
 
 

@@ -210,6 +210,6 @@ def test_what_is_in_force_is_always_the_last_said_since_the_last_complete_entry(
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_layer_or_an_empty_one_is_an_empty_configuration(count):
-    result = layered(*[""] * count)
+    result = layered(*["# no servers"] * count)
 
     assert (dict(result.settings.servers), result.problems) == ({}, ())

@@ -99,7 +99,7 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
         said = yaml.parse(header[1]).data
     except Malformed as exc:
         place = document.at(header.start(1) + exc.offset)
-        return None, (Problem(Severity.ERROR, f"not valid YAML: {exc}", place),)
+        return None, (Problem(Severity.ERROR, exc.words("yaml"), place),)
     return _described(manual, said if is_table(said) else {})
 
 

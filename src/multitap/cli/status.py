@@ -62,7 +62,8 @@ def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
         return stories_of_gateway(picture.snapshot, picture.asleep, {})
     servers = picture.snapshot.servers
     running = {server.name for server in servers if server.transport != "local"}  # no file's
-    if running - loaded.broken.keys() != set(loaded.settings.servers):
+    others = running - loaded.broken.keys() != set(loaded.settings.servers)
+    if others and loaded.intact:  # else the gateway takes nothing over
         note("the files name other servers by now")
         advise("`multitap reload` has the gateway take them over")
     return stories_of_gateway(picture.snapshot, picture.asleep, loaded.broken)

@@ -6,7 +6,14 @@ from typing import Any
 
 from multitap.cli.places import near
 from multitap.config import Loaded, Problem
-from multitap.events import Failure, FailureCode, LinkState, ServerSnapshot, Snapshot
+from multitap.events import (
+    Failure,
+    FailureCode,
+    LinkState,
+    ServerSnapshot,
+    Snapshot,
+    pending_words,
+)
 
 _LOUD = frozenset({FailureCode.CRASH, FailureCode.CRASH_LOOP})
 """Failures whose reason is more likely in the server's words than in ours."""
@@ -77,7 +84,6 @@ def described(story: Story) -> dict[str, Any]:
     server = story.server
     if server is None:
         return {"name": story.name, "state": story.state, "fine": story.fine, "note": story.note}
-    failure = server.failure
     return {
         "name": story.name,
         "state": story.state,
@@ -94,15 +100,19 @@ def described(story: Story) -> dict[str, Any]:
         "latency": latency(server),
         "timings": dict(server.timings),
         "warnings": list(server.warnings),
-        "failure": failure
-        and {
-            "code": failure.code,
-            "phase": failure.phase,
-            "message": failure.message,
-            "hint": failure.hint,
-            "exit_code": failure.exit_code,
-            "stderr": failure.stderr,
-        },
+        "failure": server.failure and _failed(server.failure),
+        "pending": server.pending and _failed(server.pending),
+    }
+
+
+def _failed(failure: Failure) -> dict[str, Any]:
+    return {
+        "code": failure.code,
+        "phase": failure.phase,
+        "message": failure.message,
+        "hint": failure.hint,
+        "exit_code": failure.exit_code,
+        "stderr": failure.stderr,
     }
 
 
@@ -119,7 +129,8 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> Story:
     match server.state:
         case LinkState.CONNECTED:
             note = _warned(server)
-            return Story(server.name, "connected", fine=True, note=note, server=server)
+            fine = server.pending is None
+            return Story(server.name, "connected", fine=fine, note=note, server=server)
         case LinkState.DISABLED:
             return Story(server.name, "disabled", fine=True, server=server)
         case LinkState.NEEDS_AUTH:
@@ -133,5 +144,6 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> Story:
 
 
 def _warned(server: ServerSnapshot) -> str:
-    first, *others = server.warnings or ("",)
+    pending = (pending_words(reason(server.pending)),) if server.pending else ()
+    first, *others = (*pending, *server.warnings) or ("",)
     return f"{first} (and {len(others)} more)" if others else first

@@ -38,7 +38,12 @@ def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Read
     found: list[Entry] = []
     amended: list[Reading] = []
     problems: list[Problem] = []
-    for script in scripts(folder):
+    try:
+        there = scripts(folder)
+    except OSError as exc:
+        problem = Problem(Severity.ERROR, f"cannot be read: {exc.strerror}", Place(folder))
+        return Reading("", problems=(problem,)), Reading("")
+    for script in there:
         entry, complaints = _entry(script, tools)
         found.append(entry)
         problems += complaints
@@ -51,10 +56,14 @@ def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Read
 
 
 def scripts(folder: Path) -> tuple[Path, ...]:
-    """The entry scripts in a folder's folders, in the order of their names."""
+    """The entry scripts in a folder's folders, in the order of their names.
+
+    Raises:
+        OSError: The folder is there, but cannot be read.
+    """
     try:
         folders = sorted(path for path in folder.iterdir() if _may_be_server(path.name))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     found = (_script(path) for path in folders)
     return tuple(script for script in found if script is not None)

@@ -1,5 +1,7 @@
 """A parsed file whose every value knows where it is written."""
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +27,10 @@ class Malformed(ValueError):
         super().__init__(message)
         self.offset = offset
 
+    def words(self, kind: Format) -> str:
+        """What is wrong with the file."""
+        return f"not valid {kind.upper()}: {self}"
+
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
@@ -45,14 +51,20 @@ class Document:
     format: Format = "json"
     text: str = field(default="", repr=False)
     marks: Mapping[KeyPath, Mark] = field(default_factory=dict[KeyPath, Mark], repr=False)
+    _line_ends: list[int] = field(default_factory=list[int], init=False, repr=False)
+    """Filled by the first who asks for a place; counting lines for each would take minutes."""
 
     @property
     def root(self) -> "Node":
         return Node(self.data, (), self)
 
     def at(self, offset: int) -> Place:
-        line = self.text.count("\n", 0, offset) + 1
-        return Place(self.path, line, offset - self.text.rfind("\n", 0, offset))
+        if not self._line_ends:
+            self._line_ends.extend(match.start() for match in re.finditer(r"\n", self.text))
+            self._line_ends.append(len(self.text))
+        line = bisect_left(self._line_ends, offset, hi=len(self._line_ends) - 1)
+        before = self._line_ends[line - 1] if line else -1
+        return Place(self.path, line + 1, offset - before)
 
     def mark(self, key: KeyPath) -> Mark | None:
         """The mark of the value, or of the nearest thing around it."""

@@ -29,7 +29,7 @@ from multitap.config.scope import (
 from multitap.errors import ConfigError
 
 _ADDRESS = re.compile(r"https?://\S+")
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*")
+_NAME = re.compile(r"(?:export\s+)?([A-Za-z_][\w.]*)")
 
 
 def expand_server(
@@ -164,8 +164,9 @@ def parse_env(text: str) -> dict[str, str]:
     """`NAME=value` lines; comments, `export` and quotes are understood, variables are not."""
     values: dict[str, str] = {}
     for line in text.splitlines():
-        if match := _LINE.fullmatch(line):
-            name, value = match.groups()
+        given, sign, value = (part.strip() for part in line.partition("="))
+        if sign and (match := _NAME.fullmatch(given)):
+            name = match[1]
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
             values[name] = value[1:-1] if quoted else value.partition(" #")[0].rstrip()
     return values

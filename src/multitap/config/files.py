@@ -4,9 +4,9 @@ import stat
 from pathlib import Path
 
 from multitap.config.documents import Document, Format, Malformed, Node, Parsed
+from multitap.config.formats.limits import KIB, LARGEST
 from multitap.config.problems import Place, Problem, Severity
 
-MIB = 1024 * 1024
 SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".jsonc": "json",
@@ -14,8 +14,6 @@ SUFFIXES: dict[str, Format] = {
     ".yaml": "yaml",
     ".yml": "yaml",
 }
-LIMITS: dict[Format, int] = {"json": 64 * MIB, "toml": 4 * MIB, "yaml": MIB // 4}
-"""Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
 
 
 def is_there(path: Path) -> bool:
@@ -41,13 +39,15 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             return None, (_problem(Place(path), "is not a file"),)
-        if status.st_size > max(LIMITS.values()):
-            return None, (_problem(Place(path), "is too large for a configuration"),)
-        raw = path.read_bytes()
+        largest = LARGEST[SUFFIXES.get(path.suffix.lower(), "json")]
+        with path.open("rb") as file:
+            raw = file.read(largest + 1)  # its size may change until it is read
     except (FileNotFoundError, NotADirectoryError):
         return None, ()
     except OSError as exc:
         return None, (_problem(Place(path), f"cannot be read: {exc.strerror}"),)
+    if len(raw) > largest:
+        return None, (_problem(Place(path), f"is larger than {largest // KIB:,} KiB"),)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -62,19 +62,14 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     """The document in a text; `path` says which format it has and is named in problems."""
     kind = SUFFIXES.get(path.suffix.lower()) or _sniffed(text)
     blank = Document(path, {}, kind, text)
-    if len(text) > LIMITS[kind]:
-        return None, (_problem(Place(path), f"is too large for {kind.upper()}"),)
     if not text.strip():
-        return blank, ()
+        return None, (_nothing(blank, "is empty"),)
     try:
         parsed = _parse(text, kind)
     except Malformed as exc:
-        message = f"not valid {kind.upper()}: {exc}"
-        return None, (_problem(blank.at(exc.offset), message),)
-    except RecursionError:
-        return None, (_problem(Place(path), "is nested too deeply"),)
+        return None, (_problem(blank.at(exc.offset), exc.words(kind)),)
     if parsed.data is None:
-        return blank, ()
+        return None, (_nothing(blank, "says nothing but `null`"),)
     document = Document(path, parsed.data, kind, text, parsed.marks)
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
 
@@ -102,6 +97,12 @@ def _parse(text: str, kind: Format) -> Parsed:
 
 def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
     return Problem(Severity.ERROR, message, place, hint=hint)
+
+
+def _nothing(document: Document, message: str) -> Problem:
+    """Editors and deployment tools empty a file before they write it; nobody means that by it."""
+    words = "# no servers" if document.format == "toml" else "{}"
+    return _problem(Place(document.path), message, hint=f"write `{words}` if it is to name none")
 
 
 def _duplicate(node: Node) -> Problem:

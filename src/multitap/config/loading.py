@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from multitap.config import discover, search
 from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
-from multitap.config.documents import Document, Node, is_table
+from multitap.config.documents import Document, Malformed, Node, is_table
 from multitap.config.files import is_there, read_file
 from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
 from multitap.config.models import Settings
@@ -84,6 +84,11 @@ class Loaded:
         hint = did_you_mean(name, self.merged.servers)
         raise UnknownName(f"no file says anything about {name!r}", hint=hint)
 
+    def place(self, name: str) -> Place | None:
+        """Where a server's entry is written; None where no file says anything about it."""
+        stack = self.merged.servers.get(name)
+        return stack.merged().node.key_place if stack else None
+
     def places(self, name: str) -> Mapping[str, Place]:
         """Where each field of a server is written, by its dotted name."""
         values = self.explain(name).values
@@ -156,10 +161,18 @@ def _read(source: Source, folder: Path, toolbox: discover.Toolbox | None) -> tup
 
 def read_document(document: Document, folder: Path, *, told: str | None = None) -> Reading:
     """What a document says, in the dialect that was told or is found out."""
-    root = document.root
     if not is_table(document.data):
-        problem = Problem(Severity.ERROR, "expected a table at the top", root.place)
+        place = document.root.place
+        problem = Problem(Severity.ERROR, "expected a table at the top", place)
         return Reading("", problems=(problem,))
+    try:
+        return _understood(document, folder, told)
+    except Malformed as exc:
+        problem = Problem(Severity.ERROR, exc.words(document.format), document.at(exc.offset))
+        return Reading("", problems=(problem,))
+
+
+def _understood(document: Document, folder: Path, told: str | None) -> Reading:
     if told:
         return _as_told(document, folder, told)
     if found := detect(document):
@@ -168,7 +181,8 @@ def read_document(document: Document, folder: Path, *, told: str | None = None) 
         return Reading("")
     near = (did_you_mean(key, CONTAINERS) for key in document.data)
     hint = next(filter(None, near), "name the dialect if it is one of ours")
-    problem = Problem(Severity.ERROR, "no MCP servers in this file", root.place, hint=hint)
+    place = document.root.place
+    problem = Problem(Severity.ERROR, "no MCP servers in this file", place, hint=hint)
     return Reading("", problems=(problem,))
 
 

@@ -11,7 +11,7 @@ MASK = "********"
 SECRET_TABLES = ("env", "headers")
 SECRET_FIELDS = ("oauth.client_secret", "model.api_key")
 
-_REFERENCE = re.compile(r"\$\{([^}:]*(?::(?!-)[^}:]*)?)(:-[^}]*)?\}")
+_REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
 _TELLING = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
 _OPTION = re.compile(r"(--?[\w-]+)=(.*)", re.DOTALL)
@@ -35,10 +35,11 @@ def masked_text(text: str) -> str:
     """Variables stay visible, with their defaults hidden; any other text is hidden as a whole."""
     scheme = _SCHEME.match(text)
     start = scheme.end() if scheme else 0
-    references = _REFERENCE.sub("", text[start:]) == "" and text[start:] != ""
-    if not references:
+    found = [*_REFERENCE.finditer(text, start)]
+    alone = sum(len(match[0]) for match in found) == len(text) - start
+    if not (found and alone and all(map(_is_reference, found))):
         return MASK if text else ""
-    return text[:start] + _REFERENCE.sub(_without_default, text[start:])
+    return text[:start] + "".join(map(_without_default, found))
 
 
 def masked_url(url: str) -> str:
@@ -68,5 +69,11 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
     return shown
 
 
+def _is_reference(match: re.Match[str]) -> bool:
+    name = match[1].partition(":-")[0]
+    return bool(match[2]) and name.count(":") <= 1
+
+
 def _without_default(match: re.Match[str]) -> str:
-    return f"${{{match[1]}{':-' + MASK if match[2] else ''}}}"
+    name, sign, _ = match[1].partition(":-")
+    return f"${{{name}{sign + MASK if sign else ''}}}"

@@ -6,6 +6,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
+_LONGEST_WORD = 80
+"""Characters; comparing takes quadratic time, and nobody mistypes more."""
+
 
 class Severity(StrEnum):
     ERROR = "error"
@@ -49,6 +52,8 @@ class Problem:
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant; case and separators do not count."""
+    if len(word) > _LONGEST_WORD:
+        return None
     plain = {_plain(candidate): candidate for candidate in reversed([*candidates])}
     matches = get_close_matches(_plain(word), plain, n=1, cutoff=0.7)
     return plain[matches[0]] if matches else None

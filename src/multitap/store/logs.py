@@ -115,8 +115,8 @@ def _told(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
             told = (_level(level), "server", server, f"{logger}: {text}" if logger else text)
         case Warned(server, text):
             told = ("warning", "warning", server, text)
-        case Reloaded(plan, problems):
-            text = "; ".join((f"reloaded: {plan}", *problems))
+        case Reloaded(plan, problems, _, changes):
+            text = "; ".join((f"reloaded: {plan}", *changes, *problems))
             told = ("warning" if problems else "info", "configuration", None, text)
         case ReloadFailed(problems):
             told = ("error", "configuration", None, "; ".join(("not reloaded", *problems)))

@@ -185,6 +185,11 @@ class Link:
         return self._standing.settled
 
     @property
+    def settling(self) -> bool:
+        """Whether its first attempt, or one that was asked for, is still under way."""
+        return self._standing.settling
+
+    @property
     def first_settled(self) -> anyio.Event:
         """Set once it has settled for the first time."""
         return self._standing.first_settled
@@ -380,6 +385,11 @@ class Link:
             await self._news.want_logs(level, self.session)
         except (RpcError, WireFault) as exc:
             raise await self._public(exc, "logging/setLevel") from None
+
+    def expect(self, offers: Offers | None) -> None:
+        """List what its predecessor had until it is up itself."""
+        self.offers = offers
+        self.stale = offers is not None
 
     def restart(self) -> None:
         """Start anew at once, whatever kept it from it."""

@@ -15,6 +15,7 @@ from multitap.config.dialects.draft import (
 )
 from multitap.config.dialects.rules import Rules, apply
 from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.formats.limits import MOST_SERVERS, Excessive
 from multitap.config.problems import Problem, Severity
 
 
@@ -97,6 +98,14 @@ class Transcript:
             self.entry(given, element)
 
     def entry(self, name: str, node: Node) -> None:
+        """One server.
+
+        Raises:
+            Excessive: There are too many.
+        """
+        if len(self.entries) >= MOST_SERVERS:
+            mark = node.document.mark(node.key)
+            raise Excessive(f"names more than {MOST_SERVERS:,} servers", mark.key if mark else 0)
         draft = self.draft(node, server=name)
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
             message = f"a server's name has 1 to {LONGEST_NAME} printable characters"

@@ -6,8 +6,9 @@ from pathlib import Path
 from multitap.config.dialects.draft import Rewrite
 
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
-_SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}")
-_BRACES = re.compile(r"\$?\{(env|file):([^}]+)\}|\$\{")
+# a name ends where another variable begins, or a text full of beginnings would take hours
+_SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s$]+)\s*\}\}")
+_BRACES = re.compile(r"\$?\{(env|file):([^}{]+)\}|\$\{")
 
 
 def literal(text: str) -> str:

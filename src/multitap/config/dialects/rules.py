@@ -25,6 +25,8 @@ TRANSPORTS = {
     "streamableHttp": "streamable-http",
     "sse": "sse",
 }
+MOST_UNKNOWN = 20
+"""Unknown keys of one table that are reported one by one."""
 WEB_SOCKETS = frozenset({"ws", "websocket", "tcp"})
 
 
@@ -33,13 +35,20 @@ def apply(draft: Draft, node: Node, rules: Rules) -> None:
     if not is_table(node.value):
         draft.wrong(node, "a table")
         return
+    unknown = 0
+    unused = rules.keys() - node.value.keys()
     for name, member in node.members():
         if rule := rules.get(name):
             rule(draft, member)
-        else:
-            draft.keep(member)
-            hint = did_you_mean(name, rules.keys() - node.value.keys())
+            continue
+        draft.keep(member)
+        unknown += 1
+        if unknown <= MOST_UNKNOWN:
+            hint = did_you_mean(name, unused)
             draft.add(Severity.WARNING, member, "unknown key; kept, but without effect", hint=hint)
+    if unknown > MOST_UNKNOWN:
+        message = f"has {unknown - MOST_UNKNOWN} more unknown keys"
+        draft.add(Severity.WARNING, node, message)
 
 
 def members(rules: Rules) -> Rule:

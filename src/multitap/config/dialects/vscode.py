@@ -9,7 +9,7 @@ from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rewrites import only
 from multitap.config.documents import Document, Node, is_table
 
-_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+_INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _known = only("env:", "auth:", "config:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
 
 

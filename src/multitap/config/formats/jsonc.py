@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
+from multitap.config.formats.limits import Meter, check_key, check_size, quoted_end
 
-_SPACE = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
-_STRING = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
-_WORD = re.compile(r"[A-Za-z_$][\w$]*+")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
@@ -19,6 +19,7 @@ def parse(text: str) -> Parsed:
     Raises:
         Malformed: with the offset of the first thing that does not fit.
     """
+    check_size(text, "json")
     reader = _Reader(text)
     data = reader.value((), reader.space(0))
     if reader.end < len(text):
@@ -33,10 +34,20 @@ class _Reader:
         """Where the last value ended, space behind it included."""
         self.marks: dict[KeyPath, Mark] = {}
         self.duplicates: list[KeyPath] = []
+        self._meter = Meter("json")
 
     def space(self, at: int) -> int:
-        match = _SPACE.match(self.text, at)
-        return match.end() if match else at
+        """Where blanks and comments end; a comment that is never closed is none."""
+        while True:
+            blank = _BLANK.match(self.text, at)
+            at = blank.end() if blank else at
+            if self.text.startswith("//", at):
+                end = self.text.find("\n", at)
+                at = len(self.text) if end < 0 else end
+            elif self.text.startswith("/*", at) and (end := self.text.find("*/", at + 2)) >= 0:
+                at = end + 2
+            else:
+                return at
 
     def unexpected(self, expected: str, at: int) -> Malformed:
         if at >= len(self.text):
@@ -48,6 +59,7 @@ class _Reader:
         return Malformed(f"expected {expected}, got {self.text[at]!r}", at)
 
     def value(self, key: KeyPath, at: int, key_at: int | None = None) -> Any:
+        self._meter.value(len(key), at)
         self.marks[key] = Mark(at if key_at is None else key_at, at)
         match self.text[at : at + 1]:
             case "{":
@@ -68,6 +80,7 @@ class _Reader:
             if self.text[at : at + 1] != '"':
                 raise self.unexpected("a name in double quotes or `}`", at)
             name, end = self.string(at)
+            check_key(name, at)
             colon = self.space(end)
             if self.text[colon : colon + 1] != ":":
                 raise self.unexpected("`:`", colon)
@@ -99,15 +112,15 @@ class _Reader:
         return self.end
 
     def string(self, at: int) -> tuple[str, int]:
-        match = _STRING.match(self.text, at)
-        if match is None:
+        end = quoted_end(self.text, at)
+        if end is None:
             raise Malformed("this string is not closed on its line", at)
         try:
-            value: str = json.loads(match.group())
+            value: str = json.loads(self.text[at:end])
         except ValueError as exc:
             reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
             raise Malformed(f"this string is not valid: {reason.lower()}", at) from exc
-        return value, match.end()
+        return value, end
 
     def scalar(self, at: int) -> tuple[Any, int]:
         if match := _NUMBER.match(self.text, at):

@@ -1,6 +1,7 @@
 """TOML with the place of every value.
 
-`tomllib` gives the values; a second pass finds the places, lenient because the text is known to be
+`tomllib` gives the values. It takes quadratic time and memory for long dotted keys, so a first pass
+refuses what is too much. A last pass finds the places, lenient because the text is known to be
 valid by then.
 """
 
@@ -9,17 +10,22 @@ import tomllib
 from collections import Counter
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
-
-_SPACE = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
-_STRING = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""{1,3}|'
-    r"'''.*?'''{1,3}|"
-    r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'
-    r"'[^'\n]*+'",
-    re.DOTALL,
+from multitap.config.formats.limits import (
+    DEEPEST,
+    LONGEST_KEY,
+    Excessive,
+    Meter,
+    check_key,
+    check_size,
+    quoted_end,
 )
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]++")
-_SCALAR = re.compile(r"[^,\]}\n#]*+")
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_LITERAL = re.compile(r"'[^'\n]*'")
+_CLOSING = re.compile(r'\\.|"{3,5}', re.DOTALL)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_SCALAR = re.compile(r"[^,\]}\n#]*")
+_TOKEN = re.compile(r"[A-Za-z0-9_+:-]+|[][{}.,=\"'#]|\n+")
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -29,11 +35,62 @@ def parse(text: str) -> Parsed:
     Raises:
         Malformed: with the offset of the first thing that does not fit.
     """
+    check_size(text, "toml")
+    _check_shape(text)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise _malformed(str(exc), text) from exc
+    except ValueError as exc:  # Python refuses integers of thousands of digits
+        raise Malformed("a number is too long", 0) from exc
     return Parsed(data, _Locator(text).marks)
+
+
+def _check_shape(text: str) -> None:
+    """See that there are not too many values, too deeply nested, in a text that may be no TOML."""
+    meter = Meter("toml")
+    depth = steps = at = 0
+    while token := _TOKEN.search(text, at):
+        start, at = token.span()
+        match text[start]:
+            case "#":
+                line_end = text.find("\n", at)
+                at = len(text) if line_end < 0 else line_end
+            case '"' | "'":
+                at = _string_end(text, start) or len(text)
+            case "[" | "{":
+                depth, steps = depth + 1, 0
+                meter.value(depth, start)
+            case "]" | "}":
+                depth, steps = max(depth - 1, 0), 0
+            case ".":
+                steps += 1
+                meter.value(steps, start)
+            case "=" | ",":
+                steps = 0
+                meter.value(depth, start)
+            case "\n":
+                steps = 0
+            case _ if at - start > LONGEST_KEY:
+                message = f"has a key or number of more than {LONGEST_KEY:,} characters"
+                raise Excessive(message, start)
+            case _:
+                continue
+
+
+def _string_end(text: str, at: int) -> int | None:
+    """Where the string ends that starts at an offset; None if it does not, or none starts."""
+    if text.startswith('"""', at):
+        closing = _CLOSING.finditer(text, at + 3)
+        return next((match.end() for match in closing if text[match.start()] == '"'), None)
+    if text.startswith("'''", at):
+        end = text.find("'''", at + 3)
+        more = text[end + 3 : end + 5]
+        return end + 3 + len(more) - len(more.lstrip("'")) if end >= 0 else None
+    if text.startswith('"', at):
+        return quoted_end(text, at)
+    match = _LITERAL.match(text, at)
+    return match.end() if match else None
 
 
 def _malformed(message: str, text: str) -> Malformed:
@@ -65,8 +122,22 @@ class _Locator:
                 at = self.space(self.pair(table, at))
 
     def space(self, at: int) -> int:
-        match = _SPACE.match(self.text, at)
-        return match.end() if match else at
+        while True:
+            blank = _BLANK.match(self.text, at)
+            at = blank.end() if blank else at
+            if self.text[at : at + 1] != "#":
+                return at
+            end = self.text.find("\n", at)
+            at = len(self.text) if end < 0 else end
+
+    def mark(self, key: KeyPath, mark: Mark) -> None:
+        if len(key) > DEEPEST:
+            raise Excessive(f"is nested more than {DEEPEST} levels deep", mark.key)
+        self.marks[key] = mark
+
+    def mark_once(self, key: KeyPath, offset: int) -> None:
+        if key not in self.marks:
+            self.mark(key, Mark(offset, offset))
 
     def header(self, at: int, *, array: bool) -> tuple[KeyPath, int]:
         steps, end = self.dotted(at)
@@ -74,25 +145,26 @@ class _Locator:
         last = len(steps) - 1
         for index, (step, offset) in enumerate(steps):
             path = (*path, step)
-            self.marks.setdefault(path, Mark(offset, offset))
+            self.mark_once(path, offset)
             if array and index == last:
                 self.lengths[path] += 1
             if path in self.lengths:
                 path = (*path, self.lengths[path] - 1)
-                self.marks.setdefault(path, Mark(offset, offset))
+                self.mark_once(path, offset)
         return path, end
 
     def dotted(self, at: int) -> tuple[list[tuple[str, int]], int]:
         steps: list[tuple[str, int]] = []
         while True:
-            if match := _STRING.match(self.text, at):
-                name: str = tomllib.loads(f"k = {match.group()}")["k"]
+            if end := _string_end(self.text, at):
+                name: str = tomllib.loads(f"k = {self.text[at:end]}")["k"]
             elif match := _BARE_KEY.match(self.text, at):
-                name = match.group()
+                name, end = match.group(), match.end()
             else:  # pragma: no cover - tomllib has accepted the text
                 raise Malformed("expected a key", at)
+            check_key(name, at)
             steps.append((name, at))
-            end = self.space(match.end())
+            end = self.space(end)
             if self.text[end : end + 1] != ".":
                 return steps, end
             at = self.space(end + 1)
@@ -101,9 +173,9 @@ class _Locator:
         steps, equals = self.dotted(at)
         for step, offset in steps:
             table = (*table, step)
-            self.marks.setdefault(table, Mark(offset, offset))
+            self.mark_once(table, offset)
         value = self.space(equals + 1)
-        self.marks[table] = Mark(steps[-1][1], value)
+        self.mark(table, Mark(steps[-1][1], value))
         return self.value(table, value)
 
     def value(self, key: KeyPath, at: int) -> int:
@@ -111,14 +183,16 @@ class _Locator:
             return self.list(key, at)
         if self.text[at] == "{":
             return self.inline(key, at)
-        match = _STRING.match(self.text, at) or _SCALAR.match(self.text, at)
+        if end := _string_end(self.text, at):
+            return end
+        match = _SCALAR.match(self.text, at)
         return match.end() if match else at
 
     def list(self, key: KeyPath, at: int) -> int:
         at = self.space(at + 1)
         index = 0
         while self.text[at] != "]":
-            self.marks[*key, index] = Mark(at, at)
+            self.mark((*key, index), Mark(at, at))
             at = self.space(self.value((*key, index), at))
             at = self.space(at + 1) if self.text[at] == "," else at
             index += 1

@@ -1,19 +1,14 @@
 """YAML 1.2 with the place of every value."""
 
-import re
 import warnings
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
-
-MOST_NODES = 100_000
-"""Aliases make a small text an endless document."""
-DEEPEST = 100
-
-_BRACKET = re.compile(r"[\[\]{}]")
+from multitap.config.formats.limits import Meter, check_key, check_size
 
 
 def parse(text: str) -> Parsed:
@@ -22,28 +17,38 @@ def parse(text: str) -> Parsed:
     Raises:
         Malformed: with the offset of the first thing that does not fit.
     """
-    _check_depth(text)
+    check_size(text, "yaml")
     yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Composer = _Composer
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
             root = yaml.compose(text)
+    except Malformed:
+        raise
     except (YAMLError, ValueError) as exc:
         raise _malformed(exc) from exc
-    if root is None:
-        return Parsed(None, {})
+    if root is None:  # comments only
+        return Parsed({}, {(): Mark(0, 0)})
     reader = _Reader(yaml.constructor)
     data = reader.value((), root, root.start_mark.index)
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
 
-def _check_depth(text: str) -> None:
-    """Thousands of open brackets would take the parser seconds before it gives up."""
-    depth = 0
-    for match in _BRACKET.finditer(text):
-        depth += 1 if match.group() in "[{" else -1
-        if depth > DEEPEST:
-            raise Malformed("nested too deeply", match.start())
+class _Composer(Composer):
+    """Stops as soon as there is too much: the parser reads no further than it is asked to."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self._meter = Meter("yaml")
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._meter.value(self._depth, self.parser.peek_event().start_mark.index)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _malformed(exc: Any) -> Malformed:
@@ -57,11 +62,11 @@ class _Reader:
         self.constructor = constructor
         self.marks: dict[KeyPath, Mark] = {}
         self.duplicates: list[KeyPath] = []
+        self._meter = Meter("yaml")
 
     def value(self, key: KeyPath, node: Any, key_at: int) -> Any:
         at: int = node.start_mark.index
-        if len(self.marks) >= MOST_NODES:
-            raise Malformed("the document is too large", at)
+        self._meter.value(len(key), at)  # again: an alias makes many of one
         self.marks[key] = Mark(key_at, at)
         match node.id:
             case "mapping":
@@ -81,6 +86,7 @@ class _Reader:
             if name_node.id != "scalar":
                 raise Malformed("expected a plain name as key", at)
             name = str(name_node.value)
+            check_key(name, at)
             if name in table:
                 self.duplicates.append((*key, name))
                 del table[name]  # so that the last one also stands last

@@ -1,0 +1,91 @@
+"""How much a configuration file may hold, checked before or while it is parsed.
+
+A parser's cost is decided by what it is given: without limits, a few kilobytes of nested brackets,
+dotted keys or aliases take minutes or gigabytes.
+"""
+
+import re
+from collections.abc import Mapping
+
+from multitap.config.documents import Format, Malformed
+
+KIB = 1024
+LARGEST: Mapping[Format, int] = {"json": 16 * KIB * KIB, "toml": KIB * KIB, "yaml": 256 * KIB}
+"""Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
+MOST_VALUES: Mapping[Format, int] = {"json": 100_000, "toml": 50_000, "yaml": 10_000}
+"""Tables, lists and what is in them; for YAML, with every alias in place of what it stands for."""
+DEEPEST = 32
+"""Levels of tables and lists; every step of a dotted key is one."""
+MOST_SERVERS = 1000
+"""In one file."""
+LONGEST_KEY = 4096
+"""Characters; hosts use the paths of folders as keys."""
+
+_STOP = re.compile(r'\\.|["\n]')
+
+
+class Excessive(Malformed):
+    """The text holds more than a configuration may."""
+
+    def words(self, kind: Format) -> str:  # noqa: ARG002 - nothing is wrong with its format
+        return str(self)
+
+
+class Meter:
+    """Counts what a document holds while it is read.
+
+    Args:
+        kind: Its format.
+    """
+
+    def __init__(self, kind: Format) -> None:
+        self._most = MOST_VALUES[kind]
+        self._values = 0
+
+    def value(self, depth: int, at: int) -> None:
+        """Count one value.
+
+        Raises:
+            Excessive: There are too many, or it is nested too deeply.
+        """
+        self._values += 1
+        if self._values > self._most:
+            raise Excessive(f"holds more than {self._most:,} values", at)
+        if depth > DEEPEST:
+            raise Excessive(f"is nested more than {DEEPEST} levels deep", at)
+
+
+def check_size(text: str, kind: Format) -> None:
+    """See that a text is not too large for its format.
+
+    Raises:
+        Excessive: It is.
+    """
+    if len(text) > LARGEST[kind]:
+        raise Excessive(f"is larger than {LARGEST[kind] // KIB:,} KiB", 0)
+
+
+def check_key(name: str, at: int) -> None:
+    """See that a key is not too long.
+
+    Raises:
+        Excessive: It is.
+    """
+    if len(name) > LONGEST_KEY:
+        raise Excessive(f"has a key of more than {LONGEST_KEY:,} characters", at)
+
+
+def quoted_end(text: str, at: int) -> int | None:
+    """Where the string in double quotes ends that starts at an offset; None if not on its line.
+
+    A regular expression for the whole string would keep every escape in it to come back to.
+    """
+    for match in _STOP.finditer(text, at + 1):
+        match text[match.start()]:
+            case '"':
+                return match.end()
+            case "\n":
+                return None
+            case _:
+                continue
+    return None

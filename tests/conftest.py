@@ -24,8 +24,10 @@ def pytest_configure():
 BOTH_RUNNERS = ("wire", "serve", "upstream", "test_hub", "test_lifecycle", "test_tasks")
 """Tests of what has callbacks of its own: they run under both kinds of runner."""
 
-ONE_RUNNER = ("test_cells", "test_hostile")
-"""But for those whose servers live as long as the module: they would meet them twice."""
+ONE_RUNNER = ("test_cells", "test_hostile", "test_streams", "test_warden")
+"""But for those whose servers live as long as the module, which would meet them twice, and those
+about other processes than ours.
+"""
 
 
 def pytest_generate_tests(metafunc):

@@ -194,15 +194,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._put_off(data)
             return
         started = perf_counter()
-        if not self._fed and self.current is None:
-            self.since = self._loop.time()
+        begins = not self._fed and self.current is None
         if nbytes <= _SLICE:
             self._feed(data)
         else:
             self._unparsed = bytes(self._parse(data, started + _STEP))
         if self._queue:
             self._advance(started + _STEP)
-        if self._fed or self._queue or self._unparsed or self.weight:
+        if self._fed or self._queue or self._unparsed or self.weight:  # seldom
+            if begins:
+                self.since = self._loop.time()
             self._settle(busy=True)
         crowd.rota.spend(perf_counter() - started + nbytes * _READING)
 
@@ -333,7 +334,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         pairs = self._arriving.copy()
         headers = dict(pairs)
         visit = Visit(self, parser.get_method(), self._url, pairs, headers, holder=self._address)
-        visit.speaks_chunks = parser.get_http_version() == "1.1"
+        if b"connection" in headers or not parser.should_keep_alive():  # or it is certain
+            visit.speaks_chunks = parser.get_http_version() == "1.1"
         self._incoming = visit
         if len(pairs) > limits.fields:
             words = f"a request has at most {limits.fields} header fields"

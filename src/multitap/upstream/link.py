@@ -394,6 +394,8 @@ class Link:
     def restart(self) -> None:
         """Start anew at once, whatever kept it from it."""
         self._restarts.forget()
+        if not self.was_up:
+            self.was_up = None  # who asks for it may have mended it: it need not start last
         self._wanted.set()
         if self.state is not LinkState.CONNECTING:  # else it is starting anew already
             self._standing.settling = True

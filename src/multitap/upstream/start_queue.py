@@ -11,6 +11,8 @@ from multitap.wire.usage import usage
 
 WINDOW = 0.5
 """Seconds over which a starting server's use of the CPU is looked at."""
+REST = 2.0
+"""The same for one that was found idle: there may be hundreds of them."""
 SHARE = 0.1
 """Of one CPU: whoever uses less than that in a window waits for something else."""
 LONGEST = 10.0
@@ -52,11 +54,11 @@ class Start:
 
     def look(self, time: float) -> None:
         """Decide anew whether it works, at the end of each window."""
-        if not self._spawned or time - self._since < WINDOW:
+        if not self._spawned or time - self._since < (WINDOW if self.is_working else REST):
             return
         used = usage(self._pid) if self._pid is not None else None
-        if used is None:
-            self.is_working = False
+        if used is None:  # it ended, or cannot be seen
+            self.is_working, self._since = False, time
             return
         share = (used.seconds - self._seconds) / (time - self._since)
         # one that is runnable but got no CPU time is starved by others: more starts would not help

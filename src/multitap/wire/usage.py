@@ -5,7 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATE, _TIMES = 0, slice(11, 15)  # of /proc/PID/stat, counted after the program's name
+_STATE, _TIMES, _THREADS = (
+    0,
+    slice(11, 15),
+    17,
+)  # of /proc/PID/stat, counted after the program's name
 _MOST = 64  # processes that are looked at; a launcher has a handful
 
 
@@ -29,7 +33,7 @@ def usage(pid: int) -> Usage | None:
         ticks += sum(map(int, fields[_TIMES]))
         runnable |= fields[_STATE] == b"R"
         if len(family) < _MOST:
-            family += _children(member)
+            family += _children(member, threads=int(fields[_THREADS]))
     return Usage(ticks / os.sysconf("SC_CLK_TCK"), runnable) if found else None
 
 
@@ -41,10 +45,11 @@ def _stat(pid: int) -> list[bytes]:
     return [] if fields[_STATE] == b"Z" else fields
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int, *, threads: int) -> list[int]:
     """Its children, by each of its threads; none where the kernel keeps no such list."""
     children: list[int] = []
     with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            children += map(int, (thread / "children").read_bytes().split())
+        tasks = Path(f"/proc/{pid}/task")
+        for task in tasks.iterdir() if threads > 1 else (tasks / str(pid),):
+            children += map(int, (task / "children").read_bytes().split())
     return children

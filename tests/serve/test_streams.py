@@ -26,7 +26,7 @@ LASTING = ("pipe", "socket", "tty")
 """Kinds of stream with somebody at the other end."""
 KINDS = (*LASTING, "file", "null", "closed")
 REDIRECTIONS = ("<&-", ">&-", "2>&-")
-PATIENCE = 30
+PATIENCE = 50
 
 
 class Stream:

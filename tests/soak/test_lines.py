@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
+from multitap.config import Limits
 from multitap.errors import MultitapError
 from tests.test_zoo import memory
 from tests.zoo.modes import command
@@ -36,7 +37,12 @@ async def _fuzz(hub, seed):
 @pytest.mark.timeout(0)
 async def test_no_line_keeps_a_call_from_its_own_answer(tmp_path, figures):
     program, *args = command("good")
-    fuzzer = StdioServer(command=sys.executable, args=("-I", "-S", PROGRAM), timeout=20)
+    fuzzer = StdioServer(
+        command=sys.executable,
+        args=("-I", "-S", PROGRAM),
+        timeout=20,
+        limits=Limits(junk=1 << 40),  # it would be stopped before it is through
+    )
     servers = {"fuzzer": fuzzer, "good": StdioServer(command=program, args=tuple(args))}
     outcomes = Counter()
     seeds = iter(range(LINES // BATCH))

@@ -192,6 +192,8 @@ async def test_a_busy_server_is_not_taken_for_a_deaf_one(hub_of):
         assert hub.snapshot().server("zoo").starts == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_crash_loop_opens_the_breaker_and_a_person_closes_it(hub_of, tmp_path):
     ledger = Ledger(tmp_path)
     async with hub_of(zoo=zoo("exit_at_start", env=ledger.env)) as hub:
@@ -200,7 +202,7 @@ async def test_a_crash_loop_opens_the_breaker_and_a_person_closes_it(hub_of, tmp
                 (failure := hub.links["zoo"].failure) is not None
                 and failure.code is FailureCode.CRASH_LOOP
             ),
-            seconds=30,
+            seconds=60,  # five pauses, up to 31 s together
         )
         snapshot = hub.snapshot().server("zoo")
         starts = len(ledger.starts)

@@ -243,3 +243,10 @@ async def test_changes_faster_than_tasks_start_do_no_harm(tmp_path):
 
         assert await pid(hub) != before
         assert hub.links.keys() == {"a", "b"}
+
+
+async def test_a_hub_can_be_left_while_it_gives_up_a_lost_server(tmp_path):
+    with anyio.fail_after(PATIENCE):
+        async with running_hub(tmp_path) as (hub, _):
+            os.kill(int(await pid(hub)), signal.SIGKILL)
+            await until(hub, lambda: hub.snapshot().server("a").state is not LinkState.CONNECTED)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import anyio
+
 from multitap.config import ServerConfig
 from multitap.events import LinkState
 from multitap.tasks import CancelHandle, Tasks
@@ -144,8 +146,12 @@ class Supervisor:
         return link
 
     async def _run(self, link: Link, scope: CancelHandle) -> None:
+        # A cancellation that meets a link while it gives up a lost server would go down with that
+        # server's error, and break off the end of its process: in a group of its own it is given
+        # on until the link has ended, and spares what is shielded.
         with scope:  # perhaps cancelled already: changes may come faster than tasks start
-            await link.run()
+            async with anyio.create_task_group() as alone:
+                alone.start_soon(link.run, name=f"link {link.name}")
 
     async def _retire(self, link: Link) -> None:
         await link.drain(self.drain_timeout)

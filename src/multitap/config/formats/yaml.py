@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
@@ -19,7 +18,7 @@ def parse(text: str) -> Parsed:
     """
     check_size(text, "yaml")
     yaml: Any = YAML(typ="safe", pure=True)
-    yaml.Composer = _Composer
+    _bound(yaml.composer)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
@@ -35,20 +34,19 @@ def parse(text: str) -> Parsed:
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
 
-class _Composer(Composer):
-    """Stops as soon as there is too much: the parser reads no further than it is asked to."""
+def _bound(composer: Any) -> None:
+    """Have it stop as soon as there is too much: it reads no further than it has composed."""
+    compose, meter, depth = composer.compose_node, Meter("yaml"), 0
 
-    def __init__(self, loader: Any = None) -> None:
-        super().__init__(loader)
-        self._meter = Meter("yaml")
-        self._depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self._meter.value(self._depth, self.parser.peek_event().start_mark.index)
-        self._depth += 1
-        node = super().compose_node(parent, index)
-        self._depth -= 1
+    def compose_node(parent: Any, index: Any) -> Any:
+        nonlocal depth
+        meter.value(depth, composer.parser.peek_event().start_mark.index)
+        depth += 1
+        node = compose(parent, index)
+        depth -= 1
         return node
+
+    composer.compose_node = compose_node
 
 
 def _malformed(exc: Any) -> Malformed:

@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 WORKERS ?= 2
+EXAMPLES ?= 1000
 MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance soak demo run bench schema lock clean
+.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema lock clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,9 @@ conformance: setup  ## What the official conformance suite says of our gateway a
 
 wide: setup  ## What takes longer still: all SDK releases, real agents offline; 1.3 GB once
 	$(BIN)/python -m pytest -m wide
+
+fuzz: setup  ## Fuzz our HTTP for minutes, with EXAMPLES=1000 for each property
+	MULTITAP_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/fuzz --numprocesses $(WORKERS) --dist worksteal
 
 soak: setup  ## The promises at full size: 10,000 simulated runs, a million lines, chaos for MINUTES=60
 	$(BIN)/python -m pytest -m soak tests/soak/test_simulation.py tests/soak/test_lines.py \

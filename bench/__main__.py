@@ -9,12 +9,12 @@ from functools import partial
 import anyio
 
 from bench import big_results, call_http, call_stdio, imports, lazy, memory, report, start
-from bench.gateway import cpu, hanging, listing, neighbours, sizes
+from bench.gateway import cpu, hanging, listing, neighbours, sizes, web
 from bench.gateway import memory as gateway_memory
-from bench.gateway.gateways import GATEWAYS
+from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 
 BENCHMARKS = (imports, call_stdio, call_http, big_results, start, lazy, memory)
-GATEWAY = (cpu, sizes, listing, hanging, neighbours, gateway_memory)
+GATEWAY = (cpu, web, sizes, listing, hanging, neighbours, gateway_memory)
 """One group; each can be told which gateways to compare."""
 
 
@@ -49,7 +49,8 @@ def _parser(names, scenarios):
     parser.add_argument("--quick", action="store_true", help="minutes, and nothing is written")
     gateway = parser.add_argument_group("gateway")
     gateway.add_argument("--only", nargs="+", choices=scenarios, help="these scenarios")
-    gateway.add_argument("--among", nargs="+", choices=GATEWAYS, help="these gateways")
+    known = [*GATEWAYS, *(one.key for one in ON_OTHERS)]
+    gateway.add_argument("--among", nargs="+", choices=known, help="these gateways")
     return parser
 
 

@@ -65,7 +65,7 @@ def render(reports: Sequence[Report]) -> str:
 
 
 def machine() -> str:
-    packages = ("mcp", "msgspec", "aiohttp", "anyio")
+    packages = ("mcp", "msgspec", "aiohttp", "uvicorn", "anyio")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return (
         f"{os.cpu_count()} cores, {_processor()}, {platform.system()}, "

@@ -12,9 +12,11 @@ import uvicorn
 from mcp.server.lowlevel import Server
 
 from multitap import Handlers, HttpServer, LocalServer, Settings, open_hub
+from multitap.config.models import Limits
 from multitap.errors import MultitapError
 from multitap.events import FailureCode, LinkState
 from tests.wire import http_zoo
+from tests.wire.http_floods import flooding, path
 from tests.wire.sdk_web import served, toolbox
 
 
@@ -176,6 +178,24 @@ async def test_a_fault_stays_its_servers_own_problem(hub_of, fault):
 
     assert failure.hint
     assert max(waits) <= 0.25
+
+
+@pytest.mark.parametrize("place", ["listen", "sse"])
+async def test_a_server_that_sends_nothing_but_junk_is_stopped_with_that_reason(hub_of, place):
+    with flooding() as web:
+        transport = "sse" if place == "sse" else "streamable-http"
+        url = web + path(place, "comments")
+        limits = Limits(junk=64 * 1024)
+        bad = HttpServer(url=url, transport=transport, era="handshake", limits=limits)
+        async with hub_of(bad=bad, good=LocalServer(server=toolbox())) as hub:
+            await until(lambda: hub.links["bad"].failure is not None)
+            failure = hub.links["bad"].failure
+            await until(lambda: "good_add" in hub.catalog.tools)
+            result = await hub.call("good_add", {"a": 1, "b": 2})
+
+    assert failure.code is FailureCode.FLOOD
+    assert "65,536 bytes of junk" in failure.message
+    assert result.text == "3"
 
 
 def marked() -> Server:

@@ -69,7 +69,7 @@ async def run(*, quick: bool, among: list[str] | None = None) -> Report:
     rows = {}
     for way in WAYS:
         for era in ERAS:
-            await _cell(way, era, gateways, rows, quick=quick)
+            await measure_cell(way, era, gateways, rows, quick=quick)
     columns = ("gateway", "client → server", *_headings(), "upstream `initialize`")
     return Report(
         "CPU of a gateway per call",
@@ -79,7 +79,7 @@ async def run(*, quick: bool, among: list[str] | None = None) -> Report:
     )
 
 
-async def _cell(way, era, gateways, rows, *, quick):
+async def measure_cell(way, era, gateways, rows, *, quick):
     """All gateways before servers of one kind; they take turns."""
     async with AsyncExitStack() as stack:
         asking = await stack.enter_async_context(clients())

@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gateway import peers
@@ -92,6 +92,19 @@ def _multitap(setup):
     return [sys.executable, "-m", "multitap", "serve", *where]
 
 
+def _on_uvicorn(setup):
+    return _on("uvicorn", setup)
+
+
+def _on_aiohttp(setup):
+    return _on("aiohttp", setup)
+
+
+def _on(kind, setup):
+    program = [sys.executable, "-m", "bench.gateway.other_web", kind]
+    return [*program, str(setup.port), setup.config()]
+
+
 def _sdk(setup):
     return [sys.executable, "-m", "bench.gateway.sdk_gateway", str(setup.port), setup.config()]
 
@@ -150,6 +163,11 @@ FLOOR = Gateway("floor", "bare forwarder", _floor)
 MULTITAP = Gateway(
     "multitap", "multitap", _multitap, crosses=True, many=True, tool="{server}_{tool}"
 )
+ON_OTHERS = (
+    replace(MULTITAP, key="uvicorn", name="multitap on uvicorn", command=_on_uvicorn),
+    replace(MULTITAP, key="aiohttp", name="multitap on aiohttp", command=_on_aiohttp),
+)
+"""The same gateway behind the HTTP servers of others."""
 SDK = Gateway("sdk", "SDK client and server", _sdk, crosses=True, many=True)
 PEERS = (
     Gateway("fastmcp", "FastMCP proxy", _fastmcp, many=True, peer=True),

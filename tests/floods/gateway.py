@@ -54,6 +54,12 @@ class Gateway:
         async with self._http.post(f"{self.url}/mcp", json=message, headers=headers) as response:
             return await response.text()
 
+    async def keep_calling(self, tool):
+        """Call a tool again and again, whatever it answers."""
+        while True:
+            await self.call(tool)
+            await anyio.sleep(0.01)
+
     async def health(self):
         async with self._http.get(f"{self.url}/health") as response:
             return response.status

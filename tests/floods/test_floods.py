@@ -6,8 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.conftest import no_process_left
 from tests.floods.endless import KINDS
 from tests.floods.gateway import running
+from tests.wire import http_floods
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -24,6 +26,18 @@ FEW = ("junk", "notifications", "requests", "stderr")
 
 def flooding(kind):
     return {"command": sys.executable, "args": [str(ENDLESS), kind]}
+
+
+WEB = [
+    *(
+        (place, kind)
+        for place in ("listen", "sse", "call")
+        for kind in ("events", "comments", "logs", "requests")
+    ),
+    *(("call", kind) for kind in ("events in tiny chunks", "logs under gzip", "spaces", "headers")),
+]
+"""A few of them; `tests/wire` looks at all."""
+FEW_OF_WEB = [("listen", "events"), ("listen", "logs"), ("sse", "comments"), ("call", "requests")]
 
 
 async def look_at(gateway):
@@ -55,3 +69,38 @@ async def test_a_flood_without_end_delays_nobody(servers, tmp_path):
 
         assert gateway.memory() - before < GROWTH
         assert await gateway.end(END) == 0
+
+
+@pytest.fixture(scope="module")
+def web():
+    for _ in no_process_left():
+        with http_floods.flooding() as url:
+            yield url
+
+
+def at(web, place, kind):
+    transport = "sse" if place == "sse" else "streamable-http"
+    return {"url": web + http_floods.path(place, kind), "type": transport, "timeout": 1}
+
+
+@pytest.mark.parametrize(
+    "floods",
+    [
+        *(pytest.param([flood], id=" ".join(flood)) for flood in WEB),
+        pytest.param(FEW_OF_WEB, id="several"),
+    ],
+)
+async def test_a_flood_over_http_delays_nobody(web, floods, tmp_path):
+    servers = {f"bad{number}": at(web, *flood) for number, flood in enumerate(floods)}
+    async with running(tmp_path, servers) as gateway, anyio.create_task_group() as tasks:
+        await gateway.until_up()
+        before = gateway.memory()
+        for name in servers:
+            tasks.start_soon(gateway.keep_calling, f"{name}_say")
+
+        assert await look_at(gateway) < STALL
+
+        assert gateway.memory() - before < GROWTH
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            assert await gateway.end(END) == 0

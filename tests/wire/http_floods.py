@@ -15,13 +15,23 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, unquote
 
-from tests.wire.http_zoo import Caller, Handler, Json, Request, creature, polite, result, serve
+from tests.wire.http_zoo import Caller, Handler, Json, Request, error, polite, result, serve
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _BLOCK = 64 * 1024
 _BOMB = 4 * 1024 * 1024
 _PATH = "/messages"
+_RESULTS = {
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}, "logging": {}},
+        "serverInfo": {"name": "endless", "version": "1"},
+    },
+    "ping": {},
+    "tools/list": {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "still here"}]},
+}
 
 
 def endless(start: bytes, unit: bytes) -> Handler:
@@ -131,6 +141,33 @@ def path(place: str, kind: str) -> str:
     return f"/{place}/{quote(kind)}"
 
 
+def reply(request: Request) -> Json | None:
+    """What any server would answer, if it is asked anything."""
+    if not request.rpc or "id" not in request.message:
+        return None
+    if (known := _RESULTS.get(request.rpc)) is not None:
+        return result(request, **known)
+    return error(-32601, "no such method", request.message["id"])
+
+
+def streamable(**floods: Handler) -> Handler:
+    """Streamable HTTP, but for `call` or `GET`."""
+
+    async def handle(request: Request, caller: Caller) -> None:
+        kind = "call" if request.rpc == "tools/call" else request.method
+        answer = reply(request)
+        if kind in floods:
+            await floods[kind](request, caller)
+        elif answer is None:
+            await polite(request, caller)
+        elif request.rpc == "initialize":
+            await caller.respond(answer, mcp_session_id="s-1")
+        else:
+            await caller.respond(answer)
+
+    return handle
+
+
 def sse(unit: bytes) -> Handler:
     """Legacy SSE that answers on its stream, between two blocks of the flood."""
     streams: list[Caller] = []
@@ -143,26 +180,26 @@ def sse(unit: bytes) -> Handler:
             while True:
                 await caller.send(block)
         await caller.accept()
-        if request.rpc and "id" in request.message:
-            answer: Json = result(request)
+        if (answer := reply(request)) is not None:
             await streams[-1].send(b"\n\ndata: %b\n\n" % json.dumps(answer).encode())
 
     return handle
 
 
 def _handler() -> Handler:
-    calls = {kind: creature(call=flood) for kind, flood in ANSWERS.items()}
-    listens = {kind: creature(GET=flood) for kind, flood in STREAMS.items()}
+    calls = {kind: streamable(call=flood) for kind, flood in ANSWERS.items()}
+    listens = {kind: streamable(GET=flood) for kind, flood in STREAMS.items()}
     streams = {kind: sse(unit) for kind, unit in {**JUNK, **MESSAGES}.items()}
     places = {"call": calls, "listen": listens, "sse": streams}
-    last: list[Handler] = [polite]
+    good = streamable()
+    last = [good]
 
     async def handle(request: Request, caller: Caller) -> None:
         if request.path == _PATH:  # of the stream that was opened last
             await last[0](request, caller)
             return
         _, place, kind = unquote(request.path).split("/")
-        handler = places.get(place, {}).get(kind, polite)
+        handler = places.get(place, {}).get(kind, good)
         if place == "sse":
             last[0] = handler
         await handler(request, caller)

@@ -196,7 +196,7 @@ async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
 async def open_configured(
     reloader: Reloader | None = None,
     *,
-    handlers: Handlers = Handlers(),
+    handlers: Handlers | None = None,
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
@@ -220,7 +220,7 @@ async def open_configured(
     async with (
         open_hub(
             files.settings,
-            handlers=handlers,
+            handlers=handlers or Handlers(),
             dial=dial,
             expand=expand or files.expand,
             recall=recall,

@@ -266,6 +266,20 @@ async def test_c14_a_call_carries_session_and_agent():
     assert heard == [("s1", "a1")]
 
 
+async def test_c14_the_session_reaches_the_call_log_and_whoever_watches():
+    settings = Settings(servers={"zoo": program()})
+    async with open_hub(settings) as hub:
+        await hub.settled()
+        context = ToolContext(session_id="s1", agent_id="a1")
+        with hub.events.subscribe() as events, anyio.fail_after(10):
+            await hub.tools.execute("zoo_echo", {"text": "hi"}, context)
+            done = await anext(events)
+        (call,) = (await hub.store.calls()).records
+        logged = (await hub.store.logs()).records[0]
+
+    assert [(one.session, one.agent) for one in (done, call, logged)] == [("s1", "a1")] * 3
+
+
 async def test_c15_arguments_are_checked_by_the_schema_before_they_leave(manager):
     await manager.connect_client("zoo", local())
     tools = {tool.name: tool for tool in manager.get_tools()}

@@ -115,6 +115,8 @@ class _Server(_Model):
     """Seconds from start to the first list; `npx` may have to download first."""
     health_interval: Duration | None = None
     """Seconds between health checks; the settings' value where not given."""
+    reconnect: bool = True
+    """Off: a server that is lost or fails to start stays down until it is restarted by hand."""
     retry: Literal["hinted", "never"] = "hinted"
     """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
     filter: ToolFilter = ToolFilter()

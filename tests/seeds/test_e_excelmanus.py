@@ -149,13 +149,22 @@ def test_e3_a_bad_entry_is_skipped_with_a_warning(mcp_json, project, caplog):
     assert "`command` is missing" in record.message
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": {"a": }}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"mcpServers": {"a": }}', "", " \n", "null", "{}", '{"servers": {}}']
+)
 def test_e3_a_bad_file_is_an_error_in_the_log_and_an_empty_list(project, caplog, text):
     write(project / "mcp.json", text)
 
     assert MCPConfigLoader.load(None, project) == []
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
     assert "mcp.json" in caplog.records[0].message
+
+
+def test_e3_a_file_that_names_no_server_is_no_error(project, caplog):
+    write(project / "mcp.json", {"mcpServers": {}})
+
+    assert MCPConfigLoader.load(None, project) == []
+    assert not caplog.records
 
 
 def test_e3_no_file_is_no_error(project, caplog):

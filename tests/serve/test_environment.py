@@ -173,6 +173,28 @@ def test_a_gateway_process_shows_the_environment_to_its_clients(file):
     assert said[0] == "serving env\n"
 
 
+def test_a_gateway_process_is_open_to_others_only_if_the_configuration_allows_it(file):
+    program = [sys.executable, "-m", "multitap", "-c", file, "serve"]
+    env = {**os.environ, "HOME": str(file.parent)}
+    role = '[serve]\ntransport = "http"\nhost = "0.0.0.0"\nport = 0'
+    say(file, role)
+    refused = subprocess.run(
+        program, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    say(file, role, "insecure = true")
+    process = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        told = next(line for line in process.stderr if line.startswith("at "))
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        process.stderr.close()
+
+    assert refused.returncode == 3
+    assert "`insecure = true` under [serve]" in refused.stderr
+    assert told.startswith("at http://0.0.0.0:")
+
+
 @pytest.mark.parametrize("era", ["old", "new"])
 async def test_a_client_learns_nothing_of_what_its_profile_hides(file, era):
     learn(file)

@@ -197,6 +197,8 @@ class Serve(_Model):
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
     port: int = Field(default=3000, ge=0, le=65535)
+    insecure: bool = False
+    """Whether other machines may reach `host` though no token is asked for."""
 
 
 class ModelConfig(_Model):

@@ -232,6 +232,51 @@ async def test_a_client_learns_nothing_of_what_its_profile_hides(file, era):
     assert rolled["output"] == "6"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param('[profiles.games]\ndeny = ["zoo_crash"]', id="profiles"),
+        pytest.param("[agents.player]", id="agents"),
+        pytest.param('[model]\nname = "small"', id="model"),
+    ],
+)
+async def test_what_describes_no_environment_shows_no_tools_of_it(file, said):
+    say(file, said, zoo())
+    async with gate(file) as (opened, _), Talker("new", opened.url) as anybody:
+        found = await names(anybody.client)
+
+        assert {name.partition("_")[0] for name in found} == {"zoo"}
+        assert opened.hub.links.keys() == {"zoo"}
+
+
+@pytest.mark.parametrize("naming", ["{server}_{tool}", "{tool}"])
+@pytest.mark.parametrize("era", ["old", "new"])
+async def test_only_profiles_that_ask_for_the_environment_see_its_tools(file, era, naming):
+    learn(file)
+    asking = '[profiles.asks]\nenvironment = true\n[profiles.other]\nservers = ["*"]'
+    say(file, f'naming = "{naming}"', asking, '[prompts.hello]\ntext = "Hello"')
+    async with (
+        gate(file) as (opened, _),
+        Talker(era, opened.url) as anybody,
+        Talker(era, f"{opened.url}?profile=other") as other,
+        Talker(era, f"{opened.url}?profile=asks") as asks,
+    ):
+        seen = [await names(talker.client) for talker in (anybody, other, asks)]
+        prompts = [
+            named((await talker.client.list_prompts()).model_dump()["prompts"])
+            for talker in (anybody, other, asks)
+        ]
+        described = await asked(asks.client, "env_get_description")
+        for talker in (anybody, other):
+            with pytest.raises(MCPError, match="is hidden from this client"):
+                await talker.client.call_tool("env_get_description", {})
+
+    read_skill = {"read_skill" if naming == "{tool}" else "env_read_skill"}
+    assert seen == [read_skill, read_skill, LOOKING | read_skill]
+    assert prompts[0] == prompts[1] == prompts[2]
+    assert [profile["id"] for profile in described["profiles"]] == ["asks"]
+
+
 async def test_it_comes_changes_and_goes_with_the_files(file):
     say(file, zoo())
     async with gate(file) as (opened, reloader), Talker("old", opened.url) as talker:

@@ -185,6 +185,8 @@ class LocalServer(_Server):
 
     transport: Literal["local"] = "local"
     server: Any
+    on_request: tuple[str, ...] = ()
+    """Tools, by its own names, that the gateway shows only in profiles with `environment`."""
 
 
 ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, Field(discriminator="transport")]
@@ -241,6 +243,8 @@ class Profile(ToolFilter):
     """Globs over the names of agents."""
     prompt: str | None = None
     """The name of a prompt."""
+    environment: bool = False
+    """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
 
 
 class Prompt(_Model):

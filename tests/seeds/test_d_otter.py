@@ -2,8 +2,8 @@
 
 Not here yet: `/mcp`, `/mcp reload` and `/mcp tools` in a terminal screen (D9, D19, D26; what they
 show is here), prompts as templates and resources as context (D23, D24), servers by one command
-(D27). Servers started by the real `npx`, the official filesystem server among them (D7, D22), are
-in `tests/real/test_servers.py`.
+(D27). The official filesystem server, started by the real `npx` (D7, D22), is in
+`tests/real/test_servers.py`.
 """
 
 import json

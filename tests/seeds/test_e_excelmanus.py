@@ -1,6 +1,6 @@
 """ExcelManus (seed E): its classes, its error table, and its six properties.
 
-All rows are here; E19, tests of configuration, manager and properties, is this file.
+All rows are here.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 
 from multitap import (
@@ -570,3 +570,16 @@ async def test_e18_shutting_down_ends_every_process(mcp_json, project):
 
     assert len(during - before) >= 2
     assert descendants(os.getpid()) <= before
+
+
+def test_e19_configuration_manager_and_each_property_are_tested():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_e")}
+    rows = {name.split("_")[1] for name in tests}
+    properties = [
+        test for name, test in tests.items() if re.match(r"test_e1[2-7]_property_[1-6]_", name)
+    ]
+
+    assert {"e1", "e2", "e3", "e4", "e5"} <= rows
+    assert len(properties) == 6
+    assert all(is_hypothesis_test(test) for test in properties)
+    assert PROPERTY.max_examples >= 100

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from multitap.faces.excelmanus import ToolExecutionError as ToolExecutionError
     from multitap.faces.mcp_json import MCPConfigLoader as MCPConfigLoader
     from multitap.faces.mcp_json import MCPServerConfig as MCPServerConfig
+    from multitap.faces.spec07 import Info as Info
+    from multitap.faces.spec07 import LocalConfig as LocalConfig
     from multitap.faces.spec07 import McpServerRegistry as McpServerRegistry
+    from multitap.faces.spec07 import RemoteConfig as RemoteConfig
     from multitap.hub import Hub as Hub
-    from multitap.hub import open_hub as open_hub
+    from multitap.opening import open_hub as open_hub
     from multitap.sync import SyncHub as SyncHub
     from multitap.tools import ToolDef as ToolDef
     from multitap.tools import ToolInfo as ToolInfo
@@ -40,6 +43,8 @@ _HOME = {
     "Handlers": "upstream.handlers",
     "HttpServer": "config",
     "Hub": "hub",
+    "Info": "faces.spec07",
+    "LocalConfig": "faces.spec07",
     "LocalServer": "config",
     "MCPClientWrapper": "faces.excelmanus",
     "MCPConfigLoader": "faces.mcp_json",
@@ -48,6 +53,7 @@ _HOME = {
     "McpManager": "faces.agent_core",
     "McpServerRegistry": "faces.spec07",
     "MultitapError": "errors",
+    "RemoteConfig": "faces.spec07",
     "Settings": "config",
     "StdioServer": "config",
     "SyncHub": "sync",
@@ -57,7 +63,7 @@ _HOME = {
     "ToolInfo": "tools",
     "ToolRegistry": "tools",
     "ToolResult": "content",
-    "open_hub": "hub",
+    "open_hub": "opening",
 }
 
 __all__ = [
@@ -69,6 +75,8 @@ __all__ = [
     "Handlers",
     "HttpServer",
     "Hub",
+    "Info",
+    "LocalConfig",
     "LocalServer",
     "MCPClientWrapper",
     "MCPConfigLoader",
@@ -77,6 +85,7 @@ __all__ = [
     "McpManager",
     "McpServerRegistry",
     "MultitapError",
+    "RemoteConfig",
     "Settings",
     "StdioServer",
     "SyncHub",

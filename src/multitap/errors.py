@@ -29,7 +29,22 @@ class MultitapError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
+        self._hint: str | None = None
         self.hint = hint
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it; tracebacks show it as a note."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, words: str | None) -> None:
+        notes: list[str] = getattr(self, "__notes__", [])
+        if (before := f"hint: {self._hint}") in notes:
+            notes.remove(before)
+        self._hint = words
+        if words:
+            self.add_note(f"hint: {words}")
 
 
 class ConfigError(MultitapError):

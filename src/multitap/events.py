@@ -197,6 +197,10 @@ class CallDone(NamedTuple):
     size: int = 0
     """Bytes of the result."""
     error: str | None = None
+    agent: str | None = None
+    """Who called."""
+    session: str | None = None
+    """In which session of the caller's, as its call context says."""
 
 
 @dataclass(frozen=True, slots=True)

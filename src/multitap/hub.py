@@ -508,7 +508,7 @@ class Hub:
             bytes_out=call.size,
             error=event.error,
         )
-        self._store.log_call(CallRecord.of(event, bytes_out=call.size, agent=call.context.agent_id))
+        self._store.log_call(CallRecord.of(event, bytes_out=call.size))
         if self.events.watched:
             self.events.publish(event)
 

@@ -126,9 +126,17 @@ def done_with(call: Call, started: float, became: ToolResult | MultitapError | N
             outcome, error = Outcome.ERROR, became.error
     elif became is not None:
         outcome, error = _outcome(became), str(became)
-    tool = call.tool
-    seconds = time.perf_counter() - started
-    return CallDone(tool.server, tool.raw_name, seconds, outcome, size, error)
+    tool, context = call.tool, call.context
+    return CallDone(
+        tool.server,
+        tool.raw_name,
+        time.perf_counter() - started,
+        outcome,
+        size,
+        error,
+        context.agent_id,
+        context.session_id,
+    )
 
 
 def _decoded(arguments: Raw) -> Mapping[str, Any]:

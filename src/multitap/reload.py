@@ -26,6 +26,7 @@ from multitap.events import Reloaded, ReloadFailed
 from multitap.hub import Hub, open_hub
 from multitap.supervisor import Plan
 from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Dial, Expand
 
 logger = logging.getLogger(__name__)
 
@@ -196,19 +197,45 @@ async def open_configured(
     reloader: Reloader | None = None,
     *,
     handlers: Handlers | None = None,
+    dial: Dial | None = None,
+    expand: Expand | None = None,
     recall: bool = False,
 ) -> AsyncGenerator[Hub]:
     """A running hub that follows its files; leaving the block closes every server.
 
     Args:
-        reloader: Which files; ours, from the current folder, where not given.
+        reloader: Which files; the user's and the project's, as the command line finds them, where
+            not given.
         handlers: Who answers what servers ask of the host.
+        dial: How servers are reached, in place of pipes and sockets.
+        expand: Puts in the variables of a server's configuration, in place of this process's.
         recall: Whether what a server had last time is listed while it starts.
+
+    Raises:
+        ConfigError: No files were given, and one of those that were found cannot be read.
     """
-    files = reloader or Reloader()
-    asked = handlers or Handlers()
+    files = reloader
+    if files is None:
+        files = await to_thread.run_sync(_found_files, abandon_on_cancel=True)
     async with (
-        open_hub(files.settings, handlers=asked, expand=files.expand, recall=recall) as hub,
+        open_hub(
+            files.settings,
+            handlers=handlers or Handlers(),
+            dial=dial,
+            expand=expand or files.expand,
+            recall=recall,
+        ) as hub,
         auto_reload(hub, files),
     ):
         yield hub
+
+
+def _found_files() -> Reloader:
+    """The user's and the project's files; what is wrong with an entry is logged."""
+    files = Reloader()
+    files.loaded.check()
+    for problem in files.problems:
+        if problem.severity is not Severity.NOTE:
+            advice = f"; hint: {problem.hint}" if problem.hint else ""
+            logger.warning("%s%s", problem, advice)
+    return files

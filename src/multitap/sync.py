@@ -15,8 +15,9 @@ from multitap.config import Settings
 from multitap.content import KeptResult, ToolResult
 from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
-from multitap.hub import Hub, open_hub
+from multitap.hub import Hub
 from multitap.metrics import Metrics
+from multitap.opening import open_hub
 from multitap.supervisor import Plan
 from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
@@ -37,9 +38,16 @@ class SyncHub:
         hub.settled()
         print(hub.call("clock_now").text)
     ```
+
+    Args:
+        settings: Which servers, and by which rules; those of the files where not given, as
+            [`open_hub`][multitap.open_hub] reads and follows them.
+        handlers: Who answers what servers ask of the host.
     """
 
-    def __init__(self, settings: Settings, *, handlers: Handlers = Handlers()) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, handlers: Handlers = Handlers()
+    ) -> None:
         self._settings = settings
         self._handlers = handlers
         self._thread: threading.Thread | None = None

@@ -213,9 +213,16 @@ async def test_names_are_checked_at_an_open_address_too():
     async with server.serve_http(**how) as front:
         url = front.url.replace("0.0.0.0", "127.0.0.1")
         named = await post(url, host="box.example:80")
-        other = await post(url, host="evil.example")
+        numbered = [await post(url, host=host) for host in ("192.0.2.1:80", "[2001:db8::1]:80")]
+        other = [await post(url, host=host) for host in ("evil.example", "1.evil.example:80")]
+        origin = await post(url, host="192.0.2.1", origin="https://evil.example")
 
-    assert (named, other) == (400, 421)
+    assert (named, numbered, other, origin) == (400, [400, 400], [421, 421], 403)
+
+
+async def test_at_one_address_it_is_called_by_that_one_only():
+    async with EnvMCPServer(Workshop()).serve_http(port=0) as front:
+        assert await post(front.url, host="192.0.2.1:80") == 421
 
 
 async def test_a_port_that_is_taken_is_said():

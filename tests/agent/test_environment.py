@@ -289,7 +289,8 @@ async def test_c19_it_describes_itself(environment, staffed):
         rich = await staffed.describe()
 
     assert (plain.id, plain.display_name, plain.version) == ("Office", "Office", "1.0.0")
-    assert plain.capabilities.mcp_tools
+    can = plain.capabilities
+    assert (can.logs, can.events, can.profiles, can.mcp_tools, can.mcp_server) == (True,) * 5
     assert not plain.capabilities.execute_tool
     assert (plain.capabilities.prompts, rich.capabilities.prompts) == (False, True)
     assert [profile.id for profile in rich.profiles] == ["numbers", "alone"]

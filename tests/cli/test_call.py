@@ -90,6 +90,7 @@ def test_what_does_not_fit_is_refused_with_the_key_and_the_way_out(multitap, lin
     assert (ended.code, ended.out) == (2, "")
     assert f"error: {error}" in ended.err
     if hint:
+        assert ended.err.count("hint:") == 1
         assert f"hint: {hint}" in ended.err
 
 

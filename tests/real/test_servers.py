@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 
 from multitap import CallContext, Handlers, HttpServer, Settings, StdioServer, open_hub
+from multitap.config import Search, Source, load
 from multitap.content import ImageBlock
 from multitap.events import LinkState
 from tests.conftest import descendants
@@ -234,3 +235,28 @@ def connected(server):
 
 def back(server, starts):
     return connected(server) and server.starts > starts
+
+
+async def test_d7_d22_otters_file_brings_up_the_official_filesystem_server(workplace, tmp_path):
+    file = tmp_path / "otter.toml"
+    file.write_text(
+        f"""
+        [[mcp.servers]]
+        name = "filesystem"
+        transport = "stdio"
+        command = "{program("npx")}"
+        args = ["-y", "{NPM[1]}", "{workplace}"]
+        """
+    )
+    settings = load(Search((Source(file, "otter"),))).settings
+    async with open_hub(settings.model_copy(update={"state_dir": tmp_path / "state"})) as hub:
+        with anyio.fail_after(60):
+            await hub.settled()
+        note, outside = str(workplace / "note.txt"), "/etc/hostname"
+        read = await hub.call("filesystem_read_text_file", {"path": note})
+        denied = await hub.call("filesystem_read_text_file", {"path": outside})
+
+        assert {"filesystem_list_directory", "filesystem_write_file"} <= hub.catalog.tools.keys()
+        assert read.text == "remember the milk"
+        assert not denied.success
+        assert "outside allowed directories" in denied.error

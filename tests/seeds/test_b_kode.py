@@ -5,6 +5,7 @@ All rows are here. `tests/upstream/test_backoff.py` has more on the pauses of B1
 
 import os
 import signal
+import sys
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -22,6 +23,7 @@ from tests.conftest import descendants
 from tests.seeds.files import write, zoo
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
+from tests.zoo.modes import HERE
 from tests.zoo.tools import TOOLS
 
 PATIENCE = 10
@@ -212,6 +214,36 @@ async def test_b13_closing_ends_every_process_and_frees_everything(kode_hub):
         assert pids <= descendants(os.getpid())
 
     assert descendants(os.getpid()) <= before
+
+
+TIDY = """
+import signal, sys
+sys.path.insert(0, {root!r})
+from tests.zoo.faults.lifecycle import IgnoresEof
+
+class Tidy(IgnoresEof, mode="tidy"):
+    def start(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.tidy_up)
+
+    def tidy_up(self, number, _frame):
+        self.record("signals", signal.Signals(number).name)
+        self.exit(0)
+
+Tidy({{}}).main()
+"""
+
+
+async def test_b13_a_process_that_does_not_leave_by_itself_may_tidy_up_at_sigterm(
+    kode_hub, project, tmp_path
+):
+    script = write(project / "tidy.py", TIDY.format(root=str(HERE.parents[1])))
+    ledger = Ledger(tmp_path)
+    entry = {"command": sys.executable, "args": [str(script)], "env": ledger.env}
+    async with kode_hub(tidy=entry) as hub:
+        assert hub.snapshot().server("tidy").state is LinkState.CONNECTED
+
+    assert (tmp_path / "signals").read_text() == "SIGTERM\n"
 
 
 async def test_b14_discovered_tools_are_registered_with_the_servers_name_in_front(kode_hub):

@@ -1,8 +1,8 @@
 """agent-core (seed C): the client role, row by row, against real servers.
 
-The Environment and the server role (C1-C4, C17, C19, C23, C24) are in `tests/agent`. Not here yet:
-logging in with OAuth (C7, of which the configuration is read here), and a store for the secrets of
-`${auth:NAME}` (C8, whose other half is here).
+The server role (C2-C4, C23, C24) is in `test_c_server_role.py`, the Environment (C1, C17, C19) in
+`tests/agent`. Not here yet: logging in with OAuth (C7, of which the configuration is read here),
+and a store for the secrets of `${auth:NAME}` (C8, whose other half is here).
 """
 
 import sys
@@ -28,7 +28,7 @@ from multitap import (
     ToolRegistry,
     open_hub,
 )
-from multitap.config import OAuth, Search, Source, agent_core, load
+from multitap.config import OAuth, Search, Serve, Source, agent_core, load
 from multitap.errors import ConfigError, HubClosed, Unavailable
 from multitap.tools import HubTools, ToolContext
 from tests.seeds.files import local, program, write
@@ -266,6 +266,20 @@ async def test_c14_a_call_carries_session_and_agent():
     assert heard == [("s1", "a1")]
 
 
+async def test_c14_the_session_reaches_the_call_log_and_whoever_watches():
+    settings = Settings(servers={"zoo": program()})
+    async with open_hub(settings) as hub:
+        await hub.settled()
+        context = ToolContext(session_id="s1", agent_id="a1")
+        with hub.events.subscribe() as events, anyio.fail_after(10):
+            await hub.tools.execute("zoo_echo", {"text": "hi"}, context)
+            done = await anext(events)
+        (call,) = (await hub.store.calls()).records
+        logged = (await hub.store.logs()).records[0]
+
+    assert [(one.session, one.agent) for one in (done, call, logged)] == [("s1", "a1")] * 3
+
+
 async def test_c15_arguments_are_checked_by_the_schema_before_they_leave(manager):
     await manager.connect_client("zoo", local())
     tools = {tool.name: tool for tool in manager.get_tools()}
@@ -293,6 +307,58 @@ async def test_c16_the_manager_starts_and_stops_a_server(manager, tmp_path):
         assert front.closed.is_set()
         with pytest.raises(ConfigError, match=r"mcpServer\.transport"):
             await manager.start_server({"transport": "pigeon"}, office)
+
+
+EVERYWHERE = {"transport": "http", "http": {"port": 0, "host": "0.0.0.0"}}
+
+
+def everywhere(**more):
+    return Serve(transport="http", host="0.0.0.0", port=0, **more)
+
+
+async def described(front):
+    """What an environment says to a client that knows the machine by another address."""
+    port = front.url.rpartition(":")[2]
+    async with Client(f"http://127.0.0.2:{port}") as client:
+        return (await client.call_tool("env/get_description", {})).structured_content["id"]
+
+
+@pytest.mark.parametrize(
+    ("role", "more"),
+    [
+        pytest.param(EVERYWHERE, {"insecure": True}, id="argument"),
+        pytest.param({**EVERYWHERE, "insecure": True}, {}, id="key"),
+        pytest.param(everywhere(insecure=True), {}, id="settings"),
+    ],
+)
+async def test_c5_the_manager_serves_everybody_if_that_is_allowed(manager, tmp_path, role, more):
+    class Office(BaseEnvironment):
+        def base_settings(self):
+            return Settings(state_dir=tmp_path)
+
+    async with Office() as office:
+        with pytest.raises(ConfigError, match="other machines could use"):
+            await manager.start_server(EVERYWHERE, office)
+        front = await manager.start_server(role, office, **more)
+        answer = await described(front)
+        await manager.stop_server()
+
+        assert answer == "Office"
+
+
+@pytest.mark.parametrize("allowed", ["argument", "settings"])
+async def test_c5_an_environment_serves_everybody_if_that_is_allowed(tmp_path, allowed):
+    class Office(BaseEnvironment):
+        def base_settings(self):
+            return Settings(state_dir=tmp_path, serve=everywhere(insecure=allowed == "settings"))
+
+    async with Office() as office:
+        if allowed == "argument":
+            with pytest.raises(ConfigError, match="other machines could use"):
+                await office.start_mcp_server()
+        front = await office.start_mcp_server(insecure=allowed == "argument")
+
+        assert await described(front) == "Office"
 
 
 async def test_c16_clients_are_connected_and_disconnected_by_name(manager):

@@ -2,8 +2,8 @@
 
 Not here yet: `/mcp`, `/mcp reload` and `/mcp tools` in a terminal screen (D9, D19, D26; what they
 show is here), prompts as templates and resources as context (D23, D24), servers by one command
-(D27). Servers started by the real `npx`, the official filesystem server among them (D7, D22), are
-in `tests/real/test_servers.py`.
+(D27). The official filesystem server, started by the real `npx` (D7, D22), is in
+`tests/real/test_servers.py`.
 """
 
 import json
@@ -17,7 +17,7 @@ import pytest
 
 from multitap import Handlers, ToolDef, ToolRegistry
 from multitap.config import load, otter
-from multitap.errors import CallTimeout
+from multitap.errors import CallTimeout, Unavailable
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
 from multitap.reload import Reloader, open_configured
 from multitap.tools import HubTools
@@ -163,6 +163,29 @@ async def test_d10_a_stopped_server_is_found_by_the_health_check_and_comes_back(
         await until(hub, lambda: hub.snapshot().server("zoo").pid not in {before, None})
 
         assert (await hub.call("zoo_echo", {"text": "back"})).text == "back"
+
+
+@pytest.mark.parametrize("key", ["reconnect", "auto_reconnect"])
+async def test_d10_a_server_that_is_not_to_reconnect_stays_down_until_it_is_restarted(
+    otter_hub, key
+):
+    async with otter_hub(
+        entry("zoo", **{key: False}), entry("bad", "exit_at_start", **{key: False})
+    ) as hub:
+        before = {server.name: server for server in hub.snapshot().servers}
+        os.kill(before["zoo"].pid, signal.SIGKILL)
+        await until(hub, lambda: hub.snapshot().server("zoo").state is LinkState.DISCONNECTED)
+        await hub.settled()
+        lost = hub.snapshot().server("zoo")
+        with pytest.raises(Unavailable, match="ended by SIGKILL") as caught:
+            await hub.call("zoo_echo", {"text": "gone"})
+        hub.restart("zoo")
+        back = await hub.call("zoo_echo", {"text": "back"})
+
+        assert (before["bad"].state, before["bad"].retry_at) == (LinkState.ERROR, None)
+        assert (lost.state, lost.retry_at) == (LinkState.DISCONNECTED, None)
+        assert "`multitap restart zoo` starts it again" in caught.value.hint
+        assert back.text == "back"
 
 
 async def test_d11_an_image_becomes_a_description_and_keeps_its_bytes(otter_hub):

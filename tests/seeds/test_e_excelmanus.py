@@ -1,6 +1,6 @@
 """ExcelManus (seed E): its classes, its error table, and its six properties.
 
-All rows are here; E19, tests of configuration, manager and properties, is this file.
+All rows are here.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 
 from multitap import (
@@ -149,13 +149,22 @@ def test_e3_a_bad_entry_is_skipped_with_a_warning(mcp_json, project, caplog):
     assert "`command` is missing" in record.message
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": {"a": }}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"mcpServers": {"a": }}', "", " \n", "null", "{}", '{"servers": {}}']
+)
 def test_e3_a_bad_file_is_an_error_in_the_log_and_an_empty_list(project, caplog, text):
     write(project / "mcp.json", text)
 
     assert MCPConfigLoader.load(None, project) == []
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
     assert "mcp.json" in caplog.records[0].message
+
+
+def test_e3_a_file_that_names_no_server_is_no_error(project, caplog):
+    write(project / "mcp.json", {"mcpServers": {}})
+
+    assert MCPConfigLoader.load(None, project) == []
+    assert not caplog.records
 
 
 def test_e3_no_file_is_no_error(project, caplog):
@@ -561,3 +570,16 @@ async def test_e18_shutting_down_ends_every_process(mcp_json, project):
 
     assert len(during - before) >= 2
     assert descendants(os.getpid()) <= before
+
+
+def test_e19_configuration_manager_and_each_property_are_tested():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_e")}
+    rows = {name.split("_")[1] for name in tests}
+    properties = [
+        test for name, test in tests.items() if re.match(r"test_e1[2-7]_property_[1-6]_", name)
+    ]
+
+    assert {"e1", "e2", "e3", "e4", "e5"} <= rows
+    assert len(properties) == 6
+    assert all(is_hypothesis_test(test) for test in properties)
+    assert PROPERTY.max_examples >= 100

@@ -173,6 +173,28 @@ def test_a_gateway_process_shows_the_environment_to_its_clients(file):
     assert said[0] == "serving env\n"
 
 
+def test_a_gateway_process_is_open_to_others_only_if_the_configuration_allows_it(file):
+    program = [sys.executable, "-m", "multitap", "-c", file, "serve"]
+    env = {**os.environ, "HOME": str(file.parent)}
+    role = '[serve]\ntransport = "http"\nhost = "0.0.0.0"\nport = 0'
+    say(file, role)
+    refused = subprocess.run(
+        program, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    say(file, role, "insecure = true")
+    process = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        told = next(line for line in process.stderr if line.startswith("at "))
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        process.stderr.close()
+
+    assert refused.returncode == 3
+    assert "`insecure = true` under [serve]" in refused.stderr
+    assert told.startswith("at http://0.0.0.0:")
+
+
 @pytest.mark.parametrize("era", ["old", "new"])
 async def test_a_client_learns_nothing_of_what_its_profile_hides(file, era):
     learn(file)
@@ -208,6 +230,51 @@ async def test_a_client_learns_nothing_of_what_its_profile_hides(file, era):
     assert logs[1] == {"env"}
     assert [result.is_error for result in refused] == [True, True, True]
     assert rolled["output"] == "6"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param('[profiles.games]\ndeny = ["zoo_crash"]', id="profiles"),
+        pytest.param("[agents.player]", id="agents"),
+        pytest.param('[model]\nname = "small"', id="model"),
+    ],
+)
+async def test_what_describes_no_environment_shows_no_tools_of_it(file, said):
+    say(file, said, zoo())
+    async with gate(file) as (opened, _), Talker("new", opened.url) as anybody:
+        found = await names(anybody.client)
+
+        assert {name.partition("_")[0] for name in found} == {"zoo"}
+        assert opened.hub.links.keys() == {"zoo"}
+
+
+@pytest.mark.parametrize("naming", ["{server}_{tool}", "{tool}"])
+@pytest.mark.parametrize("era", ["old", "new"])
+async def test_only_profiles_that_ask_for_the_environment_see_its_tools(file, era, naming):
+    learn(file)
+    asking = '[profiles.asks]\nenvironment = true\n[profiles.other]\nservers = ["*"]'
+    say(file, f'naming = "{naming}"', asking, '[prompts.hello]\ntext = "Hello"')
+    async with (
+        gate(file) as (opened, _),
+        Talker(era, opened.url) as anybody,
+        Talker(era, f"{opened.url}?profile=other") as other,
+        Talker(era, f"{opened.url}?profile=asks") as asks,
+    ):
+        seen = [await names(talker.client) for talker in (anybody, other, asks)]
+        prompts = [
+            named((await talker.client.list_prompts()).model_dump()["prompts"])
+            for talker in (anybody, other, asks)
+        ]
+        described = await asked(asks.client, "env_get_description")
+        for talker in (anybody, other):
+            with pytest.raises(MCPError, match="is hidden from this client"):
+                await talker.client.call_tool("env_get_description", {})
+
+    read_skill = {"read_skill" if naming == "{tool}" else "env_read_skill"}
+    assert seen == [read_skill, read_skill, LOOKING | read_skill]
+    assert prompts[0] == prompts[1] == prompts[2]
+    assert [profile["id"] for profile in described["profiles"]] == ["asks"]
 
 
 async def test_it_comes_changes_and_goes_with_the_files(file):

@@ -1,8 +1,13 @@
+import sqlite3
+from contextlib import closing
+
+import msgspec
 import pytest
 
 from multitap.errors import BadArguments
 from multitap.events import CallDone, Outcome
 from multitap.store import CallRecord, open_store
+from multitap.store.database import FILE_NAME, open_database
 
 
 def call(at, **fields):
@@ -24,7 +29,13 @@ async def store(tmp_path):
 
 async def test_a_call_is_read_back_as_it_was_logged(store):
     record = call(
-        1.5, bytes_in=10, bytes_out=20, error="went wrong", agent="bob", outcome=Outcome.ERROR
+        1.5,
+        bytes_in=10,
+        bytes_out=20,
+        error="went wrong",
+        agent="bob",
+        session="monday",
+        outcome=Outcome.ERROR,
     )
 
     store.log_call(record)
@@ -124,11 +135,45 @@ async def test_long_errors_are_cut_and_odd_characters_made_storable(store):
 
 
 def test_a_record_is_made_of_the_event_of_a_call():
-    event = CallDone("git", "log", 0.5, Outcome.ERROR, size=7, error="no")
+    event = CallDone("git", "log", 0.5, Outcome.ERROR, 7, "no", "bob", "monday")
 
-    record = CallRecord.of(event, bytes_out=3, agent="bob")
+    record = CallRecord.of(event, bytes_out=3)
 
     assert (record.server, record.tool, record.seconds) == ("git", "log", 0.5)
     assert (record.outcome, record.bytes_in, record.bytes_out) == (Outcome.ERROR, 7, 3)
-    assert (record.error, record.agent) == ("no", "bob")
+    assert (record.error, record.agent, record.session) == ("no", "bob", "monday")
     assert record.at > 0
+
+
+OF_VERSION_1 = """
+CREATE TABLE calls (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, server TEXT NOT NULL,
+    tool TEXT NOT NULL, seconds REAL NOT NULL, outcome TEXT NOT NULL, bytes_in INTEGER NOT NULL,
+    bytes_out INTEGER NOT NULL, error TEXT, agent TEXT
+);
+CREATE TABLE fresh_calls (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, size INTEGER NOT NULL, body BLOB NOT NULL
+);
+INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent)
+    VALUES (1.0, 'git', 'log', 0.1, 'ok', 0, 0, NULL, 'bob');
+PRAGMA user_version = 1;
+"""
+
+
+async def test_calls_of_a_file_without_sessions_are_kept(tmp_path):
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
+        with closing(open_database(tmp_path / "new").connection) as new:
+            (ours,) = new.execute("PRAGMA application_id").fetchone()
+        old.executescript(f"PRAGMA application_id = {ours}; {OF_VERSION_1}")
+        fresh = msgspec.msgpack.encode([(2.0, "git", "log", 0.1, "ok", 0, 0, None, "amy")])
+        old.execute("INSERT INTO fresh_calls (size, body) VALUES (1, ?)", (fresh,))
+        old.commit()
+    async with open_store(tmp_path) as store:
+        store.log_call(call(3.0, session="monday"))
+        found = (await store.calls()).records
+
+    assert [(one.at, one.agent, one.session) for one in found] == [
+        (3.0, None, "monday"),
+        (2.0, "amy", None),
+        (1.0, "bob", None),
+    ]

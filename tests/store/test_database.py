@@ -22,7 +22,7 @@ def opened(directory):
 
 
 def insert(connection, count):
-    row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None)
+    row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None, None)
     rows.insert(connection, calls.INSERT, [row] * count)
 
 
@@ -184,7 +184,7 @@ sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
     for _ in range(50):
-        rows.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None)])
+        rows.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None, None)])
 print(database.warnings, flush=True)
 """
 

@@ -58,9 +58,7 @@ class ConfiguredEnvironment(BaseEnvironment):
             ConfigError: The file can not be read.
         """
         environment = cls(beside(Path(path)) if path else native(Surroundings.here()))
-        loaded = environment.loaded
-        if not loaded.intact:
-            raise ConfigError("; ".join(map(str, loaded.errors)))
+        environment.loaded.check()
         return environment
 
     @property

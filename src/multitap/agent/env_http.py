@@ -25,6 +25,7 @@ PATH = "/mcp"
 GRACE = 1
 """Seconds that requests may still take when the block is left."""
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 _POLL = 0.01
 
 
@@ -45,11 +46,11 @@ async def open_http(
     if not insecure and not is_loopback(host):
         raise ConfigError(
             f"at {host!r} other machines could use this environment, and no password is asked for",
-            hint="listen at 127.0.0.1, or say that you want it: `insecure`",
+            hint="listen at 127.0.0.1, or allow it with `insecure`",
         )
     with await _listener(host, port) as listener:
         names = (*_LOCAL, _written(host), socket.gethostname(), *allowed_hosts)
-        endpoint = _Endpoint(server, _only_for(names))
+        endpoint = _Endpoint(server, _only_for(names), anywhere=host in _ANYWHERE)
         config = uvicorn.Config(
             Starlette(routes=[Route(PATH, endpoint, methods=["POST", "DELETE"])]),
             http="httptools",
@@ -75,9 +76,17 @@ class _Endpoint:
     The SDK streams answers to the handshake era through sse_starlette, whose watching task never
     ends; so they are plain JSON, and there is no GET. To the stateless era it streams by itself,
     and only so it notices that a client is gone.
+
+    Args:
+        server: Who answers.
+        security: By which names it may be called.
+        anywhere: Whether it listens at every address of this machine.
     """
 
-    def __init__(self, server: Server[Any], security: TransportSecuritySettings) -> None:
+    def __init__(
+        self, server: Server[Any], security: TransportSecuritySettings, *, anywhere: bool
+    ) -> None:
+        self._anywhere = anywhere
         self._handshake = StreamableHTTPSessionManager(
             server, json_response=True, security_settings=security
         )
@@ -92,6 +101,8 @@ class _Endpoint:
         version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER)
         shakes = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         era = self._handshake if shakes else self._stateless
+        if self._anywhere:
+            scope = _without_address(scope)
         await era.handle_request(scope, receive, send)
 
 
@@ -101,6 +112,29 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _without_address(scope: Scope) -> Scope:
+    """A request by one of our addresses as one by a name that the SDK lets pass.
+
+    A page that points a name of its own at us can be told by that name; a numeric `Host` is what
+    the client was really given. The SDK only knows names that are listed.
+    """
+    headers = [
+        (name, b"localhost" if name == b"host" and _is_address(value) else value)
+        for name, value in scope["headers"]
+    ]
+    return {**scope, "headers": headers}
+
+
+def _is_address(host: bytes) -> bool:
+    name = host.decode("latin-1").strip()
+    bare = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    return True
 
 
 class _Uvicorn(uvicorn.Server):

@@ -54,7 +54,7 @@ class Host(World, Protocol):
 
 
 class EnvLocalServer:
-    """The ten tools of the Env protocol, and the environment's functions, prompts and skills.
+    """The tools of the Env protocol if they are shown, functions, prompts and skills.
 
     Args:
         host: Whose.
@@ -67,7 +67,6 @@ class EnvLocalServer:
         self.server: Server[Any] = Server(
             SERVER,
             version=installed_version("multitap"),
-            instructions="Start with env_get_description: it says what this environment can do.",
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_prompts=self._list_prompts,
@@ -89,9 +88,11 @@ class EnvLocalServer:
         return {"execute_tool": said.execute_tool, "invoke_llm": said.invoke_llm}
 
     def _protocol(self) -> Mapping[str, EnvTool]:
-        """The tools of the protocol, named so that the hub's name for each has one `env`."""
-        bare = self._host.settings.naming is Naming.BARE
-        return {tool.listed if bare else tool.name: tool for tool in self._desk.tools()}
+        """The tools of the protocol that somebody may see, by the names they have here."""
+        settings = self._host.settings
+        if not shows_protocol(settings):
+            return {}
+        return {own_name(tool, settings.naming): tool for tool in self._desk.tools()}
 
     async def _list_tools(self, _context: _Context, _params: _Paged) -> types.ListToolsResult:
         await self._host.ready()
@@ -192,6 +193,23 @@ class EnvLocalServer:
 
     async def _skills(self) -> Skills:
         return await to_thread.run_sync(lambda: self._host.skills)
+
+
+def own_name(tool: EnvTool, naming: Naming) -> str:
+    """What a tool of the protocol is called here, so that the hub's name for it has one `env`."""
+    return tool.listed if naming is Naming.BARE else tool.name
+
+
+def shows_protocol(settings: Settings) -> bool:
+    """Whether clients see the tools of the protocol: all of them do, or those of some profile."""
+    return shows_protocol_to_all(settings) or any(
+        profile.environment for profile in settings.profiles.values()
+    )
+
+
+def shows_protocol_to_all(settings: Settings) -> bool:
+    """Whether they need not be asked for, because the environment is described."""
+    return "environment" in settings.model_fields_set
 
 
 def address(skill: str, file: str = MANUAL) -> str:

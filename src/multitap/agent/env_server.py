@@ -64,10 +64,17 @@ class EnvMCPServer:
         """To be used in a hub, or by a transport of the SDK."""
 
     def serve(self, config: Serve, *, insecure: bool = False) -> AbstractAsyncContextManager[Front]:
-        """Be reachable as a configuration says; see `serve_stdio` and `serve_http`."""
+        """Be reachable as a configuration says; see `serve_stdio` and `serve_http`.
+
+        Args:
+            config: Where and how.
+            insecure: Allow an address that other machines can reach, whatever the configuration
+                says about that.
+        """
         if config.transport == "stdio":
             return self.serve_stdio()
-        return self.serve_http(host=config.host, port=config.port, insecure=insecure)
+        allowed = insecure or config.insecure
+        return self.serve_http(host=config.host, port=config.port, insecure=allowed)
 
     @asynccontextmanager
     async def serve_stdio(self) -> AsyncGenerator[Front]:

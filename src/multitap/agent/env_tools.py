@@ -167,7 +167,8 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
         for tool in (
             EnvTool(
                 "get_description",
-                "Says what this environment is, what it can do, and which profiles it has.",
+                "Says what this environment is, what it can do, and which profiles it has."
+                " Start with it.",
                 Nothing,
                 EnvDescription,
                 _get_description,

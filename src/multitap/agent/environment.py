@@ -232,15 +232,19 @@ class BaseEnvironment:
             )
         await self._end(None, None, None)
 
-    async def start_mcp_server(self) -> Front:
+    async def start_mcp_server(self, *, insecure: bool = False) -> Front:
         """Show the environment to MCP clients, as `mcp_server_config` says, until it is closed.
 
+        Args:
+            insecure: Allow an address that other machines can reach: anybody there may use the
+                environment, without a password. `insecure` in the configuration does the same.
+
         Raises:
-            ConfigError: Nobody can listen there.
+            ConfigError: Nobody can, or may, listen there.
         """
         config = self.mcp_server_config() or Serve()
         server = EnvMCPServer(self, **self.create_mcp_server_options(), name=self.get_env_id())
-        return await self._opened.serving.start(lambda: server.serve(config))
+        return await self._opened.serving.start(lambda: server.serve(config, insecure=insecure))
 
     async def stop_mcp_server(self) -> None:
         """No longer show it; one that is not shown is fine."""

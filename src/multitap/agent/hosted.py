@@ -7,7 +7,14 @@ from dataclasses import replace
 import mcp_types as types
 
 from multitap.agent.configured import ConfiguredEnvironment, skill_folders
-from multitap.agent.env_local import SERVER, EnvLocalServer
+from multitap.agent.env_local import (
+    SERVER,
+    EnvLocalServer,
+    own_name,
+    shows_protocol,
+    shows_protocol_to_all,
+)
+from multitap.agent.env_tools import ENV_TOOLS
 from multitap.agent.environment import Sampled, scope_of
 from multitap.agent.protocol import EnvAgent, EnvProfile, LogPage, LogQuery, PromptText
 from multitap.agent.selection import matches, selected, server_of
@@ -24,13 +31,12 @@ from multitap.upstream.signals import Bell
 TIMEOUT = 600.0
 """Seconds for a call of it: what it calls in turn has limits of its own."""
 
-_DESCRIBING = frozenset({"environment", "profiles", "prompts", "agents", "model"})
 _NOTHING = Profile(servers=(), agents=())
 """What is seen through a profile that is no more."""
 
 
 class HostedEnvironment(ConfiguredEnvironment):
-    """What files say, among the servers of its own hub if they describe an environment at all.
+    """What files say, among the servers of its own hub if there is anything of it to show.
 
     Whoever asks sees through a profile, which hides what it hides from them elsewhere too.
 
@@ -175,11 +181,11 @@ class _OfOthers(HubTools):
 
 
 def with_server(loaded: Loaded, shown: EnvLocalServer) -> Loaded:
-    """The configuration with its environment as one more server, if it describes one.
+    """The configuration with its environment as one more server, if that has anything to show.
 
     A server that is called so already stays what it is.
     """
-    if not describes_environment(loaded):
+    if not shows_something(loaded):
         return loaded
     if (taken := loaded.merged.servers.get(SERVER)) is not None:
         problem = Problem(
@@ -191,14 +197,21 @@ def with_server(loaded: Loaded, shown: EnvLocalServer) -> Loaded:
         )
         return replace(loaded, problems=(*loaded.problems, problem))
     settings = loaded.settings
-    server = LocalServer(server=shown.server, timeout=TIMEOUT, enabled=settings.enabled)
+    protocol = tuple(own_name(tool, settings.naming) for tool in ENV_TOOLS.values())
+    server = LocalServer(
+        server=shown.server,
+        timeout=TIMEOUT,
+        enabled=settings.enabled,
+        on_request=() if shows_protocol_to_all(settings) else protocol,
+    )
     servers = {**settings.servers, SERVER: server}
     return replace(loaded, settings=settings.model_copy(update={"servers": servers}))
 
 
-def describes_environment(loaded: Loaded) -> bool:
-    """Whether the files say more than which servers there are."""
-    if _DESCRIBING & loaded.settings.model_fields_set:
+def shows_something(loaded: Loaded) -> bool:
+    """Whether clients see anything of the environment: its tools, its prompts or its skills."""
+    settings = loaded.settings
+    if shows_protocol(settings) or settings.prompts:
         return True
     return bool(scan(skill_folders(loaded, scope_of(loaded))[0])[0])
 

@@ -37,8 +37,8 @@ class EnvCapabilities(_Model):
 
     logs: bool = True
     """`query_logs` finds something."""
-    events: bool = False
-    """It says by itself when something happens."""
+    events: bool = True
+    """What happens is published as it happens, and `query_logs` finds it later."""
     profiles: bool = True
     """It has profiles."""
     prompts: bool = False
@@ -173,6 +173,8 @@ class LogEntry(_Model):
     """The tool that was called, by the server's own name."""
     agent: str | None = None
     """Who called it."""
+    session: str | None = None
+    """In which session of the caller's."""
     seconds: float | None = None
     """How long the call took."""
     outcome: Outcome | None = None
@@ -201,6 +203,7 @@ def _entry(happening: Happening) -> LogEntry:
         text=happening.text,
         tool=happening.tool,
         agent=happening.agent,
+        session=happening.session,
         seconds=happening.seconds,
         outcome=happening.outcome,
     )

@@ -167,7 +167,8 @@ async def _serve_stdio(served: Served, profile: str | None) -> None:
 async def _serve_http(served: Served, address: tuple[str, int], serving: Serving) -> None:
     host, port = address
     tokens = read_tokens(serving.token_file) if serving.token_file else ()
-    check_exposure(host, tokens, insecure=serving.insecure)
+    insecure = serving.insecure or served.settings.serve.insecure
+    check_exposure(host, tokens, insecure=insecure)
     listener = bind(host, port)
     try:
         async with open_gateway(served.open, host=served.host) as gateway:

@@ -16,7 +16,7 @@ from multitap.config.models import Settings
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.config.search import Search, Source, Surroundings
 from multitap.config.stamps import Stamps, stamps
-from multitap.errors import UnknownName
+from multitap.errors import ConfigError, UnknownName
 
 CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extensions", "mcp")
 
@@ -70,6 +70,16 @@ class Loaded:
             for name in sorted(lost)
         }
         return {name: reasons for name, reasons in problems.items() if reasons}
+
+    def check(self) -> None:
+        """Let a configuration pass of which every source could be read.
+
+        Raises:
+            ConfigError: One could not, so that servers would be missing; says where and why.
+        """
+        if not self.intact:
+            hints = (problem.hint for problem in self.errors if problem.hint)
+            raise ConfigError("; ".join(map(str, self.errors)), hint=next(hints, None))
 
     def explain(self, name: str | None = None) -> Explanation:
         """Every value of a server, or of the hub itself: where it is written, what it overrode.

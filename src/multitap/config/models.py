@@ -115,6 +115,8 @@ class _Server(_Model):
     """Seconds from start to the first list; `npx` may have to download first."""
     health_interval: Duration | None = None
     """Seconds between health checks; the settings' value where not given."""
+    reconnect: bool = True
+    """Off: a server that is lost or fails to start stays down until it is restarted by hand."""
     retry: Literal["hinted", "never"] = "hinted"
     """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
     filter: ToolFilter = ToolFilter()
@@ -183,6 +185,8 @@ class LocalServer(_Server):
 
     transport: Literal["local"] = "local"
     server: Any
+    on_request: tuple[str, ...] = ()
+    """Tools, by its own names, that the gateway shows only in profiles with `environment`."""
 
 
 ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, Field(discriminator="transport")]
@@ -195,6 +199,8 @@ class Serve(_Model):
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
     port: int = Field(default=3000, ge=0, le=65535)
+    insecure: bool = False
+    """Whether other machines may reach `host` though no token is asked for."""
 
 
 class ModelConfig(_Model):
@@ -237,6 +243,8 @@ class Profile(ToolFilter):
     """Globs over the names of agents."""
     prompt: str | None = None
     """The name of a prompt."""
+    environment: bool = False
+    """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
 
 
 class Prompt(_Model):

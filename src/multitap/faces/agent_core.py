@@ -53,6 +53,7 @@ class McpManager:
         *,
         execute_tool: bool = False,
         invoke_llm: bool = False,
+        insecure: bool = False,
     ) -> Front:
         """Show an environment to MCP clients, in place of the one before.
 
@@ -61,14 +62,17 @@ class McpManager:
             world: The environment, or whatever answers for one.
             execute_tool: Whether others may use its tools.
             invoke_llm: Whether others may use its model.
+            insecure: Allow an address that other machines can reach, such as `0.0.0.0`: anybody
+                there may use the environment, without a password. `"insecure": true` in the
+                configuration does the same.
 
         Raises:
-            ConfigError: The configuration is wrong, or nobody can listen there.
+            ConfigError: The configuration is wrong, or nobody can, or may, listen there.
         """
         serve = config if isinstance(config, Serve) else _serve(config)
         await self.stop_server()
         server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)
-        return await self._server.enter_async_context(server.serve(serve))
+        return await self._server.enter_async_context(server.serve(serve, insecure=insecure))
 
     async def stop_server(self) -> None:
         """No longer show it; where there is no server, that is fine."""

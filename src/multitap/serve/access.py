@@ -76,7 +76,8 @@ def check_exposure(host: str, tokens: tuple[Token, ...], *, insecure: bool) -> N
     if not is_loopback(host) and not tokens and not insecure:
         raise ConfigError(
             f"{host!r} can be reached from other machines, and no token is asked for",
-            hint="give `--token-file FILE`, listen on 127.0.0.1, or say `--insecure`",
+            hint="give `--token-file FILE`, listen on 127.0.0.1, or allow it: `--insecure`, or"
+            " `insecure = true` under [serve]",
         )
 
 

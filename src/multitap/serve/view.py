@@ -8,7 +8,7 @@ from mcp.shared.inbound import X_MCP_HEADER_KEY
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from multitap.catalog import Catalog, Prompt, Resource, Tool, allowed
-from multitap.config import Profile
+from multitap.config import LocalServer, Profile
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition
 from multitap.wire import envelope
@@ -31,11 +31,12 @@ class View:
     def __init__(self, catalog: Catalog, profile: Profile | None = None) -> None:
         self.catalog = catalog
         self.profile = profile
-        self.tools: Mapping[str, Tool] = catalog.tools
+        self.tools: Mapping[str, Tool] = {
+            name: tool for name, tool in catalog.tools.items() if self.shows(tool)
+        }
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
         if profile is not None:
-            self.tools = {name: tool for name, tool in catalog.tools.items() if self.shows(tool)}
             self.prompts = {
                 name: prompt for name, prompt in catalog.prompts.items() if self.has(prompt.server)
             }
@@ -48,7 +49,10 @@ class View:
 
     def shows(self, tool: Tool) -> bool:
         """Whether a tool, up or down, may be seen and called."""
-        return self.profile is None or (self.has(tool.server) and allowed(tool.name, self.profile))
+        profile = self.profile
+        if _is_on_request(tool) and not (profile and profile.environment):
+            return False
+        return profile is None or (self.has(tool.server) and allowed(tool.name, profile))
 
     def listed(self, method: str, *, modern: bool) -> bytes | None:
         """The result of a list request; None where it is none of ours."""
@@ -174,6 +178,11 @@ def _tool(tool: Tool) -> dict[str, Any]:
     if tool.description != shown.get("description", ""):
         shown["description"] = tool.description
     return shown
+
+
+def _is_on_request(tool: Tool) -> bool:
+    config = tool.link.config
+    return isinstance(config, LocalServer) and tool.raw_name in config.on_request
 
 
 def _fits(template: str, uri: str) -> bool:

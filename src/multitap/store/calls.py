@@ -24,17 +24,22 @@ CREATE TABLE IF NOT EXISTS calls (
     bytes_in INTEGER NOT NULL,
     bytes_out INTEGER NOT NULL,
     error TEXT,
-    agent TEXT
+    agent TEXT,
+    session TEXT
 )
 """
+ADDED = ("session TEXT",)
+"""Columns that a file of an earlier version may lack."""
+COLUMNS = 10
+"""Of a row, without its id."""
 INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
 INSERT = """
-INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent)
+INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session)
 """
 # Ids are given in order and never again, so that the highest tells how many there can be.
 TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
 _SELECT = """
-SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent FROM calls
+SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session FROM calls
 """
 
 
@@ -56,9 +61,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong; the first 500 characters are kept."""
     agent: str | None = None
     """Who called."""
+    session: str | None = None
+    """In which session of the caller's."""
 
     @classmethod
-    def of(cls, event: CallDone, *, bytes_out: int = 0, agent: str | None = None) -> "CallRecord":
+    def of(cls, event: CallDone, *, bytes_out: int = 0) -> "CallRecord":
         """The call that has just ended."""
         return cls(
             at=time.time(),
@@ -69,7 +76,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             bytes_in=event.size,
             bytes_out=bytes_out,
             error=event.error,
-            agent=agent,
+            agent=event.agent,
+            session=event.session,
         )
 
     def row(self) -> tuple[Any, ...]:
@@ -84,6 +92,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             self.bytes_out,
             None if self.error is None else encodable(self.error[:_LONGEST_ERROR]),
             None if self.agent is None else encodable(self.agent),
+            None if self.session is None else encodable(self.session),
         )
 
 
@@ -144,7 +153,7 @@ class CallQuery:
 
 
 def _record(row: tuple[Any, ...]) -> CallRecord:
-    _, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent = row
+    _, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session = row
     return CallRecord(
         at=at,
         server=server,
@@ -155,4 +164,5 @@ def _record(row: tuple[Any, ...]) -> CallRecord:
         bytes_out=bytes_out,
         error=error,
         agent=agent,
+        session=session,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from multitap.store import calls, catalogs, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"
-VERSION = 1
+VERSION = 2
 _APPLICATION = 0x6D746170  # "mtap"
 _BUSY = 2.0
 _ATTEMPTS = 50
@@ -145,6 +145,10 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute(f"PRAGMA user_version = {VERSION}")
     for statement in _TABLES:
         connection.execute(statement)
+    present = {name for _, name, *_ in connection.execute("PRAGMA table_info(calls)")}
+    for column in calls.ADDED:
+        if column.partition(" ")[0] not in present:
+            connection.execute(f"ALTER TABLE calls ADD COLUMN {column}")
     connection.execute(calls.TRIM, (calls.MAX_CALLS,))
     connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
     connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))

@@ -50,8 +50,13 @@ def found(connection: sqlite3.Connection) -> list[Row]:
     rows: list[Row] = []
     for (body,) in connection.execute(_SELECT):
         with suppress(msgspec.DecodeError):  # somebody else's; they are lost
-            rows += _decode(body)
+            rows += map(_whole, _decode(body))
     return rows
+
+
+def _whole(row: Row) -> Row:
+    """A row of an earlier version, which had fewer columns, as one of now."""
+    return (*row, *(None,) * (calls.COLUMNS - len(row)))
 
 
 def sort_in(connection: sqlite3.Connection, rows: list[Row]) -> None:

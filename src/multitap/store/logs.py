@@ -62,11 +62,12 @@ _LEVEL_OF_CALL: dict[Outcome, LogLevel] = {
 _CASES = " ".join(f"WHEN '{outcome}' THEN '{level}'" for outcome, level in _LEVEL_OF_CALL.items())
 _CALLS = f"""
 SELECT id, 1 AS source, at, CASE outcome {_CASES} END AS level, 'call' AS kind, server,
-    tool || ': ' || coalesce(error, outcome) AS text, tool, agent, seconds, outcome FROM calls
+    tool || ': ' || coalesce(error, outcome) AS text, tool, agent, session, seconds, outcome
+FROM calls
 """  # noqa: S608 - made of our own words only
 _LOG = """
 SELECT id, 0 AS source, at, level, kind, server, text,
-    NULL AS tool, NULL AS agent, NULL AS seconds, NULL AS outcome FROM log
+    NULL AS tool, NULL AS agent, NULL AS session, NULL AS seconds, NULL AS outcome FROM log
 """
 
 
@@ -137,6 +138,8 @@ class Happening(LogRecord, frozen=True, kw_only=True):
     """What was called, by the server's own name."""
     agent: str | None = None
     """Who called."""
+    session: str | None = None
+    """In which session of the caller's."""
     seconds: float | None = None
     """How long the call took."""
     outcome: Outcome | None = None
@@ -152,6 +155,8 @@ class Happening(LogRecord, frozen=True, kw_only=True):
             server=event.server,
             text=f"{event.tool}: {event.error or event.outcome}",
             tool=event.tool,
+            agent=event.agent,
+            session=event.session,
             seconds=event.seconds,
             outcome=event.outcome,
         )
@@ -217,7 +222,7 @@ class HappeningQuery:
 
 
 def _happening(row: tuple[Any, ...]) -> Happening:
-    _, _, at, level, kind, server, text, tool, agent, seconds, outcome = row
+    _, _, at, level, kind, server, text, tool, agent, session, seconds, outcome = row
     return Happening(
         at=at,
         level=level,
@@ -226,6 +231,7 @@ def _happening(row: tuple[Any, ...]) -> Happening:
         text=text,
         tool=tool,
         agent=agent,
+        session=session,
         seconds=seconds,
         outcome=outcome and Outcome(outcome),
     )

@@ -524,6 +524,9 @@ class Link:
         pause = self._restarts.lost(now(), healthy_for=trial.healthy_for)
         if not failure.code.heals:
             pause = math.inf
+        elif not self.config.reconnect:
+            pause = math.inf
+            failure = _stays_down(failure, self.name)
         elif tripped:
             failure = _crash_loop(failure)
         logger.warning("%s: %s", self.name, failure)
@@ -738,6 +741,11 @@ def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:
     if failure.code is FailureCode.CRASH_LOOP or not failure.code.heals or not was_up:
         return LinkState.ERROR
     return LinkState.CONNECTING if pause == 0 else LinkState.DISCONNECTED
+
+
+def _stays_down(failure: Failure, name: str) -> Failure:
+    words = f"`reconnect` is off for it: `multitap restart {name}` starts it again"
+    return replace(failure, hint=f"{failure.hint}; {words}" if failure.hint else words)
 
 
 def _crash_loop(failure: Failure) -> Failure:

@@ -9,7 +9,7 @@ from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.mcp_servers import IN_MILLISECONDS, IN_SECONDS, KEYS
 from multitap.config.dialects.rewrites import bare, only
 from multitap.config.documents import Document, Node, is_table
-from multitap.config.problems import Severity
+from multitap.config.problems import Problem, Severity
 
 
 def _says_transport(draft: Draft) -> None:
@@ -26,6 +26,16 @@ def read(name: str, spelling: Spelling, document: Document, folder: Path) -> Rea
     transcript = Transcript(name, document, folder, spelling)
     transcript.table(transcript.root.find("mcpServers"))
     return transcript.reading()
+
+
+def read_excelmanus(spelling: Spelling, document: Document, folder: Path) -> Reading:
+    """A file without the map is not one of these, and as good as unreadable."""
+    root = document.root
+    if root.find("mcpServers") is None:
+        hint = '`{"mcpServers": {}}` if there are none'
+        problem = Problem(Severity.ERROR, "`mcpServers` is missing", root.place, hint=hint)
+        return Reading("", problems=(problem,))
+    return read("excelmanus", spelling, document, folder)
 
 
 def read_plain(spelling: Spelling, document: Document, folder: Path) -> Reading:
@@ -166,7 +176,7 @@ GEMINI = Dialect(
 EXCELMANUS = Dialect(
     "excelmanus",
     "ExcelManus",
-    partial(read, "excelmanus", Spelling(IN_SECONDS, check=_says_transport)),
+    partial(read_excelmanus, Spelling(IN_SECONDS, check=_says_transport)),
     _is_excelmanus,
     (".excelmanus/mcp.json",),
 )

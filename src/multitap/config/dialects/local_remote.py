@@ -74,6 +74,7 @@ def read_spec07(document: Document, folder: Path) -> Reading:
 _ROLE: Rules = {
     "enabled": flag("serve", "enabled"),
     "transport": string("serve", "transport"),
+    "insecure": flag("serve", "insecure"),
     "http": members({"port": integer("serve", "port"), "host": string("serve", "host")}),
 }
 

@@ -28,6 +28,8 @@ KEYS: Rules = {
     "headers": table("headers"),
     "timeout": duration("timeout", bare=None),
     "enabled": flag("enabled"),
+    "reconnect": flag("reconnect"),
+    "auto_reconnect": flag("reconnect"),
 }
 GENERAL: Rules = {
     "servers": nothing,

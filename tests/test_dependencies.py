@@ -1,0 +1,72 @@
+"""What the code imports, against what `pyproject.toml` declares."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+NOT_BY_NAME = {"uvloop"}
+"""Used without an import of ours: anyio starts its loop."""
+
+project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGE_OF = {
+    module: {normal for name in names for normal in [re.sub(r"[-_.]+", "-", name).lower()]}
+    for module, names in packages_distributions().items()
+}
+
+
+def declared(requirements):
+    names = (re.match(r"[A-Za-z0-9._-]+", requirement)[0] for requirement in requirements)
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+
+
+REQUIRED = declared(project["dependencies"])
+OPTIONAL = declared(name for names in project["optional-dependencies"].values() for name in names)
+
+
+def imported(path):
+    """The packages, other than our own and Python's, that a file imports."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+            modules |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    return modules - sys.stdlib_module_names - {"multitap"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_what_is_imported_is_declared(path):
+    undeclared = {
+        module
+        for module in imported(path)
+        if not PACKAGE_OF.get(module, set()) & (REQUIRED | OPTIONAL)
+    }
+
+    assert not undeclared
+
+
+def test_what_is_declared_is_imported():
+    modules = {module for path in SOURCES for module in imported(path)}
+    used = {package for module in modules for package in PACKAGE_OF[module]}
+
+    assert (REQUIRED | OPTIONAL) - used == NOT_BY_NAME
+
+
+def test_only_the_models_import_what_is_optional():
+    users = {
+        path.parent.name
+        for path in SOURCES
+        for module in imported(path)
+        if PACKAGE_OF[module] <= OPTIONAL
+    }
+
+    assert users == {"models"}

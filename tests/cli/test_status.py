@@ -196,3 +196,28 @@ def test_escape_sequences_do_not_reach_the_terminal(multitap, configure):
 
         assert "\x1b" not in ended.out + ended.err, line
         assert "\x9b" not in ended.out + ended.err, line
+
+
+def test_one_that_hangs_keeps_nobody_waiting(multitap, configure):
+    configure(good="good", hanging="never_init")
+
+    ended = multitap("status --wait 3")
+
+    assert ended.code == 4
+    assert rows(ended)["good"][0][0] == "connected"
+    assert rows(ended)["hanging"] == (
+        ["connecting", "-", "-"],
+        "it is still starting; `--wait 1m` waits longer for it",
+    )
+
+
+def test_one_that_crashes_is_started_once_while_others_are_waited_for(
+    multitap, configure, tmp_path
+):
+    crashing = tmp_path / "crashing"
+    crashing.mkdir()
+    configure(crashing=zoo("exit_at_start", env=Ledger(crashing).env), hanging="never_init")
+
+    multitap("status --wait 4")
+
+    assert len(Ledger(crashing).starts) == 1

@@ -1,13 +1,16 @@
 """What every command can be told: which configuration, and how long to wait."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+WAIT = 5.0
+"""Seconds in which most servers are up, and a person has not lost patience."""
 Work = Callable[..., int]
 """Does what a command says; how the program ends."""
 
@@ -22,10 +25,18 @@ class Asked:
     """How the files are written; found out where not given."""
     timeout: float | None = None
     """Seconds for a server to start, and for an answer."""
+    wait: float = WAIT
+    """Seconds to wait for servers before those that are up are shown."""
     live: bool = True
     """Whether a running gateway is asked rather than the servers."""
     pid: int | None = None
     """Which one; where not given, one with the same configuration."""
+    at: float = field(default_factory=time.monotonic)
+    """When that was, by the clock of `time.monotonic`."""
+
+    def patience(self) -> float:
+        """Seconds that are left to wait for servers; a moment in any case."""
+        return max(1.0, self.at + self.wait - time.monotonic())
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -67,6 +78,14 @@ timeout_option = click.option(
     callback=_duration,
     help="Wait at most so long for a server to start and for an answer: 5, 90s, 1m30s",
 )
+wait_option = click.option(
+    "--wait",
+    metavar="SECONDS",
+    callback=_duration,
+    default=f"{WAIT:g}",
+    show_default=True,
+    help="Show what there is after this time, whoever is still starting",
+)
 live_option = click.option(
     "--live", "pid", type=int, metavar="PID", help="Ask this gateway; else one with the same files"
 )
@@ -86,6 +105,11 @@ def with_servers(command: Work) -> Work:
     return config_option(dialect_option(timeout_option(_asking(command))))
 
 
+def with_list(command: Work) -> Work:
+    """Give a command the options of one that lists what servers have."""
+    return config_option(dialect_option(timeout_option(wait_option(_asking(command)))))
+
+
 def with_gateway(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway and nobody else."""
     return config_option(dialect_option(live_option(_asking(command))))
@@ -94,22 +118,24 @@ def with_gateway(command: Work) -> Work:
 def with_either(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway, or else to servers."""
     return config_option(
-        dialect_option(timeout_option(live_option(no_live_option(_asking(command)))))
+        dialect_option(timeout_option(wait_option(live_option(no_live_option(_asking(command))))))
     )
 
 
 def _asking(command: Work) -> Work:
     @wraps(command)
-    def asking(
+    def asking(  # noqa: PLR0917 - click passes them by name
         files: tuple[Path, ...],
         dialect: str | None,
         timeout: float | None = None,
+        wait: float = WAIT,
         live: bool = True,  # noqa: FBT001, FBT002 - click passes it by name
         pid: int | None = None,
         **given: Any,
     ) -> int:
         whole: dict[str, Any] = click.get_current_context().find_root().params
-        asked = Asked(files or whole.get("files", ()), dialect, timeout, live, pid)
+        chosen = files or whole.get("files", ())
+        asked = Asked(chosen, dialect, timeout=timeout, wait=wait, live=live, pid=pid)
         return command(asked, **given)
 
     return asking

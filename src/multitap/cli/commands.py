@@ -13,6 +13,7 @@ from multitap.cli.asked import (
     with_config,
     with_either,
     with_gateway,
+    with_list,
     with_servers,
 )
 from multitap.cli.completion import complete_server, complete_tool
@@ -153,7 +154,7 @@ def call(
 @multitap.command()
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
-@with_servers
+@with_list
 @json_option
 def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
     """List the resources and resource templates"""
@@ -178,7 +179,7 @@ def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_js
 @multitap.command()
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
-@with_servers
+@with_list
 @json_option
 def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
     """List the prompts and what they take"""

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from multitap.cli.asked import Asked
 from multitap.cli.places import near
 from multitap.cli.progress import progress
@@ -65,16 +67,17 @@ async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
 
 @asynccontextmanager
 async def settled(loaded: Loaded, asked: Asked, *, only: str | None = None) -> AsyncGenerator[Hub]:
-    """A hub to look at: whoever is not lazy has answered or failed, nobody else was started."""
+    """A hub to look at: whoever is not lazy was started once, and had some time to come up."""
     lazy = asleep(loaded)
 
     def off(names: frozenset[str]) -> Change:
-        return lambda name, _: {"enabled": False} if name in names else {}
+        return lambda name, _: {"enabled": False} if name in names else {"reconnect": False}
 
     async with opened(loaded, adapted(loaded, asked, off(lazy), only=only)) as hub:
         # one that was never seen would be started to see what it has
         seen = {server.name for server in hub.snapshot().servers if server.stale}
         hub.apply(adapted(loaded, asked, off(lazy - seen), only=only))
         async with progress(hub):
-            await hub.settled()
+            with anyio.move_on_after(asked.patience()):
+                await hub.settled()
         yield hub

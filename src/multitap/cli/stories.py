@@ -139,8 +139,10 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> Story:
         case _ if server.failure is not None:
             note = reason(server.failure)
             return Story(server.name, "error", fine=False, note=note, server=server)
-        case _:
-            return Story(server.name, server.state.value, fine=False, server=server)
+        case state:
+            starting = "it is still starting; `--wait 1m` waits longer for it"
+            note = starting if state is LinkState.CONNECTING else ""
+            return Story(server.name, state.value, fine=False, note=note, server=server)
 
 
 def _warned(server: ServerSnapshot) -> str:

@@ -526,7 +526,8 @@ class Link:
             pause = math.inf
         elif not self.config.reconnect:
             pause = math.inf
-            failure = _stays_down(failure, self.name)
+            if trial.connected_at is not None:  # one that never came up has a hint that helps more
+                failure = _stays_down(failure, self.name)
         elif tripped:
             failure = _crash_loop(failure)
         logger.warning("%s: %s", self.name, failure)

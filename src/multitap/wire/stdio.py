@@ -44,7 +44,10 @@ _JOINED = 64 * 1024  # bytes of a message that is not held back to be sent with 
 _SEVERAL = 3  # requests under way at which it pays to wait for more
 _LAST_WORDS = 0.1  # seconds for what a dead server's pipe still holds
 PATIENCE = (1.0, 2.0)
-"""Seconds a server has to leave by itself, and then after SIGTERM."""
+"""Seconds a server has to leave by itself, and then after SIGTERM.
+
+One that never spoke MCP has nothing to put away, and does not know what a closed input means.
+"""
 
 _INSTALL = {
     "npx": "install Node.js, which brings npx",
@@ -80,6 +83,8 @@ class StdioWire:
         self._child = child
         self._stderr = stderr
         self.closed = exchange.closed
+        self.has_spoken = False
+        """Whether it has shown that it is an MCP server."""
         self.attach = exchange.unasked.attach
 
     @property
@@ -151,6 +156,7 @@ class StdioWire:
 
     def established(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - only others need them
         """Pipes need no more than the handshake; whoever answered it has read it."""
+        self.has_spoken = True
         self._receipt.close()
 
     def stopped(self) -> bool:
@@ -198,6 +204,7 @@ async def open_stdio(
             exchange = Exchange(_responder(outbox), tasks, name, config.limits.junk)
             writer.serves(exchange, outbox)
             output = _Output(exchange, config.limits.message)
+            wire = None
             try:
                 receipt = await pipes.connect(
                     stdin=writer,
@@ -205,12 +212,15 @@ async def open_stdio(
                     stderr=_ErrorReader(stderr),
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
-                yield StdioWire(exchange, outbox, child, stderr, receipt)
+                wire = StdioWire(exchange, outbox, child, stderr, receipt)
+                yield wire
             finally:
                 exchange.close(None)
                 outbox.clear()
                 pipes.close_stdin()  # the others stay open: a polite program says its last words
-                await stop(child, patience=PATIENCE)
+                grace, last = PATIENCE
+                has_spoken = wire is not None and wire.has_spoken
+                await stop(child, patience=(grace if has_spoken else 0.0, last))
 
 
 def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:

@@ -25,7 +25,7 @@ SERVERS = ("counts", "asks")
 """Twice the same: a question belongs to a call for certain where nobody else is served."""
 UPSTREAM = Path(__file__).with_name("upstream.py")
 BRIEF = WebLimits(
-    connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=0.8, write_timeout=0.4,
+    connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=4.0, write_timeout=0.4,
     linger=0.3, drain=1.0,
 )  # fmt: skip
 """The same limits as ever, for those who have little time and little memory."""

@@ -8,6 +8,7 @@ from yarl import URL
 from multitap.wire.client import Head, HttpClient
 from multitap.wire.connection import Connection
 from multitap.wire.response import Response
+from multitap.wire.wire import RequestFailed
 
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhi"
 WHOLE = HALF + b"ho"
@@ -53,6 +54,14 @@ class Setup:
         self.connection.abort()
         self.connection.connection_lost(None)
         await self.client.aclose()
+
+
+async def read(response: Response) -> bytes:
+    pieces: list[bytes] = []
+    with anyio.fail_after(20):
+        while chunk := await response.chunk():
+            pieces.append(chunk)
+    return b"".join(pieces)
 
 
 @pytest.fixture
@@ -130,7 +139,7 @@ async def test_a_long_body_may_come_with_its_head(setup: Setup):
     connection.send(b"POST / HTTP/1.1\r\n", b"{}", heard.append)
     connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000)
 
-    assert heard[0].whole() == b"x" * 70_000
+    assert await read(heard[0]) == b"x" * 70_000
 
 
 async def test_who_forgets_a_request_hears_no_more_of_it(setup: Setup):
@@ -150,3 +159,71 @@ async def test_a_connection_that_is_closing_is_not_handed_out(setup: Setup):
     setup.wire.aborted = True
 
     assert setup.pool.take() is None
+
+
+TINY = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 200_000
+"""What takes many turns to parse."""
+END = b"0\r\n\r\n"
+
+
+async def asked(setup: Setup) -> tuple[Connection, list[Any]]:
+    heard: list[Any] = []
+    connection = setup.pool.take()
+    assert connection is not None
+    connection.send(b"POST / HTTP/1.1\r\n", b"{}", heard.append)
+    return connection, heard
+
+
+async def test_what_takes_too_long_is_parsed_in_later_turns(setup: Setup):
+    connection, heard = await asked(setup)
+    connection.data_received(TINY + END)
+
+    assert not heard[0].ended
+    assert await read(heard[0]) == b"x" * 200_000
+    assert setup.pool.take() is connection
+
+
+async def test_an_answer_is_whole_though_its_connection_is_gone_before_it_is_parsed(setup: Setup):
+    connection, heard = await asked(setup)
+    connection.data_received(TINY + END)
+    connection.connection_lost(None)
+
+    assert not heard[0].ended
+    assert await read(heard[0]) == b"x" * 200_000
+
+
+async def test_an_answer_that_broke_off_is_read_to_where_it_did(setup: Setup):
+    connection, heard = await asked(setup)
+    connection.data_received(TINY)
+    connection.connection_lost(None)
+    until_now = 0
+
+    with anyio.fail_after(20):
+        while until_now < 200_000:
+            until_now += len(await heard[0].chunk())
+        with pytest.raises(RequestFailed, match="broke off"):
+            await heard[0].chunk()
+
+    assert until_now == 200_000
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["at once", "in two reads, as TLS may"])
+async def test_what_follows_an_answer_never_passes_for_the_next_one(setup: Setup, parts: int):
+    connection, heard = await asked(setup)
+    said = TINY + END + WHOLE
+    for start in range(0, len(said), len(said) // parts + 1):
+        connection.data_received(said[start : start + len(said) // parts + 1])
+
+    assert await read(heard[0]) == b"x" * 200_000
+    assert setup.wire.aborted
+    assert setup.pool.take() is None
+
+
+async def test_whoever_closes_an_answer_stops_its_parsing(setup: Setup):
+    connection, heard = await asked(setup)
+    connection.data_received(TINY + END)
+    heard[0].close()
+
+    assert setup.wire.aborted
+    with pytest.raises(RequestFailed):
+        await read(heard[0])

@@ -160,6 +160,19 @@ async def test_of_the_body_of_a_refused_client_nothing_is_kept():
         assert await line.closed() == b""
 
 
+async def test_who_sends_on_after_its_last_request_still_reads_the_answer():
+    async with serving() as (app, port), dial(port) as line:
+        await line.send(http("GET", "/later", connection="close") + http("GET", "/a") * 5000)
+        await until(lambda: app.admitted)
+        app.later.set()
+        response = await line.response()
+
+        assert json.loads(response.body)["path"] == "/later"
+        assert response.headers["connection"] == "close"
+        assert await line.closed() == b""
+        assert app.admitted == 1
+
+
 async def test_who_sends_on_after_a_refusal_is_cut_off():
     async with serving(WebLimits(linger=60)) as (app, port), dial(port) as line:
         with anyio.fail_after(PATIENCE):

@@ -434,7 +434,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._queued -= len(visit.body)
             self.since = self._loop.time()
             if visit.refusal is not None:
-                self._dismiss(transport, visit, visit.refusal)
+                visit.keep_alive = False
+                visit.say(visit.refusal.status, visit.refusal.words, extra=[*visit.refusal.extra])
+                self._dismiss(transport)
                 break
             self._answer(visit)
             if self._queue and perf_counter() >= until:
@@ -477,13 +479,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             visit.say(_FAILED, "Internal Server Error")
 
-    def _dismiss(self, transport: asyncio.Transport, visit: Visit, denied: Denied) -> None:
+    def _dismiss(self, transport: asyncio.Transport) -> None:
+        """Say no more, and wait for the client to close.
+
+        Closed while it still sends, it might never read the answer.
+        """
         self._queue.clear()
         self._queued = 0
-        visit.keep_alive = False
-        visit.say(denied.status, denied.words, extra=[*denied.extra])
+        self._deaf = True
+        self._unparsed = b""
         self._dismissed = True
-        transport.write_eof()  # closed while it still sends, it might never read the words
+        self.since = self._loop.time()
+        if not transport.is_closing():
+            transport.write_eof()
+        if not self._advancing:
+            self._rest()
 
     def finished(self, visit: Visit) -> None:
         """A request is answered: the next one may be."""
@@ -497,9 +507,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._crowd.under_way.give(visit.holder)
         self.answered += 1
         self.since = self._loop.time()
-        if not visit.keep_alive or self._crowd.closing:
-            self._queue.clear()
+        if self._crowd.closing:
             self.close()
+        elif not visit.keep_alive:
+            self._dismiss(self._transport)
         elif self._advancing:
             return  # who does so goes on by itself
         elif self._queue or self._is_paused or self._expects or self.weight:

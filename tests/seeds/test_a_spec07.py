@@ -2,10 +2,16 @@
 
 import pytest
 
-from multitap import McpServerRegistry, ToolDef, ToolRegistry
+from multitap import (
+    Info,
+    LocalConfig,
+    McpServerRegistry,
+    RemoteConfig,
+    ToolDef,
+    ToolRegistry,
+)
 from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.events import LinkState
-from multitap.faces.spec07 import Info, LocalConfig, RemoteConfig
 from multitap.tools import HubTools
 from tests.seeds.files import local
 from tests.zoo.tools import TOOLS

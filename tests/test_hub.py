@@ -371,3 +371,43 @@ async def test_a_call_on_a_removed_server_fails_at_once(settings):
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(0.4), pytest.raises(Unavailable, match="removed"):
             await tool.link.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}})
+
+
+async def test_whatever_is_asked_of_a_server_that_is_still_starting_waits_for_it(settings):
+    async with open_hub(settings("calc")) as hub:
+        with anyio.fail_after(5):
+            read = await hub.read("calc://pi")
+    async with open_hub(settings("calc")) as hub:
+        with anyio.fail_after(5):
+            prompt = await hub.prompt("calc_explain", {"topic": "pi"})
+    async with open_hub(settings("calc")) as hub:
+        with anyio.fail_after(5):
+            result = await hub.call("calc_add", {"a": 2, "b": 3})
+
+    assert read.contents[0].text == "3.14159"
+    assert prompt.messages[0].content.text == "Explain pi."
+    assert result.text == "5"
+
+
+async def test_a_name_that_no_starting_server_can_have_fails_at_once(settings):
+    deaf = StdioServer(command="sleep", args=("60",))
+    wanted = settings("calc").model_copy(update={"servers": {"deaf": deaf}})
+    async with open_hub(wanted) as hub:
+        with anyio.fail_after(5), pytest.raises(UnknownName):
+            await hub.call("other_add")
+
+
+@pytest.mark.parametrize("naming", [Naming.SERVER_TOOL, Naming.BARE])
+async def test_a_call_that_waited_says_why_its_server_did_not_come_up(settings, naming):
+    broken = StdioServer(command="no-such-program")
+    wanted = settings(naming=naming).model_copy(update={"servers": {"broken": broken}})
+    async with open_hub(wanted) as hub:
+        with anyio.fail_after(5), pytest.raises(Unavailable, match="no-such-program"):
+            await hub.call("broken_add")
+
+
+@pytest.mark.parametrize("naming", [Naming.SERVER_TOOL, Naming.BARE])
+async def test_a_call_that_waited_for_a_tool_that_is_not_there_says_so(settings, naming):
+    async with open_hub(settings("calc", naming=naming)) as hub:
+        with anyio.fail_after(5), pytest.raises(UnknownName, match="calc_nothing"):
+            await hub.call("calc_nothing")

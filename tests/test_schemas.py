@@ -364,6 +364,7 @@ def test_a_schema_no_validator_accepts_goes_unchecked():
         (tool({"type": ["object"]}), "not 'object'"),
         (tool(schema(a={"type": "objct"})), "no JSON Schema: .* at /properties/a/type"),
         (tool({"properties": []}), "no JSON Schema: .* at /properties"),
+        (tool({}, execution={"taskSupport": "required"}), "only be run as a task"),
     ],
 )
 def test_d20_a_definition_that_cannot_be_used_is_named_with_its_reason(definition, reason):

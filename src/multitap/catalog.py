@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -110,6 +111,11 @@ class Catalog:
     absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
     """Tools of servers that are down right now."""
     hidden: frozenset[str] = frozenset()
+
+    def named(self, raw_name: str) -> list[Tool]:
+        """Tools that their servers call `raw_name`, up or down."""
+        everything = chain(self.tools.values(), self.absent.values())
+        return [tool for tool in everything if tool.raw_name == raw_name]
 
     def find_resource(self, uri: str, server: str | None = None) -> Resource | None:
         """Who has `uri`: by its exact name, else by a template that fits."""

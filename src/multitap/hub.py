@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
 import mcp_types as types
 import platformdirs
 from msgspec import Raw
@@ -33,9 +34,9 @@ from multitap.events import (
     pending_words,
 )
 from multitap.metrics import Metrics
-from multitap.names import Naming
+from multitap.names import Naming, may_be_of
 from multitap.passage import OnPassed, Passage
-from multitap.router import Call
+from multitap.router import LIBRARY, Call, CallDefaults
 from multitap.store import CallRecord, LogRecord, Store, StoredCatalog, fingerprint, open_store
 from multitap.supervisor import Plan, Supervisor
 from multitap.tasks import Tasks
@@ -47,11 +48,14 @@ from multitap.upstream.link import Dial, Expand, Known, Link
 from multitap.upstream.listing import Offers
 from multitap.upstream.session import Era
 from multitap.upstream.signals import Bell
+from multitap.upstream.standing import still_starting
 from multitap.upstream.start_queue import StartQueue
+from multitap.wire.deadline import Deadline
 from multitap.wire.spawner import open_spawner
 
 _NOBODY = CallContext()
 _Model = TypeVar("_Model", bound=BaseModel)
+_Found = TypeVar("_Found")
 
 
 class Hub:
@@ -128,6 +132,7 @@ class Hub:
         """
         self._open()
         self.settings = settings
+        self.gateway_defaults = CallDefaults("off", settings.serve.timeout)
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         todo = self._supervisor.apply(settings.servers)
@@ -157,9 +162,10 @@ class Hub:
         *,
         context: CallContext = _NOBODY,
     ) -> ToolResult:
-        """Call one tool by its catalog name.
+        """Call one tool by its catalog name, or by its own where no other tool is called so.
 
-        A tool that fails returns a result with `success` False and the server's own words.
+        A call to a server that is still starting waits for it, within its timeout. A tool that
+        fails returns a result with `success` False and the server's own words.
 
         Raises:
             UnknownName: There is no such tool, or it is hidden from this caller.
@@ -167,8 +173,18 @@ class Hub:
             UpstreamError: The server could not answer; which one says why.
         """
         self._open()
-        tool = self.catalog.tools.get(name) or self._find(name)
-        return await self._handle(Call(tool, arguments or {}, context))
+        tool, since = self.catalog.tools.get(name), None
+        if tool is None:
+            since = anyio.current_time()
+            tool = await self.wait_for(
+                lambda: router.look_up(self.catalog, name),
+                name,
+                context=context,
+                defaults=LIBRARY,
+            )
+        if tool is None:
+            raise router.unknown(self.catalog, name)
+        return await self._handle(Call(tool, arguments or {}, context, since=since))
 
     async def pass_on(
         self,
@@ -177,6 +193,7 @@ class Hub:
         extra: Mapping[str, Any],
         *,
         context: CallContext,
+        since: float | None = None,
     ) -> Raw | bytes:
         """Call a tool for a client of ours; what it says and what it gets stays undecoded.
 
@@ -185,13 +202,15 @@ class Hub:
             arguments: As they came.
             extra: What else its request says.
             context: Whose request it is.
+            since: When its time began, by the loop's clock; now if not given.
 
         Raises:
-            BadArguments: The arguments do not fit its schema.
+            BadArguments: The arguments do not fit its schema, and the server's are checked.
             UpstreamError: The server could not answer, or answered with an error.
         """
         self._open()
-        return (await self._pass_on(Call(tool, arguments, context, extra))).raw
+        call = Call(tool, arguments, context, extra, self.gateway_defaults, since)
+        return (await self._pass_on(call)).raw
 
     def launch(
         self,
@@ -212,9 +231,71 @@ class Hub:
             on_end: Told of the result.
         """
         self._open()
-        call = Call(tool, arguments, context, extra)
+        call = Call(tool, arguments, context, extra, self.gateway_defaults)
         passage = Passage(call, done=self._call_done, tasks=self._tasks, on_end=on_end)
         return passage if passage.begin() else None
+
+    async def wait_for(
+        self,
+        find: Callable[[], _Found | None],
+        name: str | None,
+        *,
+        defaults: CallDefaults,
+        context: CallContext = _NOBODY,
+        has: Callable[[str], bool] = lambda _: True,
+    ) -> _Found | None:
+        """What `find` finds, once the servers are up that are still starting and may have it.
+
+        Whose it can be shows in its name. An address, and a bare name, may be any server's.
+
+        Args:
+            find: Looks for it.
+            name: Of the tool or prompt; None: it is a resource.
+            defaults: How long to wait for servers that do not say it themselves.
+            context: Who wants it.
+            has: Whether a server counts for them.
+
+        Raises:
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        if (found := find()) is not None:
+            return found
+        naming = self.settings.naming
+        is_telling = name is not None and naming is not Naming.BARE
+        waited: dict[Link, None] = {}
+        since = anyio.current_time()
+        deadline: Deadline | None = None
+        while True:
+            unseen = [
+                link
+                for link in self.links.values()
+                if link.offers is None
+                and has(link.name)
+                and (name is None or may_be_of(link.name, name, naming))
+            ]
+            starting = [link for link in unseen if not link.settled]
+            if not starting:
+                break
+            waited.update(dict.fromkeys(starting))
+            if deadline is None:
+                limits = (
+                    defaults.deadline(x.config, context=context, since=since) for x in starting
+                )
+                deadline = max(limits, key=lambda limit: limit.at)
+            with anyio.move_on_after(deadline.at - anyio.current_time()) as clock:
+                await self._changed.wait()
+            if (found := find()) is not None:
+                return found
+            if clock.cancelled_caught:
+                raise Unavailable(
+                    starting[0].name,
+                    still_starting(deadline),
+                    hint="call again in a moment, or raise `timeout`",
+                )
+        for link in unseen:
+            if (failure := link.failure) is not None and (is_telling or link in waited):
+                raise Unavailable(link.name, str(failure), hint=failure.hint, failure=failure)
+        return None
 
     def twin(self, server: str, config: ServerConfig) -> Link:
         """A second link to a server, with a session of its own; whoever asks for it runs it."""
@@ -239,13 +320,24 @@ class Hub:
             UpstreamError: The server could not answer.
         """
         self._open()
-        resource = self.catalog.find_resource(uri, server)
+        since = anyio.current_time()
+        resource = await self.wait_for(
+            lambda: self.catalog.find_resource(uri, server),
+            None,
+            defaults=LIBRARY,
+            has=lambda name: server in {None, name},
+        )
         if resource is None:
             raise UnknownName(
                 f"no server offers the resource {uri!r}",
                 hint="`multitap resources` lists what there is",
             )
-        result = await resource.link.request("resources/read", {"uri": uri}, repeatable=True)
+        result = await resource.link.request(
+            "resources/read",
+            {"uri": uri},
+            deadline=LIBRARY.deadline(resource.link.config, context=_NOBODY, since=since),
+            repeatable=True,
+        )
         return _typed(types.ReadResourceResult, result, resource.server)
 
     async def prompt(
@@ -258,7 +350,8 @@ class Hub:
             UpstreamError: The server could not answer.
         """
         self._open()
-        prompt = self.catalog.prompts.get(name)
+        since = anyio.current_time()
+        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
         if prompt is None:
             raise UnknownName(
                 f"no prompt named {name!r}", hint="`multitap prompts` lists what there is"
@@ -266,6 +359,7 @@ class Hub:
         result = await prompt.link.request(
             "prompts/get",
             {"name": prompt.raw_name, "arguments": arguments or {}},
+            deadline=LIBRARY.deadline(prompt.link.config, context=_NOBODY, since=since),
             repeatable=True,
         )
         return _typed(types.GetPromptResult, result, prompt.server)
@@ -347,19 +441,6 @@ class Hub:
     def _open(self) -> None:
         if self._closed:
             raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
-
-    def _find(self, name: str) -> Tool:
-        try:
-            return router.find(self.catalog, name)
-        except UnknownName as exc:
-            down = [
-                link
-                for link in self.links.values()
-                if not link.live and link.failure is not None and name.startswith(link.name)
-            ]
-            if down:
-                exc.hint = f"server {down[0].name!r} is down: {down[0].failure}"
-            raise
 
     def _link(self, server: str) -> Link:
         try:

@@ -3,6 +3,7 @@
 What only looks at a call before it goes on is no coroutine: each of those costs every call.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from multitap.content import KeptResults, ToolResult
 from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed, Overloaded
 from multitap.events import CallDone, Outcome
 from multitap.router import Call, Handler, Middleware
+from multitap.wire.deadline import Deadline
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -44,7 +46,7 @@ def permitted(filters: Callable[[], Mapping[str, ToolFilter]]) -> Middleware:
 
 
 def checked(following: Handler) -> Handler:
-    """Arguments that do not fit the tool's schema never leave."""
+    """Arguments that do not fit the tool's schema do not leave, where they are checked."""
 
     def handle(call: Call) -> Awaitable[ToolResult]:
         check(call)
@@ -54,11 +56,24 @@ def checked(following: Handler) -> Handler:
 
 
 def check(call: Call) -> None:
-    """Let a call pass whose arguments fit the tool's schema.
+    """Let a call pass whose arguments fit the tool's schema, or whose server is to judge them.
 
     Raises:
-        BadArguments: They do not.
+        BadArguments: They do not, and such calls are refused.
     """
+    link = call.tool.link
+    mode = link.config.check_arguments or call.defaults.check_arguments
+    if mode == "off":
+        return
+    try:
+        _fit(call)
+    except BadArguments as exc:
+        if mode == "refuse":
+            raise
+        link.note_misfit(call.tool.raw_name, str(exc))
+
+
+def _fit(call: Call) -> None:
     arguments, size = call.arguments, None
     if isinstance(arguments, Raw):
         size = len(arguments)
@@ -69,7 +84,7 @@ def check(call: Call) -> None:
 
 
 def deadline(following: Handler) -> Handler:
-    """A call ends in time: by the caller's limits, else the tool's, else the server's."""
+    """A call ends in time, however often it is tried."""
 
     def handle(call: Call) -> Awaitable[ToolResult]:
         limit(call)
@@ -78,11 +93,13 @@ def deadline(following: Handler) -> Handler:
     return handle
 
 
-def limit(call: Call) -> None:
-    """Say how long a call may take."""
-    config, context = call.tool.link.config, call.context
-    call.timeout = context.timeout or config.timeouts.get(call.tool.raw_name) or config.timeout
-    call.hard_timeout = max(context.hard_timeout or config.hard_timeout, call.timeout)
+def limit(call: Call) -> Deadline:
+    """Say when a call has to be over."""
+    since = asyncio.get_running_loop().time() if call.since is None else call.since
+    call.deadline = call.defaults.deadline(
+        call.tool.link.config, context=call.context, since=since, tool=call.tool.raw_name
+    )
+    return call.deadline
 
 
 def measured(done: Callable[[Call, CallDone], None]) -> Middleware:

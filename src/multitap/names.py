@@ -8,6 +8,7 @@ from hashlib import blake2s
 from itertools import count
 
 MAX_LENGTH = 64  # the tightest limit among model providers
+_SURELY_KEPT = 48  # characters of a name, however long its suffix
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _UNPAIRED = re.compile(r"[\ud800-\udfff]")
 _SUFFIX = re.compile(r"_[0-9a-f]{8,}\Z")
@@ -66,6 +67,11 @@ def expose(
 
     suffixed = {tool: name for tool, name in plain.items() if doubtful(tool, name)}
     return plain | _with_suffix(suffixed, naming, server, servers) if suffixed else plain
+
+
+def may_be_of(server: str, name: str, naming: Naming) -> bool:
+    """Whether a tool or prompt that callers know as `name` can be one of the server's."""
+    return naming is Naming.BARE or name.startswith(_head(naming, server)[:_SURELY_KEPT])
 
 
 def prefix_description(naming: Naming, server: str, description: str) -> str:

@@ -57,14 +57,13 @@ class Passage:
             check(call)
         except BadArguments:
             return False
-        limit(call)
+        deadline = limit(call)
         self._started = time.perf_counter()
         context = call.context
         self._under_way = call.tool.link.launch(
             "tools/call",
             params_of(call),
-            timeout=call.timeout,
-            hard_timeout=call.hard_timeout,
+            deadline=deadline,
             on_progress=context.on_progress,
             call=context,
             on_end=self._landed,
@@ -100,8 +99,7 @@ class Passage:
                 raw = await call.tool.link.request(
                     "tools/call",
                     params_of(call),
-                    timeout=call.timeout,
-                    hard_timeout=call.hard_timeout,
+                    deadline=call.deadline,
                     on_progress=context.on_progress,
                     call=context,
                     repeatable=is_repeatable(call.tool),

@@ -8,10 +8,43 @@ from typing import Any
 from msgspec import Raw
 
 from multitap.catalog import Catalog, Tool
+from multitap.config import ServerConfig
+from multitap.config.models import CheckArguments
 from multitap.content import ToolResult
 from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName
 from multitap.upstream.caller import CallContext
 from multitap.wire import envelope
+from multitap.wire.deadline import Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class CallDefaults:
+    """What holds for a call where the configuration of its server does not say."""
+
+    check_arguments: CheckArguments = "refuse"
+    timeout: float | None = None
+    """Seconds to wait for an answer; None: the default of the configuration."""
+
+    def deadline(
+        self, config: ServerConfig, *, context: CallContext, since: float, tool: str = ""
+    ) -> Deadline:
+        """When a call has to be over: by the caller's limits, else the tool's, else the server's.
+
+        Args:
+            config: The server's.
+            context: The caller's.
+            since: When the time begins, by the loop's clock.
+            tool: The server's own name of the tool, if it is one.
+        """
+        timeout = context.timeout or config.timeouts.get(tool)
+        if timeout is None:
+            is_given = self.timeout is None or "timeout" in config.model_fields_set
+            timeout = config.timeout if is_given else self.timeout
+        hard_timeout = max(context.hard_timeout or config.hard_timeout, timeout or 0.0)
+        return Deadline(timeout, hard_timeout, since)
+
+
+LIBRARY = CallDefaults()
 
 
 @dataclass(slots=True)
@@ -23,8 +56,10 @@ class Call:
     context: CallContext
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else the request says, besides name and arguments."""
-    timeout: float | None = None
-    hard_timeout: float | None = None
+    defaults: CallDefaults = LIBRARY
+    since: float | None = None
+    """When its time began, by the loop's clock; None: it begins when the call is sent."""
+    deadline: Deadline | None = None
     size: int = 0
     """Bytes of the arguments, once they are encoded."""
 
@@ -48,6 +83,25 @@ def find(catalog: Catalog, name: str) -> Tool:
         NotAllowed: A filter hides it.
         UnknownName: There is none.
     """
+    tool = look_up(catalog, name)
+    if tool is None:
+        raise unknown(catalog, name)
+    return tool
+
+
+def look_up(
+    catalog: Catalog, name: str, *, shows: Callable[[Tool], bool] = lambda _: True
+) -> Tool | None:
+    """The tool that callers know as `name`, or the only one that its server calls so.
+
+    Args:
+        catalog: What there is.
+        name: Which one.
+        shows: Whether a caller may see a tool, for names that have to be the only ones.
+
+    Raises:
+        NotAllowed: A filter hides it.
+    """
     tool = catalog.tools.get(name) or catalog.absent.get(name)
     if tool is not None:
         return tool
@@ -55,9 +109,17 @@ def find(catalog: Catalog, name: str) -> Tool:
         raise NotAllowed(
             f"the tool {name!r} is hidden by a filter", hint="change the server's `filter`"
         )
+    alike = [tool for tool in catalog.named(name) if shows(tool)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def unknown(catalog: Catalog, name: str) -> UnknownName:
+    """That there is no such tool, and which one may be meant."""
     near = get_close_matches(name, catalog.tools, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UnknownName(f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is")
+    return UnknownName(
+        f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is"
+    )
 
 
 async def forward(call: Call) -> ToolResult:
@@ -81,8 +143,7 @@ async def pass_on(call: Call) -> ToolResult:
     result = await tool.link.request(
         "tools/call",
         params_of(call),
-        timeout=call.timeout,
-        hard_timeout=call.hard_timeout,
+        deadline=call.deadline,
         on_progress=context.on_progress,
         call=context,
         repeatable=is_repeatable(tool),

@@ -8,6 +8,7 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import MCPError
+from mcp.server import MCPServer
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 from msgspec import Raw
 
@@ -22,6 +23,7 @@ from multitap.serve.private import PrivateLinks
 from multitap.serve.sessions import Mailbox
 from multitap.serve.turn import Turn
 from multitap.upstream import news
+from multitap.upstream.caller import CallContext
 from tests.conftest import descendants
 from tests.serve import cells
 from tests.serve.talking import PATIENCE, Talker, gate, zoo
@@ -37,6 +39,16 @@ ADA, BOB = (Token(f"{name}-0123456789abcdef".encode(), name) for name in ("ada",
 @pytest.fixture(params=["old", "new"])
 def era(request):
     return request.param
+
+
+def adder(name="add"):
+    server = MCPServer("adder")
+
+    @server.tool(name)
+    def add(a: int, b: int | None = None) -> int:
+        return a + (b or 0)
+
+    return server
 
 
 async def names(talker):
@@ -185,7 +197,9 @@ async def test_what_a_client_saw_in_between_and_is_gone_again_is_told_of(setting
 
 async def test_each_failure_has_a_code_and_a_reason_of_its_own(settings, era):
     servers = {
-        "ok": zoo(timeouts={"sleep": 0.2}, filter=ToolFilter(deny=("crash",))),
+        "ok": zoo(
+            check_arguments="refuse", timeouts={"sleep": 0.2}, filter=ToolFilter(deny=("crash",))
+        ),
         "busy": zoo("good_legacy", limits=Limits(in_flight=1, queue=0)),
         "dead": zoo("exit_at_start"),
         "dying": zoo("good", retry="never"),
@@ -259,12 +273,86 @@ async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings,
 
 async def test_a_tool_of_a_server_that_is_still_starting_is_not_said_to_be_unknown(settings, era):
     async with gate(settings(ok=zoo())) as opened, Talker(era, opened.url) as talker:
-        deaf = zoo().model_copy(update={"command": "sleep", "args": ("60",)})
+        deaf = zoo(timeout=0.3).model_copy(update={"command": "sleep", "args": ("60",)})
         opened.hub.apply(settings(ok=zoo(), slow=deaf))
         error = await refused(talker, "slow_echo", {"text": "x"})
 
     assert error.data["reason"] == "unavailable"
     assert "still starting" in error.message
+    assert "0.3 s" in error.message
+
+
+@pytest.mark.slow
+async def test_a_call_waits_for_a_server_that_is_still_starting(settings, era):
+    servers = {"ok": zoo(), "slow": zoo("slow_init", timeouts={"sleep": 4})}
+    async with gate(settings(ok=zoo())) as opened, Talker(era, opened.url) as talker:
+        opened.hub.apply(settings(**servers))
+        late = await refused(talker, "slow_sleep", {"seconds": 60})
+        with anyio.fail_after(PATIENCE):
+            opened.hub.apply(settings(ok=zoo(), other=zoo("slow_init")))
+            result = await talker.client.call_tool("other_echo", {"text": "x"})
+
+    assert result.content[0].text == "x"
+    assert late.data["reason"] == "timeout"
+    assert "within 4 s" in late.message
+
+
+async def test_the_verdict_of_the_server_on_arguments_counts(settings, era):
+    lenient = LocalServer(server=adder())
+    servers = settings(ok=lenient, strict=lenient.model_copy(update={"check_arguments": "refuse"}))
+    async with gate(servers) as opened, Talker(era, opened.url) as talker:
+        with anyio.fail_after(PATIENCE):
+            taken = await talker.client.call_tool("ok_add", {"a": "2", "b": None, "c": 1})
+            refused_one = await talker.client.call_tool("strict_add", {"a": "2", "b": None})
+
+    assert (taken.is_error, taken.content[0].text) == (False, "2")
+    assert refused_one.is_error
+
+
+async def test_arguments_that_are_passed_on_with_a_warning_are_told_of_once(settings, era):
+    servers = settings(ok=LocalServer(server=adder(), check_arguments="warn"))
+    async with gate(servers) as opened, Talker(era, opened.url) as talker:
+        with anyio.fail_after(PATIENCE):
+            results = [await talker.client.call_tool("ok_add", {"a": "2"}) for _ in range(2)]
+        warnings = opened.hub.snapshot().server("ok").warnings
+
+    assert [result.content[0].text for result in results] == ["2", "2"]
+    assert len(warnings) == 1
+    assert "'add'" in warnings[0]
+
+
+async def test_progress_gives_a_call_time_though_its_client_did_not_ask_for_it(settings, era):
+    servers = settings(ok=zoo(timeout=1.5))
+    async with gate(servers) as opened, Talker(era, opened.url) as talker:
+        with anyio.fail_after(PATIENCE):
+            result = await talker.client.call_tool("ok_progress", {"steps": 4, "interval": 0.5})
+
+    assert result.content[0].text == "4 steps"
+
+
+async def test_the_gateway_waits_longer_than_the_library_unless_told_otherwise(settings):
+    servers = settings(ok=zoo(), told=zoo(timeout=30))
+    async with gate(servers) as opened:
+        limits = {
+            name: opened.hub.gateway_defaults.deadline(
+                link.config, context=CallContext(), since=0.0
+            ).timeout
+            for name, link in opened.hub.links.items()
+        }
+
+    assert limits == {"ok": 300, "told": 30}
+
+
+async def test_a_bare_name_works_where_only_one_tool_has_it(settings, era):
+    servers = settings(ok=zoo(), one=LocalServer(server=adder("sum_up")), two=zoo())
+    async with gate(servers) as opened, Talker(era, opened.url) as talker:
+        await names(talker)
+        with anyio.fail_after(PATIENCE):
+            result = await talker.client.call_tool("sum_up", {"a": 2})
+        ambiguous = await refused(talker, "echo", {"text": "x"})
+
+    assert result.content[0].text == "2"
+    assert ambiguous.data["reason"] == "unknown"
 
 
 async def test_a_cancelled_request_of_an_old_client_is_answered_as_such(settings):

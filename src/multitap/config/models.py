@@ -53,6 +53,7 @@ class _Model(BaseModel):
     )
 
 
+CheckArguments = Literal["refuse", "warn", "off"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -106,7 +107,8 @@ class _Server(_Model):
     idle_timeout: Duration | None = None
     """Seconds without a call after which a lazy server is stopped; 300 where not given."""
     timeout: Duration = 30.0
-    """Seconds to wait for an answer; every progress report starts them anew."""
+    """Seconds to wait for an answer; every progress report starts them anew. Where not given, the
+    gateway waits for `serve.timeout`."""
     timeouts: Mapping[str, Duration] = {}
     """The same by the server's own tool name."""
     hard_timeout: Duration = Field(default_factory=_hard_timeout)
@@ -119,6 +121,10 @@ class _Server(_Model):
     """Off: a server that is lost or fails to start stays down until it is restarted by hand."""
     retry: Literal["hinted", "never"] = "hinted"
     """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
+    check_arguments: CheckArguments | None = None
+    """What becomes of a call whose arguments do not fit the tool's schema: `refuse` it, `warn` and
+    pass it on, or `off`: not looked at. Where not given, `off` at the gateway, `refuse` elsewhere.
+    """
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
     result_cap: int | None = Field(default=None, ge=100)
@@ -201,6 +207,8 @@ class Serve(_Model):
     port: int = Field(default=3000, ge=0, le=65535)
     insecure: bool = False
     """Whether other machines may reach `host` though no token is asked for."""
+    timeout: Duration = 300.0
+    """Seconds a client's call waits for a server that has no `timeout` of its own."""
 
 
 class ModelConfig(_Model):

@@ -16,6 +16,9 @@ def defect(definition: Mapping[str, Any]) -> str | None:
         return "it has no name"
     if len(name) > MAX_NAME:
         return f"its name is longer than {MAX_NAME:,} characters"
+    execution = definition.get("execution")
+    if is_object(execution) and execution.get("taskSupport") == "required":
+        return "it can only be run as a task, which no client of ours could ask for"
     return _schema_defect(definition.get("inputSchema"))
 
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version as installed_version
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
@@ -20,13 +20,12 @@ from multitap.errors import (
     BadArguments,
     MultitapError,
     NotAllowed,
-    Unavailable,
     UnknownName,
     ungrouped,
 )
 from multitap.hub import Hub
 from multitap.passage import OnPassed, Passage
-from multitap.router import find
+from multitap.router import look_up, unknown
 from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes
@@ -54,6 +53,7 @@ from multitap.upstream.session import Era
 from multitap.wire import envelope
 
 Result = Raw | bytes
+_Found = TypeVar("_Found")
 
 MOST_REQUESTS = 16_384
 """Requests of clients on streams, all together, that are worked on at the same time."""
@@ -279,6 +279,7 @@ class Gateway:
 
     async def _call(self, turn: Turn, _: Raw) -> Result:
         params = turn.params
+        since: float | None = anyio.current_time()
         tool = await self._tool(turn, params.name)
         link = tool.link
         if not self.private.shares(turn.peer, link):
@@ -286,8 +287,12 @@ class Gateway:
             tool = replace(tool, link=link)
 
         async def work(context: CallContext) -> Result:
+            nonlocal since
+            began, since = since, None  # once a person has been elsewhere, its time begins anew
             extra = _extra(turn, link)
-            return await self.hub.pass_on(tool, params.arguments, extra, context=context)
+            return await self.hub.pass_on(
+                tool, params.arguments, extra, context=context, since=began
+            )
 
         try:
             return await self._rounds(turn, "tools/call", tool.name, link, work)
@@ -296,44 +301,44 @@ class Gateway:
             return modern(failed) if turn.modern else failed
 
     async def _tool(self, turn: Turn, name: str) -> Tool:
-        view = self.view(turn.peer.profile)
-        if (tool := view.tools.get(name)) is not None:
-            return tool
-        if not self._complete_view.is_set():
-            await self._complete_view.wait()
-            view = self.view(turn.peer.profile)
-        try:
-            tool = find(view.catalog, name)
-        except NotAllowed:
-            raise
-        except UnknownName as exc:
-            raise self._missing(view, name) or exc from None
+        profile = turn.peer.profile
+
+        def find() -> Tool | None:
+            view = self.view(profile)
+            return view.tools.get(name) or look_up(view.catalog, name, shows=view.shows)
+
+        tool = await self._wait_for(turn, find, name)
+        view = self.view(profile)
+        if tool is None:
+            raise unknown(view.catalog, name)
         if not view.shows(tool):
             raise NotAllowed(f"the tool {name!r} is hidden from this client")
         return tool
 
-    def _missing(self, view: View, name: str) -> Unavailable | None:
-        """Why a tool is not there that may be one of a server that never was up."""
-        for link in self.hub.links.values():
-            if link.live or not name.startswith(link.name) or not view.has(link.name):
-                continue
-            if (failure := link.failure) is not None:
-                return Unavailable(link.name, str(failure), hint=failure.hint, failure=failure)
-            if not link.settled:
-                return Unavailable(link.name, "it is still starting", hint="call again in a moment")
-        return None
+    async def _wait_for(
+        self, turn: Turn, find: Callable[[], _Found | None], name: str | None
+    ) -> _Found | None:
+        """What a client means, once the servers are up that may have it; see `Hub.wait_for`."""
+        return await self.hub.wait_for(
+            find,
+            name,
+            defaults=self.hub.gateway_defaults,
+            has=lambda server: self.view(turn.peer.profile).has(server),
+        )
 
     async def _prompt(self, turn: Turn, _: Raw) -> Result:
-        name = turn.params.name
-        prompt = self.view(turn.peer.profile).prompts.get(name)
+        name, profile, since = turn.params.name, turn.peer.profile, anyio.current_time()
+        prompt = await self._wait_for(turn, lambda: self.view(profile).prompts.get(name), name)
         if prompt is None:
             raise UnknownName(f"no prompt named {name!r}")
         params = {"name": prompt.raw_name, "arguments": turn.params.arguments}
-        return await self._request(turn, prompt.link, "prompts/get", params, name)
+        return await self._request(turn, prompt.link, "prompts/get", params, name, since)
 
     async def _read(self, turn: Turn, _: Raw) -> Result:
-        link, uri = self._resource(turn, turn.params.uri)
-        return await self._request(turn, link, "resources/read", {"uri": uri}, uri)
+        asked, profile, since = turn.params.uri, turn.peer.profile, anyio.current_time()
+        await self._wait_for(turn, lambda: self.view(profile).resource(asked), None)
+        link, uri = self._resource(turn, asked)
+        return await self._request(turn, link, "resources/read", {"uri": uri}, uri, since)
 
     async def _complete(self, turn: Turn, params: Raw) -> Result:
         asked = msgspec.json.decode(params, type=_Complete)
@@ -352,10 +357,17 @@ class Gateway:
         told: dict[str, Any] = {"ref": ref, "argument": asked.argument}
         if asked.context is not msgspec.UNSET:
             told["context"] = asked.context
-        return await self._request(turn, link, "completion/complete", told, "")
+        since = anyio.current_time()
+        return await self._request(turn, link, "completion/complete", told, "", since)
 
-    async def _request(
-        self, turn: Turn, link: Link, method: str, params: dict[str, Any], subject: str
+    async def _request(  # noqa: PLR0917 - each of its few callers gives them all
+        self,
+        turn: Turn,
+        link: Link,
+        method: str,
+        params: dict[str, Any],
+        subject: str,
+        since: float | None,
     ) -> Result:
         """Ask a server for something that changes nothing there."""
         target = link
@@ -363,9 +375,13 @@ class Gateway:
             target = await self.private.link(turn.peer, link)
 
         async def work(context: CallContext) -> Result:
+            nonlocal since
+            began, since = since or anyio.current_time(), None
+            defaults = self.hub.gateway_defaults
             return await target.request(
                 method,
                 {**params, **_extra(turn, target)},
+                deadline=defaults.deadline(target.config, context=context, since=began),
                 on_progress=context.on_progress,
                 call=context,
                 repeatable=True,

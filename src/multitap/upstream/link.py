@@ -54,6 +54,7 @@ from multitap.upstream.watch import (
     watch_wire,
     watch_wish,
 )
+from multitap.wire.deadline import Deadline
 from multitap.wire.stderr import redact
 from multitap.wire.wire import (
     AnswerInvalid,
@@ -81,6 +82,8 @@ Unsettled = Outcome | AskedBack
 PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
 IDLE_TIMEOUT = 300.0
+
+_MOST_MISFITS, _MISFIT = 32, 300  # tools that are warned about, and characters of each warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Link:
         self._starts = 0
         self._latency: float | None = None
         self._warning: str | None = None
+        self._misfits: dict[str, str] = {}
+        """By tool: what was wrong with arguments that were passed on all the same."""
         self._unanswered = False
         self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._last_used = now()
@@ -229,8 +234,7 @@ class Link:
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None = None,
-        hard_timeout: float | None = None,
+        deadline: Deadline | None = None,
         on_progress: OnProgress | None = None,
         call: object | None = None,
         repeatable: bool = False,
@@ -241,9 +245,7 @@ class Link:
         Args:
             method: What to ask for.
             params: Its parameters.
-            timeout: Seconds for everything; the configured ones if not given.
-            hard_timeout: Seconds after which progress does not help; the configured ones if not
-                given.
+            deadline: For everything; the configured timeouts, from now on, if not given.
             on_progress: Told of progress.
             call: The context of the call, for what the server asks meanwhile.
             repeatable: Whether it may be sent again though it may have reached the server.
@@ -252,10 +254,10 @@ class Link:
         Raises:
             UpstreamError: Which one says what went wrong.
         """
-        timeout = self.config.timeout if timeout is None else timeout
         clock = self._clock
         self._last_used = clock()
-        deadline = self._last_used + timeout
+        if deadline is None:
+            deadline = Deadline(self.config.timeout, self.config.hard_timeout, self._last_used)
         had, repeated = None, False
         if isinstance(after, AskedBack):
             had = after.result
@@ -265,7 +267,7 @@ class Link:
             repeated = True
         rival = rival_of(call)
         if not self._slots.take(rival):
-            await self._queue(rival, timeout)
+            await self._queue(rival, deadline)
         try:
             while True:
                 session = self._standing.session or await self._standing.session_by(
@@ -275,8 +277,7 @@ class Link:
                     result = await session.request(
                         method,
                         params,
-                        timeout=deadline - clock(),
-                        hard_timeout=hard_timeout or self.config.hard_timeout,
+                        timeout=deadline,
                         on_progress=on_progress,
                         call=call,
                         had=had,
@@ -298,8 +299,7 @@ class Link:
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None,
-        hard_timeout: float | None,
+        deadline: Deadline,
         on_progress: OnProgress | None,
         call: object | None,
         on_end: Callable[[Unsettled], None],
@@ -311,8 +311,7 @@ class Link:
         Args:
             method: What to ask for.
             params: Its parameters.
-            timeout: Seconds for everything.
-            hard_timeout: Seconds after which progress does not help.
+            deadline: For everything.
             on_progress: Told of progress.
             call: The context of the call.
             on_end: Told of the outcome; `request` goes on after one that is no result.
@@ -326,8 +325,7 @@ class Link:
             flight = session.launch(
                 method,
                 params,
-                timeout=timeout,
-                hard_timeout=hard_timeout,
+                timeout=deadline,
                 on_progress=on_progress,
                 call=call,
                 on_end=on_end,
@@ -412,6 +410,14 @@ class Link:
         """`text` without what the server was given in confidence."""
         return redact(text, self._secrets)
 
+    def note_misfit(self, tool: str, words: str) -> None:
+        """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
+        if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
+            return
+        warning = f"arguments for {tool!r} that do not fit were passed on: {words[:_MISFIT]}"
+        self._misfits[tool] = warning
+        self._tell(Warned(self.name, warning))
+
     def snapshot(self, *, tools: int, warnings: tuple[str, ...]) -> ServerSnapshot:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
@@ -422,6 +428,7 @@ class Link:
             f"its {key} could not be fetched and will be asked for again: {self.redacted(why)}"
             for key, why in offers.missing.items()
         )
+        warnings += tuple(map(self.redacted, self._misfits.values()))
         if evidence.noise:
             sample = self.redacted(evidence.noise_sample)
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
@@ -449,9 +456,9 @@ class Link:
             stale=self.stale,
         )
 
-    async def _queue(self, rival: object, timeout: float) -> None:
+    async def _queue(self, rival: object, deadline: Deadline) -> None:
         try:
-            with anyio.fail_after(timeout):
+            with anyio.fail_after(deadline.at - self._clock()):
                 await self._slots.wait(rival)
         except Full as exc:
             raise Overloaded(
@@ -460,7 +467,8 @@ class Link:
                 hint="call less at once, or raise `limits.queue`",
             ) from None
         except TimeoutError:
-            raise CallTimeout(self.name, f"no turn within {timeout:g} s: it is busy") from None
+            words = f"no turn within {deadline.timeout:g} s: it is busy"
+            raise CallTimeout(self.name, words) from None
 
     def _wake(self) -> bool:
         """Have a sleeping server started; whether it was asleep."""

@@ -32,6 +32,7 @@ from multitap.upstream.caller import Guest, guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
 from multitap.wire import envelope
+from multitap.wire.deadline import Deadline, Timeout
 from multitap.wire.seam import OnNotification, Seam, asking
 from multitap.wire.wire import (
     AnswerInvalid,
@@ -108,8 +109,7 @@ class Session:
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None,
-        hard_timeout: float | None = None,
+        timeout: Timeout,
         on_progress: OnProgress | None = None,
         call: object | None = None,
         had: Raw | None = None,
@@ -119,8 +119,7 @@ class Session:
         Args:
             method: What to ask for.
             params: Its parameters.
-            timeout: Seconds for each round.
-            hard_timeout: Seconds after which progress does not help.
+            timeout: Seconds for each round, or a deadline; each round is a sign of life.
             on_progress: Told of progress.
             call: The context of the call.
             had: What came of the first round, where that was launched.
@@ -134,7 +133,6 @@ class Session:
                 method,
                 params,
                 timeout=timeout,
-                hard_timeout=hard_timeout,
                 on_progress=on_progress,
                 call=call,
             )
@@ -147,7 +145,6 @@ class Session:
                     method,
                     self._stamped({**params, **extra}, guest),
                     timeout=timeout,
-                    hard_timeout=hard_timeout,
                     on_progress=on_progress,
                     headers=self._headers(method, params),
                     call=call,
@@ -163,6 +160,8 @@ class Session:
             else:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+            if isinstance(timeout, Deadline):
+                timeout.renew(anyio.current_time())
         raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
 
     def launch(
@@ -170,8 +169,7 @@ class Session:
         method: str,
         params: Mapping[str, Any],
         *,
-        timeout: float | None,
-        hard_timeout: float | None,
+        timeout: Timeout,
         on_progress: OnProgress | None,
         call: object | None,
         on_end: Callable[[Outcome | AskedBack], None],
@@ -195,7 +193,6 @@ class Session:
             method,
             params,
             timeout=timeout,
-            hard_timeout=hard_timeout,
             on_progress=on_progress,
             headers=headers,
             call=call,
@@ -367,6 +364,8 @@ class Session:
             arguments: Any = params.get("arguments") or {}
             if isinstance(arguments, Raw):
                 arguments = envelope.decode(arguments)
+            if not isinstance(arguments, dict):  # the server may say so
+                return headers
             return {**headers, **mcp_param_headers(header_map, arguments)}
         return headers
 

@@ -10,6 +10,7 @@ from multitap.events import Failure, LinkState
 from multitap.upstream.session import Session
 from multitap.upstream.signals import Bell
 from multitap.upstream.trial import now
+from multitap.wire.deadline import Deadline
 
 SOON = 1.0
 """Seconds until the next attempt for which a call rather waits than fails."""
@@ -81,24 +82,24 @@ class Standing:
             self.session = None
             self.settling = True
 
-    async def session_by(self, deadline: float, wake: Callable[[], bool]) -> Session:
+    async def session_by(self, deadline: Deadline, wake: Callable[[], bool]) -> Session:
         """The session, waited for while there is hope.
 
         Args:
-            deadline: When to give up, by the loop's clock.
+            deadline: When to give up.
             wake: Has a sleeping server started, and says whether it was asleep.
 
         Raises:
             Unavailable: There is none, and why.
         """
         try:
-            with anyio.fail_after(deadline - now()):
+            with anyio.fail_after(deadline.at - now()):
                 while self.session is None:
                     if not wake() and not self.hopeful:
                         raise self.unavailable()
                     await self._changed.wait()
         except TimeoutError:
-            raise self.unavailable("it is still starting") from None
+            raise self.unavailable(still_starting(deadline)) from None
         return self.session
 
     async def lost(self, words: str) -> Unavailable:
@@ -119,3 +120,8 @@ class Standing:
                 words = str(failure or "it is not connected")
         hint = failure.hint if failure else None
         return Unavailable(self._name, words, hint=hint, failure=failure)
+
+
+def still_starting(deadline: Deadline) -> str:
+    """Why a call ends that waited for a server to come up."""
+    return f"it is still starting, and the call's {deadline.timeout:g} s are over"

@@ -7,11 +7,13 @@ from msgspec import UNSET, Raw
 
 from multitap.tasks import Tasks
 from multitap.wire import envelope
+from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Attended, Flight, Flights, Launched, closing
 from multitap.wire.reading import no_message, read_message
 from multitap.wire.unasked import Unasked
 from multitap.wire.wire import (
+    LONG,
     AnswerInvalid,
     AnswerTimeout,
     OnEnd,
@@ -59,7 +61,7 @@ class Exchange:
         params: Params | None,
         send: Callable[[bytes, Launched], None],
         call_off: Callable[[bytes], None] | None,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None,
         on_progress: OnProgress | None,
         call: object | None,
@@ -115,7 +117,7 @@ class Exchange:
         ask: Callable[[Attended, bytes], Awaitable[Message]],
         *,
         call_off: Callable[[bytes], None],
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None,
         on_progress: OnProgress | None,
         call: object | None,
@@ -212,8 +214,8 @@ class Exchange:
 
 
 def _encoded(flight: Flight, params: Params | None) -> bytes:
-    """A request, which asks for progress under its own id where somebody wants to know."""
-    if flight.on_progress is not None:
+    """A request, which asks for progress under its own id."""
+    if flight.method in LONG or flight.on_progress is not None:
         params = envelope.with_progress_token(params, flight.id)
     return envelope.request(flight.id, flight.method, params)
 

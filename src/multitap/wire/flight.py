@@ -12,6 +12,7 @@ from typing import Self
 import msgspec
 
 from multitap.wire import envelope
+from multitap.wire.deadline import Timeout, deadline_of
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.wire import (
     SEVERAL,
@@ -44,15 +45,14 @@ class Flight(ABC):
     """One request, from before it is sent until its answer is there."""
 
     __slots__ = (
-        "_expired", "_flights", "_hard", "_held", "_latest", "call", "deadline", "id", "method",
-        "on_progress", "sent", "timeout",
+        "_expired", "_flights", "_held", "call", "deadline", "id", "method", "on_progress", "sent",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - each name would cost every call a little
         self,
         flights: "Flights",
         method: str,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         call: object | None = None,
@@ -65,12 +65,8 @@ class Flight(ABC):
         self.sent = False
         """Whether the server may have seen it."""
         self._held = 0
-        self.timeout = timeout
-        self._hard = hard_timeout
         self._expired = False
-        now = flights.loop.time()
-        self._latest = math.inf if hard_timeout is None else now + hard_timeout
-        self.deadline = self._latest if timeout is None else min(now + timeout, self._latest)
+        self.deadline = deadline_of(timeout, hard_timeout, flights.loop.time())
 
     @property
     @abstractmethod
@@ -90,10 +86,10 @@ class Flight(ABC):
         """End it now, because its time is over."""
 
     def progressed(self, report: Progress) -> None:
-        """The server is alive and at it: the time starts anew, up to the hard limit."""
+        """The server is alive and at it, whoever wants to know."""
+        self.deadline.renew(self._flights.loop.time())
         if self.on_progress is None:
-            return  # nobody asked for it
-        self.deadline = self._fresh_deadline()
+            return
         try:
             self.on_progress(report.progress, report.total, report.message)
         except Exception:
@@ -102,27 +98,18 @@ class Flight(ABC):
     def hold(self, *, held: bool) -> None:
         """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
         self._held += 1 if held else -1
-        self.deadline = self._fresh_deadline()
+        self.deadline.renew(self._flights.loop.time())
 
     def check(self, now: float) -> None:
         """End it if its time is over."""
         if self._held:
-            self.deadline = self._fresh_deadline()
-        if self.deadline <= now and not self._expired:
+            self.deadline.renew(now)
+        if self.deadline.at <= now and not self._expired:
             self._expired = True
             self._expire()
 
-    def _fresh_deadline(self) -> float:
-        if self.timeout is None:
-            return self._latest
-        return min(self._flights.loop.time() + self.timeout, self._latest)
-
     def _late(self) -> AnswerTimeout:
-        if self.timeout is None or self.deadline >= self._latest:
-            words = f"no end of {self.method!r} within its hard limit of {self._hard:.3g} s"
-        else:
-            words = f"no answer to {self.method!r} within {self.timeout:.3g} s"
-        return AnswerTimeout(words, sent=self.sent)
+        return AnswerTimeout(self.deadline.words(self.method), sent=self.sent)
 
 
 class Launched(Flight):
@@ -271,7 +258,8 @@ class Flights:
 
     def only(self) -> Flight | None:
         """The one that waits for an answer, if it is alone; a stream without end is none."""
-        waiting = [one for one in self._by_id.values() if one.waiting and one.timeout is not None]
+        flights = self._by_id.values()
+        waiting = [one for one in flights if one.waiting and one.deadline.timeout is not None]
         return waiting[0] if len(waiting) == 1 else None
 
     def of(self, call: object | None) -> list[Flight]:
@@ -300,8 +288,8 @@ class Flights:
 
     def enter(self, flight: Flight) -> None:
         self._by_id[flight.id] = flight
-        if flight.deadline < self._due:
-            self._wake_at(flight.deadline)
+        if flight.deadline.at < self._due:
+            self._wake_at(flight.deadline.at)
 
     def leave(self, flight: Flight) -> None:
         del self._by_id[flight.id]
@@ -319,7 +307,7 @@ class Flights:
         now = self.loop.time()
         for flight in tuple(self._by_id.values()):
             flight.check(now)
-        later = (one.deadline for one in self._by_id.values() if one.deadline > now)
+        later = (one.deadline.at for one in self._by_id.values() if one.deadline.at > now)
         self._wake_at(min(later, default=math.inf))
 
     def cut(self, fault: WireFault | None, spare: Flight | None = None) -> None:

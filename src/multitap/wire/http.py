@@ -14,6 +14,7 @@ from multitap.errors import ungrouped
 from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire.client import http_client
+from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.flight import Attended, Flight, Launched
@@ -100,7 +101,7 @@ class HttpWire(Posting):
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,

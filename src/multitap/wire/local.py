@@ -18,7 +18,9 @@ from msgspec import Raw
 
 from multitap.errors import ungrouped
 from multitap.wire import envelope
+from multitap.wire.deadline import Timeout, deadline_of
 from multitap.wire.wire import (
+    LONG,
     AnswerTimeout,
     Evidence,
     Inbound,
@@ -66,7 +68,7 @@ class LocalWire:
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on
@@ -76,14 +78,16 @@ class LocalWire:
         if self.closed.is_set():
             raise WireClosed("the connection is closed", sent=False)
         options: CallOptions = {}
-        clock = anyio.CancelScope(deadline=_deadline(timeout))
-        hard = _deadline(hard_timeout)
-        if on_progress is not None:
+        deadline = deadline_of(timeout, hard_timeout, anyio.current_time())
+        clock = anyio.CancelScope(deadline=deadline.at)
 
-            async def report(progress: float, total: float | None, message: str | None) -> None:
-                clock.deadline = min(_deadline(timeout), hard)
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            deadline.renew(anyio.current_time())
+            clock.deadline = deadline.at
+            if on_progress is not None:
                 on_progress(progress, total, message)
 
+        if method in LONG or on_progress is not None:
             options["on_progress"] = report
         with clock, _made_for(call):
             try:
@@ -92,7 +96,7 @@ class LocalWire:
             except MCPError as exc:
                 raise RpcError(exc.error.code, exc.error.message, exc.error.data) from None
             return Raw(envelope.encode(result))
-        raise AnswerTimeout(f"no answer to {method!r} within {timeout or 0:.3g} s", sent=True)
+        raise AnswerTimeout(deadline.words(method), sent=True)
 
     async def notify(
         self,
@@ -168,7 +172,3 @@ async def _serving(lowlevel: Server[Any]) -> AsyncGenerator[LocalWire]:
 
 async def _ignore(*_: object) -> None:
     """The stateless era has no notifications from client to server."""
-
-
-def _deadline(seconds: float | None) -> float:
-    return anyio.current_time() + seconds if seconds is not None else float("inf")

@@ -11,6 +11,7 @@ from yarl import URL
 from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire import envelope
+from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.exchange import Exchange
@@ -60,7 +61,7 @@ class Posting(ABC):
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,

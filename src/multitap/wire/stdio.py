@@ -19,6 +19,7 @@ from multitap.errors import ungrouped
 from multitap.pace import FULL_READ, Pace
 from multitap.tasks import Tasks
 from multitap.wire import envelope
+from multitap.wire.deadline import Timeout
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
 from multitap.wire.flight import Launched
@@ -96,7 +97,7 @@ class StdioWire:
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,
@@ -123,7 +124,7 @@ class StdioWire:
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none

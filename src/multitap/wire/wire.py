@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Raw
 
+from multitap.wire.deadline import Timeout
+
 Params = Mapping[str, Any]
 """Parameters of a message; any value may be a `Raw`, already encoded."""
 
@@ -18,6 +20,10 @@ SEVERAL = object()
 
 INBOUND_REQUESTS = 32
 """Requests of one server that we answer at the same time; more are refused at once."""
+
+
+LONG = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests that may take long: the server is always asked for progress, which gives it time."""
 
 
 class Made:
@@ -181,7 +187,7 @@ class Wire(Protocol):
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,
@@ -192,9 +198,11 @@ class Wire(Protocol):
 
         Args:
             method: What to ask for.
-            params: Its parameters; with `on_progress` a progress token is added to their `_meta`.
-            timeout: Seconds for queueing, writing and answering; progress starts them anew.
-            hard_timeout: Seconds after which progress does not help any more.
+            params: Its parameters; a progress token is added to their `_meta` where it may take
+                long, or with `on_progress`.
+            timeout: Seconds for queueing, writing and answering; progress starts them anew. Or a
+                deadline, where it is one of several attempts.
+            hard_timeout: Seconds after which progress does not help any more; part of a deadline.
             on_progress: Told of each progress report for this request.
             headers: Extra headers where the wire has headers.
             call: Handed to `Inbound.request` with what the server asks because of this request.
@@ -234,7 +242,7 @@ class Launching(Protocol):
         method: str,
         params: Params | None,
         *,
-        timeout: float | None,
+        timeout: Timeout,
         hard_timeout: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,

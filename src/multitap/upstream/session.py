@@ -363,9 +363,10 @@ class Session:
         if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
             arguments: Any = params.get("arguments") or {}
             if isinstance(arguments, Raw):
-                arguments = envelope.decode(arguments)
-            if not isinstance(arguments, dict):  # the server may say so
-                return headers
+                try:
+                    arguments = envelope.decode(arguments, type=dict[str, Any])
+                except msgspec.ValidationError:
+                    return headers  # that these are no arguments is the server's to say
             return {**headers, **mcp_param_headers(header_map, arguments)}
         return headers
 

@@ -1,5 +1,6 @@
 """The simulated hub at full size: many seeds, many steps each."""
 
+import logging
 import os
 from collections import Counter
 from random import Random
@@ -10,8 +11,16 @@ from tests.simulation.driver import play, random_steps
 
 SEEDS = int(os.environ.get("SEEDS", "10000"))
 STEPS = int(os.environ.get("STEPS", "200"))
-PARTS = 20
+PARTS = 100
 """For several processes to share."""
+
+
+@pytest.fixture(autouse=True)
+def _no_logs():
+    """What pytest keeps of them would keep every simulated hub alive, and cost more each time."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.soak

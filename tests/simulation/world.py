@@ -1,6 +1,7 @@
 """Simulated servers: what they do is decided by a seed, when they do it by the virtual clock."""
 
 import asyncio
+import math
 from collections import Counter
 from contextlib import asynccontextmanager
 from random import Random
@@ -9,6 +10,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.wire.deadline import deadline_of
 from multitap.wire.spawner import CannotStart
 from multitap.wire.wire import AnswerTimeout, Evidence, RpcError, WireClosed
 
@@ -75,7 +77,7 @@ class SimulatedWire:
         timer = loop.call_later(delay, self._answer, answer, method, params)
         self._waiting.add(answer)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(_due(timeout)):
                 return await answer
         except TimeoutError:
             raise AnswerTimeout("no answer", sent=True) from None
@@ -169,3 +171,9 @@ class MemoryStore:
 
     def log_call(self, record):
         pass
+
+
+def _due(timeout):
+    """When a request is over, by the loop's clock; None: never."""
+    at = deadline_of(timeout, None, asyncio.get_running_loop().time()).at
+    return at if math.isfinite(at) else None

@@ -102,7 +102,7 @@ async def test_the_sdks_own_server_is_understood():
 
 async def test_messages_go_where_the_server_said_and_answers_come_on_the_stream():
     async with wired(Legacy(), headers={"X-Key": "k"}) as (web, wire):
-        assert await call(wire) == {"echo": {"name": "t"}}
+        assert (await call(wire))["echo"]["name"] == "t"
 
     stream, message = web.requests
     assert stream.headers["accept"] == "text/event-stream"

@@ -50,7 +50,8 @@ def server(mode, *options, folder=None, **settings):
 async def hub_with(mode, tmp_path, **settings):
     folder = tmp_path / "zoo"
     folder.mkdir()
-    bad = {"timeout": CALL, "connect_timeout": 4, "health_interval": 1, **settings}
+    limits = {"timeout": CALL, "hard_timeout": CALL + 1, "connect_timeout": 4}
+    bad = {**limits, "health_interval": 1, **settings}
     wanted = Settings(
         servers={
             "neighbour": server("good_legacy"),

@@ -401,7 +401,8 @@ class _Output:
 
     def on_line(self, line: bytes | Oversized) -> bool:
         if isinstance(line, bytes):
-            return self._exchange.feed(line)
+            # while a request is under way, its answer may be behind all the others
+            return self._exchange.feed(line) or len(self._exchange.flights) > 0
         words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
         self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
         return False

@@ -31,6 +31,8 @@ BRIEF = WebLimits(
 """The same limits as ever, for those who have little time and little memory."""
 FEW_SESSIONS = SessionLimits(most=60)
 _LISTENS = "0A"
+CHECKED = {"check_arguments": "refuse"}
+"""They are no match for the arguments that some clients send."""
 WAIT = 0.5
 """Seconds for which a call waits for its client to come back."""
 TOKENS = (Token(b"a-token-of-some-length", "ann"), Token(b"another-one-of-such", "bob"))
@@ -147,8 +149,8 @@ async def open_stage(
 ) -> AsyncIterator[Stage]:
     program = {"command": sys.executable, "args": ("-I", "-S", str(UPSTREAM))}
     servers = {
-        "counts": StdioServer(**{**program, "args": (*program["args"], "notes")}),
-        "asks": StdioServer(**program),
+        "counts": StdioServer(**{**program, "args": (*program["args"], "notes")}, **CHECKED),
+        "asks": StdioServer(**program, **CHECKED),
     }
     settings = Settings(servers=servers, state_dir=state_dir, **more)
     opens = functools.partial(open_hub, settings)

@@ -157,6 +157,19 @@ async def test_a_process_that_only_inherited_a_stale_tag_is_left_alone(stale):
         assert guest.poll() is None
 
 
+async def test_a_guest_is_left_alone_though_the_leader_of_its_session_is_gone(stale):
+    opened = f"sleep 60 & env {TAG}={stale[TAG]} sleep 60 & echo $! $$"
+    with running("sh", "-c", opened, stdout=subprocess.PIPE, start_new_session=True) as leader:
+        guest, session = map(int, leader.stdout.readline().split())
+        leader.wait()
+        try:
+            await wait_for_the_search_for_orphans()
+
+            assert is_running(guest)
+        finally:
+            os.killpg(session, signal.SIGKILL)
+
+
 async def test_what_somebody_uses_at_a_terminal_is_left_alone_though_a_server_opened_it(stale):
     with at_a_terminal(stale) as used:
         await wait_for_the_search_for_orphans()

@@ -466,9 +466,17 @@ def _at_terminals(seen: dict[int, Stat]) -> set[int]:
 
 
 def _is_guest(tag: Tag, stat: Stat, seen: dict[int, Stat]) -> bool:
-    """Whether it lives in a session that some other program opened: it only got the tag."""
-    leader = seen.get(stat.session)
-    return leader is not None and not leader.zombie and str(Tag.of(stat.session)) != str(tag)
+    """Whether it lives in a session that some other program opened: it only got the tag.
+
+    The leader of a session may be gone, or outside our namespace; then the oldest member left
+    shows who opened it.
+    """
+    members = [
+        (int(other.started), pid)
+        for pid, other in seen.items()
+        if other.session == stat.session and not other.zombie
+    ]
+    return bool(members) and str(Tag.of(min(members)[1])) != str(tag)
 
 
 def _is_gone(pid: int, started: str) -> bool:

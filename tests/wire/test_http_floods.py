@@ -19,7 +19,7 @@ from tests.wire.loops import anyio_backend, no_task_left  # noqa: F401 - fixture
 LIMITS = Limits(message=2**20)
 CALL = 0.4
 """Seconds for a call whose answer never ends."""
-STALL = 0.1
+STALL = 0.25
 """Seconds of our own work that may stand between a neighbour's call and its answer."""
 GROWTH = 24 * 1024 * 1024
 """Bytes that a flood may cost us, with messages of up to a megabyte."""
@@ -46,6 +46,13 @@ def web():
     for _ in no_process_left():
         with flooding() as url:
             yield url
+
+
+@pytest.fixture(scope="module")
+def quiet(web):
+    """A second server: what one process sends without end keeps that process from answering."""
+    with flooding() as url:
+        yield f"{url}/good/neighbour"
 
 
 class Listener:
@@ -98,8 +105,8 @@ async def begin(wire):
 
 
 @pytest.mark.parametrize(("place", "kind"), some(FLOODS))
-async def test_a_flood_holds_up_nobody(web, place, kind):
-    async with open_http(HttpServer(url=f"{web}/good/neighbour")) as good:
+async def test_a_flood_holds_up_nobody(web, quiet, place, kind):
+    async with open_http(HttpServer(url=quiet)) as good:
         await begin(good)
         neighbour = Neighbour(good)
         async with anyio.create_task_group() as tasks:

@@ -7,6 +7,7 @@ import mcp_types as types
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
+from multitap.serve.floor import PER_CLIENT
 from multitap.serve.message import UNPARSABLE, notification, parse_table, text_of
 from multitap.serve.peer import Peer, wants_log
 from multitap.serve.turn import Turn
@@ -92,7 +93,8 @@ class Asking:
         if (guest := guest_of(asked.call)) is not None:
             return await guest.ask(method, params)
         if asked.call is not None or (peer := self._only()) is None:
-            raise RpcError(-32601, f"{method}: it is not certain which client is meant")
+            words = f"{method}: it is not certain which client is meant; {PER_CLIENT}"
+            raise RpcError(-32601, words)
         return await peer.ask(method, params)
 
     def _said(self, server: str, method: str, params: Raw) -> None:

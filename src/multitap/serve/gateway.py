@@ -30,6 +30,7 @@ from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes
 from multitap.serve.errands import TTL, Errands, Work
+from multitap.serve.floor import Floors
 from multitap.serve.message import (
     EMPTY,
     UNPARSABLE,
@@ -109,6 +110,7 @@ class Gateway:
         self.errands = Errands(tasks, key, ttl=patience)
         self.changes = Changes(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
+        self.floors = Floors(self.private, tasks)
         self.under_way = Shares(MOST_REQUESTS, "requests at a time")
         """Those of clients on streams, where a request holds no connection."""
         self._views: dict[str | None, View] = {}
@@ -175,7 +177,7 @@ class Gateway:
         if tool is None or not self.private.shares(peer, tool.link):
             return None
         era = tool.link.era
-        if era is None:
+        if era is None or (peer.rival is not None and tool.link.may_mix(tool.raw_name)):
             return None
         if turn.modern:
             if self.errands.issued(params.request_state):
@@ -288,11 +290,16 @@ class Gateway:
 
         async def work(context: CallContext) -> Result:
             nonlocal since
-            began, since = since, None  # once a person has been elsewhere, its time begins anew
-            extra = _extra(turn, link)
-            return await self.hub.pass_on(
-                tool, params.arguments, extra, context=context, since=began
-            )
+            # once a person has been elsewhere, its time begins anew
+            began, since = since or anyio.current_time(), None
+            defaults, subject = self.hub.gateway_defaults, tool.raw_name
+            deadline = defaults.deadline(link.config, context=context, since=began, tool=subject)
+            holder, extra = turn.peer.holder, _extra(turn, link)
+            async with self.floors.turn(link, subject, context, holder, deadline) as found:
+                its = tool if found is tool.link else replace(tool, link=found)
+                return await self.hub.pass_on(
+                    its, params.arguments, extra, context=context, since=began
+                )
 
         try:
             return await self._rounds(turn, "tools/call", tool.name, link, work)
@@ -377,15 +384,17 @@ class Gateway:
         async def work(context: CallContext) -> Result:
             nonlocal since
             began, since = since or anyio.current_time(), None
-            defaults = self.hub.gateway_defaults
-            return await target.request(
-                method,
-                {**params, **_extra(turn, target)},
-                deadline=defaults.deadline(target.config, context=context, since=began),
-                on_progress=context.on_progress,
-                call=context,
-                repeatable=True,
-            )
+            defaults, holder = self.hub.gateway_defaults, turn.peer.holder
+            deadline = defaults.deadline(target.config, context=context, since=began)
+            async with self.floors.turn(target, method, context, holder, deadline) as found:
+                return await found.request(
+                    method,
+                    {**params, **_extra(turn, found)},
+                    deadline=deadline,
+                    on_progress=context.on_progress,
+                    call=context,
+                    repeatable=True,
+                )
 
         return await self._rounds(turn, method, subject, target, work)
 

@@ -60,6 +60,26 @@ class PrivateLinks:
         owner = peer if peer.shook_hands else peer.principal
         return self._own(owner, peer.holder, shared, None)
 
+    def spare(self, shared: Link, holder: str) -> Link:
+        """Another session with a server, which clients use in turn.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        self._claim(shared, holder)
+        link = self._hub.twin(shared.name, shared.config)
+        self._start((link, shared.name), holder, link)
+        return link
+
+    def has(self, link: Link) -> bool:
+        """Whether such a session is still there."""
+        return (link, link.name) in self._links
+
+    def end(self, link: Link) -> None:
+        """End such a session."""
+        if (known := self._links.get((link, link.name))) is not None:
+            known[1].cancel()
+
     def _needs_handshake(self, shared: Link) -> bool:
         """Whether a server that speaks both eras could ask clients nothing in the newer one.
 
@@ -91,16 +111,24 @@ class PrivateLinks:
             return known[0]
         if known is not None:
             known[1].cancel()
-        elif not self._shares.take(holder):
+        else:
+            self._claim(shared, holder)
+        link = self._hub.twin(shared.name, wanted)
+        self._start(key, holder, link)
+        return link
+
+    def _claim(self, shared: Link, holder: str) -> None:
+        if not self._shares.take(holder):
             raise Overloaded(
                 shared.name,
                 self._shares.refusal(holder),
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
-        link, scope = self._hub.twin(shared.name, wanted), CancelHandle()
+
+    def _start(self, key: tuple[object, str], holder: str, link: Link) -> None:
+        scope = CancelHandle()
         self._links[key] = (link, scope)
         self._tasks.start_soon(self._run, key, holder, link, scope)
-        return link
 
     def drop(self, peer: Peer) -> None:
         """End the links of a client that is gone."""

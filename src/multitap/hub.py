@@ -194,7 +194,7 @@ class Hub:
                 defaults=LIBRARY,
             )
         if tool is None:
-            raise router.unknown(self.catalog, name)
+            raise router.unknown(self.catalog.tools, name)
         return await self._handle(Call(tool, arguments or {}, context, since=since))
 
     async def pass_on(

@@ -9,17 +9,16 @@ for one client at a time. From then on it works for all of them at once.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 import anyio
 
-from multitap.errors import BadArguments, CallTimeout, MultitapError, Overloaded, ServerError
+from multitap.errors import BadArguments, CallTimeout, Overloaded, ServerError
 from multitap.events import LinkState
 from multitap.serve.peer import Peer
-from multitap.serve.private import PrivateLinks
+from multitap.serve.private import PrivateLinks, agree_on_logs
 from multitap.tasks import Tasks
 from multitap.upstream.caller import CallContext, rival_of
 from multitap.upstream.link import Link
@@ -32,6 +31,7 @@ TURN = 1.0
 RETRY = 30.0
 """Seconds until another attempt after one to get another session failed."""
 _SETTLE = 5.0
+_SHARE = 4  # parts of a call's time, one of which it may wait here before it goes another way
 _LOOK = 0.2  # seconds between two looks at a server that is starting
 
 PER_CLIENT = 'set `session = "per-client"` for the server'
@@ -46,10 +46,6 @@ class _Place:
         self._users: dict[object, int] = {}
         self._left: object | None = None
         """Who last gave up a call: the server may not have read that yet."""
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self._users)
 
     def is_used_only_by(self, party: object) -> bool:
         return not self._users or self._users.keys() == {party}
@@ -69,9 +65,11 @@ class _Place:
 
     async def settle(self, party: object) -> None:
         """Let nothing reach a client that belongs to a call which another one gave up."""
-        if self._left is not None and self._left is not party:
-            self._left = None
+        left = self._left
+        if left is not None and left is not party:
             await self.link.settle(_SETTLE)
+            if self._left is left:
+                self._left = None
 
 
 class _Floor:
@@ -80,6 +78,8 @@ class _Floor:
     def __init__(self, link: Link) -> None:
         self.first = _Place(link)
         self.spares: list[_Place] = []
+        self.visitors = 0
+        """Calls that have their turn there, or wait for it."""
         self.last: WeakKeyDictionary[Peer, _Place] = WeakKeyDictionary()
         """Where a client was: the server may keep something for it there."""
         self.refused_until = 0.0
@@ -98,7 +98,7 @@ class _Floor:
         """A session that a client can use now; in a hurry, also one where it was not before."""
         places = self.places()
         last = self.last.get(party) if isinstance(party, Peer) else None
-        if last in places and last is not None:
+        if last is not None and last in places:
             if last.is_free_for(party):
                 return last
             if not is_urgent:
@@ -141,30 +141,25 @@ class Floors:
             return
         party = context.party
         floor = self._floor(link)
-        place = await self._place(floor, subject, party, holder, deadline)
-        place.enter(party)
-        if isinstance(party, Peer):
-            floor.last[party] = place
-        answered = False
+        floor.visitors += 1
         try:
-            await place.settle(party)
-            await _agree_on_logs(link, place.link)
-            yield place.link
-            answered = True
-        except (ServerError, BadArguments):
-            answered = True
-            raise
+            place = await self._place(floor, subject, party, holder, deadline)
+            async with _using(place, party, subject):
+                if isinstance(party, Peer):
+                    floor.last[party] = place
+                await agree_on_logs(link, place.link)
+                yield place.link
         finally:
-            place.leave(party, answered=answered)
-            if answered:
-                place.link.was_quiet(subject)
+            floor.visitors -= 1
             link.habits.changed.ring()
 
     def _floor(self, link: Link) -> _Floor:
         floor = self._floors.get(link)
         if floor is None:
             self._floors = {
-                known: one for known, one in self._floors.items() if one.spares or one.first.is_used
+                known: one
+                for known, one in self._floors.items()
+                if one.visitors or any(self._private.has(spare.link) for spare in one.spares)
             }
             floor = self._floors[link] = _Floor(link)
         return floor
@@ -175,25 +170,29 @@ class Floors:
         """Wait for a session that the client can use."""
         link, habits = floor.first.link, floor.first.link.habits
         since, opened = self._clock(), False
+        share = (deadline.at - since) / _SHARE  # where there is little time, nobody waits for long
+        trial, turn = min(TRIAL, share), min(TURN, share)
         while True:
             now = self._clock()
             if not link.settled:
                 since = now  # nobody's turn has begun yet
             waited, most = now - since, deadline.at - now if link.settled else _LOOK
             if not habits.asks:
-                is_tried = waited >= TRIAL or not link.may_mix(subject)
+                is_tried = waited >= trial or not link.may_mix(subject)
                 place = floor.first if is_tried or floor.first.is_used_only_by(party) else None
-                pause = TRIAL - waited
+                pause = trial - waited
             else:
-                is_urgent = waited >= TURN
+                is_urgent = waited >= turn
                 floor.spares = [one for one in floor.spares if self._private.has(one.link)]
                 place = floor.pick(party, is_urgent=is_urgent)
-                pause = RETRY if is_urgent else TURN - waited
+                pause = RETRY if is_urgent else turn - waited
                 if place is None and is_urgent and not opened:
                     opened = self._open(floor, holder)
             if place is not None:
                 return place
             if now >= deadline.at:
+                if not link.settled:
+                    return floor.first  # that it is still starting is not for us to say
                 raise _late(floor, deadline)
             with anyio.move_on_after(min(pause, most)):
                 await habits.changed.wait()
@@ -220,12 +219,22 @@ class Floors:
         link.habits.changed.ring()
 
 
-async def _agree_on_logs(shared: Link, link: Link) -> None:
-    """Have another session log what the shared one does."""
-    level = shared.log_level
-    if level is not None and level != link.log_level:
-        with contextlib.suppress(MultitapError):
-            await link.want_logs(level)
+@asynccontextmanager
+async def _using(place: _Place, party: object, subject: str) -> AsyncGenerator[None]:
+    """Within the block the client uses the session; what it did not bring is learned."""
+    answered = False
+    place.enter(party)
+    try:
+        await place.settle(party)
+        yield
+        answered = True
+    except (ServerError, BadArguments):
+        answered = True
+        raise
+    finally:
+        place.leave(party, answered=answered)
+        if answered:
+            place.link.was_quiet(subject)
 
 
 def _late(floor: _Floor, deadline: Deadline) -> CallTimeout:

@@ -225,8 +225,10 @@ class Gateway:
 
     async def _roots_changed(self, peer: Peer) -> None:
         """Have servers ask for roots again, where it is certain whose they get."""
-        if b'"roots"' in bytes(peer.capabilities) and self.changes.peers == (peer,):
-            for link in self.hub.links.values():
+        if b'"roots"' not in bytes(peer.capabilities):
+            return
+        for link in self.hub.links.values():
+            if self.changes.only(link.name) is peer:
                 await link.tell("notifications/roots/list_changed")
 
     async def _initialize(self, turn: Turn, params: Raw) -> Result:
@@ -317,7 +319,7 @@ class Gateway:
         tool = await self._wait_for(turn, find, name)
         view = self.view(profile)
         if tool is None:
-            raise unknown(view.catalog, name)
+            raise unknown(view.tools, name)
         if not view.shows(tool):
             raise NotAllowed(f"the tool {name!r} is hidden from this client")
         return tool
@@ -495,8 +497,11 @@ class _Lobby:
     def __init__(self) -> None:
         self.gateway: Gateway | None = None
 
-    def peers(self) -> tuple[Peer, ...]:
-        return self.gateway.changes.peers if self.gateway else ()
+    def only(self, server: str) -> Peer | None:
+        return self.gateway.changes.only(server) if self.gateway else None
+
+    def sees(self, peer: Peer, server: str) -> bool:
+        return self.gateway is not None and self.gateway.view(peer.profile).has(server)
 
 
 @asynccontextmanager
@@ -518,7 +523,7 @@ async def open_gateway(
     lobby = _Lobby()
     with ungrouped():
         async with (
-            open_hub(Asking(lobby.peers, host).handlers()) as hub,
+            open_hub(Asking(lobby.only, lobby.sees, host).handlers()) as hub,
             Tasks() as tasks,
         ):
             gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)

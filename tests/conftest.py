@@ -24,9 +24,12 @@ def pytest_configure():
 BOTH_RUNNERS = ("wire", "serve", "upstream", "test_hub", "test_lifecycle", "test_tasks")
 """Tests of what has callbacks of its own: they run under both kinds of runner."""
 
-ONE_RUNNER = ("test_cells", "test_hostile", "test_http_floods", "test_streams", "test_warden")
-"""But for those whose servers live as long as the module, which would meet them twice, and those
-about other processes than ours.
+ONE_RUNNER = (
+    *("test_cells", "test_crowds", "test_hostile", "test_http_floods", "test_streams"),
+    "test_warden",
+)
+"""But for those whose servers live as long as the module, which would meet them twice, those about
+other processes than ours, and those that take long.
 """
 
 

@@ -37,12 +37,21 @@ from multitap.metrics import Metrics
 from multitap.names import Naming, may_be_of
 from multitap.passage import OnPassed, Passage
 from multitap.router import LIBRARY, Call, CallDefaults
-from multitap.store import CallRecord, LogRecord, Store, StoredCatalog, fingerprint, open_store
+from multitap.store import (
+    CallRecord,
+    CatalogKey,
+    LogRecord,
+    Store,
+    StoredCatalog,
+    fingerprint,
+    open_store,
+)
 from multitap.supervisor import Plan, Supervisor
 from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolRegistry
 from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
+from multitap.upstream.habits import Habits
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Dial, Expand, Known, Link
 from multitap.upstream.listing import Offers
@@ -94,6 +103,8 @@ class Hub:
         self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
         self._outcomes = store.load_outcomes()
+        self._asking = store.load_asking()
+        self._habits: dict[CatalogKey, Habits] = {}
         self._starts = StartQueue(settings.start_concurrency)
         self._changed = Bell()
         self._closed = False
@@ -183,7 +194,7 @@ class Hub:
                 defaults=LIBRARY,
             )
         if tool is None:
-            raise router.unknown(self.catalog, name)
+            raise router.unknown(self.catalog.tools, name)
         return await self._handle(Call(tool, arguments or {}, context, since=since))
 
     async def pass_on(
@@ -480,15 +491,23 @@ class Hub:
 
     def _recalled(self, name: str, config: ServerConfig) -> Known:
         key = (name, fingerprint(config))
-        stored = self._known.get(key)
+        stored, habits = self._known.get(key), self._habits_of(key)
         if stored is None:
-            return Known(was_up=self._outcomes.get(key))
+            return Known(was_up=self._outcomes.get(key), habits=habits)
         listed = self._recall or config.start == "lazy"
         return Known(
             Era(stored.era),
             _offers(stored) if listed else None,
             was_up=self._outcomes.get(key, True),  # else nothing of it would be stored
+            habits=habits,
         )
+
+    def _habits_of(self, key: CatalogKey) -> Habits:
+        if (habits := self._habits.get(key)) is None:
+            habits = self._habits[key] = Habits(
+                asks=key in self._asking, on_learned=lambda: self._store.save_asking(*key)
+            )
+        return habits
 
     def _link_changed(self, link: Link) -> None:
         self._supervisor.link_changed(link)

@@ -1,6 +1,6 @@
 """From a catalog name to an answer."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -85,7 +85,7 @@ def find(catalog: Catalog, name: str) -> Tool:
     """
     tool = look_up(catalog, name)
     if tool is None:
-        raise unknown(catalog, name)
+        raise unknown(catalog.tools, name)
     return tool
 
 
@@ -113,9 +113,9 @@ def look_up(
     return alike[0] if len(alike) == 1 else None
 
 
-def unknown(catalog: Catalog, name: str) -> UnknownName:
-    """That there is no such tool, and which one may be meant."""
-    near = get_close_matches(name, catalog.tools, n=1)
+def unknown(tools: Iterable[str], name: str) -> UnknownName:
+    """That there is no such tool, and which one may be meant of those that the caller sees."""
+    near = get_close_matches(name, tools, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UnknownName(
         f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is"

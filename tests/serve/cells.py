@@ -180,11 +180,12 @@ class Cast:
             await ctx.session.report_progress(number, 3, f"at {number}")
         return "counted"
 
-    async def _log(self, ctx: Any, _: Any) -> str:
+    async def _log(self, ctx: Any, params: Any) -> str:
         for level in ("debug", "info", "error"):
             if is_modern(ctx) or LEVELS.index(level) >= LEVELS.index(self.level):
+                said = (params.arguments or {}).get("text", "said")
                 await ctx.session.send_log_message(
-                    level, f"said at {level}", "cells", related_request_id=ctx.request_id
+                    level, f"{said} at {level}", "cells", related_request_id=ctx.request_id
                 )
         return "logged"
 

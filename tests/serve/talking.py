@@ -77,10 +77,16 @@ class Talker:
         target: An address, or a transport.
         able: Whether it can be asked anything at all.
         token: Its bearer token.
+        name: What it answers when it is asked for one.
+        model: What its model is called.
+        root: What it answers when it is asked for its roots.
     """
 
-    def __init__(self, era, target, *, able=True, token=None):
+    def __init__(self, era, target, *, able=True, token=None, name="Ada", model="m", root=ROOT):
         self.era = era
+        self.name = name
+        self.model = model
+        self.root = root
         self.asked = []
         self.logs = []
         self.told = []
@@ -132,7 +138,9 @@ class Talker:
             if self.sent_away is not None:
                 await self.sent_away()
             return types.ElicitResult(action="accept")
-        return types.ElicitResult(action="accept", content={"name": f"Ada {len(self.asked)}"})
+        return types.ElicitResult(
+            action="accept", content={"name": f"{self.name} {len(self.asked)}"}
+        )
 
     async def _sample(self, _, params):
         self.asked.append(params)
@@ -142,11 +150,11 @@ class Talker:
                 role="assistant", content=[use], model="m", stop_reason="toolUse"
             )
         said = types.TextContent(text="said")
-        return types.CreateMessageResult(role="assistant", content=said, model="m")
+        return types.CreateMessageResult(role="assistant", content=said, model=self.model)
 
     async def _roots(self, _):
         self.asked.append("roots")
-        return types.ListRootsResult(roots=[ROOT])
+        return types.ListRootsResult(roots=[self.root])
 
     async def _log(self, params):
         self.logs.append((params.level, params.logger, params.data))

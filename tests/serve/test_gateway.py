@@ -554,25 +554,28 @@ async def test_a_question_that_a_client_can_not_answer_is_refused(settings, era)
     assert roots.content[0].text == "[]"
 
 
-async def test_a_question_goes_to_whom_all_calls_under_way_belong(settings):
+async def test_a_client_does_not_wait_for_the_calls_of_another_one(settings):
+    """A server that asks works for one client at a time, in as many sessions as that takes."""
     server = zoo("good_legacy")
     async with (
         gate(settings(zoo=server)) as opened,
         Talker("old", opened.url) as one,
-        Talker("old", opened.url) as other,
+        Talker("old", opened.url, name="Grace") as other,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(one.client.call_tool, "zoo_sleep", {"seconds": 30})
         await until(lambda: opened.hub.snapshot().server("zoo").in_flight)
         answer = await one.client.call_tool("zoo_ask", {})
-        uncertain = await other.client.call_tool("zoo_ask", {})
+        others = await other.client.call_tool("zoo_ask", {})
+        sessions = len(opened.gateway.private)
+        again = await other.client.call_tool("zoo_ask", {})
         tasks.cancel_scope.cancel()
         await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)
 
     assert "Ada 1" in answer.content[0].text
-    assert uncertain.is_error
-    assert "not certain" in uncertain.content[0].text
-    assert not other.asked
+    assert "Grace 1" in others.content[0].text
+    assert "Grace 2" in again.content[0].text
+    assert sessions == 1
 
 
 async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_one_in_the_end():

@@ -107,6 +107,9 @@ class SimulatedWire:
     async def notify(self, method, params, *, headers=None):
         pass
 
+    def serves_only(self, party):
+        return True
+
     def established(self, protocol_version, *, stateless):
         pass
 

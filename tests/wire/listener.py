@@ -16,8 +16,12 @@ class Listener:
         self.notifications: list[str] = []
         self.requests: list[tuple[str, Any, object]] = []
         self.cancelled = 0
+        self.is_addressed = True
         self._answer = answer
         self._changed = asyncio.Event()
+
+    def unaddressed(self) -> None:
+        self.is_addressed = False
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:
         self.notifications.append(method)

@@ -59,6 +59,9 @@ class Listener:
     def __init__(self):
         self.heard = 0
 
+    def unaddressed(self):
+        pass
+
     def notification(self, method, params, call):
         self.heard += 1
 

@@ -7,6 +7,7 @@ import mcp_types as types
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
+from multitap.serve.floor import PER_CLIENT
 from multitap.serve.message import UNPARSABLE, notification, parse_table, text_of
 from multitap.serve.peer import Peer, wants_log
 from multitap.serve.turn import Turn
@@ -23,16 +24,23 @@ MOST_AWAY = 1024
 class Asking:
     """The host's answers to servers: those of clients.
 
-    What belongs to no call goes to the only client there is. What may belong to one of several
-    clients is refused, because it might be told to the wrong one.
+    What belongs to no call goes to the only client that sees the server. What may belong to one
+    of several clients is refused, because it might be told to the wrong one.
 
     Args:
-        peers: All clients that can be asked unasked.
+        only: The only client that can be asked unasked and sees a server; None: there are more.
+        sees: Whether a client sees a server.
         host: Answers what no client can.
     """
 
-    def __init__(self, peers: Callable[[], tuple[Peer, ...]], host: Handlers = Handlers()) -> None:
-        self._peers = peers
+    def __init__(
+        self,
+        only: Callable[[str], Peer | None],
+        sees: Callable[[Peer, str], bool],
+        host: Handlers = Handlers(),
+    ) -> None:
+        self._only = only
+        self._sees = sees
         self._host = host
         self._away: dict[tuple[str, str], Peer] = {}
 
@@ -91,15 +99,18 @@ class Asking:
     async def _ask(self, asked: Asked, method: str, params: Mapping[str, Any]) -> Raw:
         if (guest := guest_of(asked.call)) is not None:
             return await guest.ask(method, params)
-        if asked.call is not None or (peer := self._only()) is None:
-            raise RpcError(-32601, f"{method}: it is not certain which client is meant")
+        if asked.call is not None or (peer := self._only(asked.server)) is None:
+            words = f"{method}: it is not certain which client is meant; {PER_CLIENT}"
+            raise RpcError(-32601, words)
         return await peer.ask(method, params)
 
     def _said(self, server: str, method: str, params: Raw) -> None:
         """Tell the client that a notification is meant for, where that is certain."""
-        peer = self._only()
+        peer = self._only(server)
         if method == "notifications/elicitation/complete":
             peer = self._away.pop((server, _elicitation(params)), None)
+            if peer is not None and not self._sees(peer, server):
+                return
         elif method == "notifications/message" and not (peer and wants_log(peer, params)):
             return
         if peer is not None:
@@ -111,16 +122,12 @@ class Asking:
         guest = guest_of(asked.call)
         peer = guest.peer if isinstance(guest, Turn) else None
         if asked.call is None:
-            peer = self._only()
+            peer = self._only(asked.server)
         if given is None or peer is None:
             return
         self._away[asked.server, given] = peer
         if len(self._away) > MOST_AWAY:
             del self._away[next(iter(self._away))]
-
-    def _only(self) -> Peer | None:
-        peers = self._peers()
-        return peers[0] if len(peers) == 1 else None
 
 
 def _elicitation(params: Raw) -> str:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -110,12 +111,28 @@ class Changes:
         self._followers: dict[tuple[str, str], set[Listener]] = {}
         self._shown: dict[str | None, list[View]] = {}
         """What the clients of a profile may have seen since they were last told of a change."""
-        self._log_level: str | None = None
+        self._levels_matter = False
+        """Whether any client ever said what it wants to see of logs."""
 
     @property
     def peers(self) -> tuple[Peer, ...]:
         """The clients that shook hands and are still there."""
         return tuple(self._peers)
+
+    def seeing(self, server: str) -> Iterator[Peer]:
+        """Those of them whose profile shows a server."""
+        shown: dict[str | None, bool] = {}
+        for peer in self._peers:
+            profile = peer.profile
+            if profile not in shown:
+                shown[profile] = self._view(profile).has(server)
+            if shown[profile]:
+                yield peer
+
+    def only(self, server: str) -> Peer | None:
+        """The one of them that sees a server; None: there are more, or none."""
+        found = [*islice(self.seeing(server), 2)]
+        return found[0] if len(found) == 1 else None
 
     def joined(self, peer: Peer) -> None:
         """A client has shaken hands: from here on it hears of every change."""
@@ -151,10 +168,9 @@ class Changes:
     async def log_level(self, peer: Peer) -> None:
         """Have servers send what the most curious client wants to see."""
         self.joined(peer)
-        wanted = [one.log_level or USUAL_LEVEL for one in self._peers]
-        self._log_level = min(wanted, key=level_of)
+        self._levels_matter = True
         told = anyio.Event()
-        self._tasks.start_soon(self._want_all_logs, self._log_level, told)
+        self._tasks.start_soon(self._want_all_logs, told)
         with anyio.move_on_after(PATIENCE):
             await told.wait()
 
@@ -162,14 +178,20 @@ class Changes:
         """Have a server send what one request wants to see, which others need not be told."""
         if level is None:
             return
-        usual = link.log_level or self._log_level or USUAL_LEVEL
+        usual = link.log_level or self._wanted_of(link.name) or USUAL_LEVEL
         if level_of(level) < level_of(usual) or link.log_level is None:
             await self._want_logs(link, min(level, usual, key=level_of))
 
-    async def _want_all_logs(self, level: str, told: anyio.Event) -> None:
+    def _wanted_of(self, server: str) -> str | None:
+        """From which level on the clients that see a server want its logs; None: as it likes."""
+        levels = [one.log_level or USUAL_LEVEL for one in self.seeing(server)]
+        return min(levels, key=level_of) if levels and self._levels_matter else None
+
+    async def _want_all_logs(self, told: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:
             for link in self._hub.links.values():
-                tasks.start_soon(self._want_logs, link, level)
+                if (level := self._wanted_of(link.name)) is not None:
+                    tasks.start_soon(self._want_logs, link, level)
         told.set()
 
     async def _want_logs(self, link: Link, level: str) -> None:
@@ -222,13 +244,15 @@ class Changes:
                 match event:
                     case ResourceUpdated(server, uri):
                         for listener in self._followers.get((server, uri), ()):
-                            listener.updated(server, uri)
+                            if self._view(listener.profile).has(server):
+                                listener.updated(server, uri)
                     case CatalogChanged() | Reloaded():
                         await anyio.sleep(DEBOUNCE)
                         self._tell_of_lists()
-                    case LinkChanged(server, LinkState.CONNECTED) if self._log_level:
-                        if (link := self._hub.links.get(server)) and link.log_level is None:
-                            self._tasks.start_soon(self._want_logs, link, self._log_level)
+                    case LinkChanged(server, LinkState.CONNECTED):
+                        link, level = self._hub.links.get(server), self._wanted_of(server)
+                        if level is not None and link is not None and link.log_level is None:
+                            self._tasks.start_soon(self._want_logs, link, level)
                     case _:
                         continue
 

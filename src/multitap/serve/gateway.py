@@ -30,6 +30,7 @@ from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes
 from multitap.serve.errands import TTL, Errands, Work
+from multitap.serve.floor import Floors
 from multitap.serve.message import (
     EMPTY,
     UNPARSABLE,
@@ -109,6 +110,7 @@ class Gateway:
         self.errands = Errands(tasks, key, ttl=patience)
         self.changes = Changes(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
+        self.floors = Floors(self.private, tasks)
         self.under_way = Shares(MOST_REQUESTS, "requests at a time")
         """Those of clients on streams, where a request holds no connection."""
         self._views: dict[str | None, View] = {}
@@ -175,7 +177,7 @@ class Gateway:
         if tool is None or not self.private.shares(peer, tool.link):
             return None
         era = tool.link.era
-        if era is None:
+        if era is None or (peer.rival is not None and tool.link.may_mix(tool.raw_name)):
             return None
         if turn.modern:
             if self.errands.issued(params.request_state):
@@ -223,8 +225,10 @@ class Gateway:
 
     async def _roots_changed(self, peer: Peer) -> None:
         """Have servers ask for roots again, where it is certain whose they get."""
-        if b'"roots"' in bytes(peer.capabilities) and self.changes.peers == (peer,):
-            for link in self.hub.links.values():
+        if b'"roots"' not in bytes(peer.capabilities):
+            return
+        for link in self.hub.links.values():
+            if self.changes.only(link.name) is peer:
                 await link.tell("notifications/roots/list_changed")
 
     async def _initialize(self, turn: Turn, params: Raw) -> Result:
@@ -288,11 +292,16 @@ class Gateway:
 
         async def work(context: CallContext) -> Result:
             nonlocal since
-            began, since = since, None  # once a person has been elsewhere, its time begins anew
-            extra = _extra(turn, link)
-            return await self.hub.pass_on(
-                tool, params.arguments, extra, context=context, since=began
-            )
+            # once a person has been elsewhere, its time begins anew
+            began, since = since or anyio.current_time(), None
+            defaults, subject = self.hub.gateway_defaults, tool.raw_name
+            deadline = defaults.deadline(link.config, context=context, since=began, tool=subject)
+            holder, extra = turn.peer.holder, _extra(turn, link)
+            async with self.floors.turn(link, subject, context, holder, deadline) as found:
+                its = tool if found is tool.link else replace(tool, link=found)
+                return await self.hub.pass_on(
+                    its, params.arguments, extra, context=context, since=began
+                )
 
         try:
             return await self._rounds(turn, "tools/call", tool.name, link, work)
@@ -310,7 +319,7 @@ class Gateway:
         tool = await self._wait_for(turn, find, name)
         view = self.view(profile)
         if tool is None:
-            raise unknown(view.catalog, name)
+            raise unknown(view.tools, name)
         if not view.shows(tool):
             raise NotAllowed(f"the tool {name!r} is hidden from this client")
         return tool
@@ -377,15 +386,17 @@ class Gateway:
         async def work(context: CallContext) -> Result:
             nonlocal since
             began, since = since or anyio.current_time(), None
-            defaults = self.hub.gateway_defaults
-            return await target.request(
-                method,
-                {**params, **_extra(turn, target)},
-                deadline=defaults.deadline(target.config, context=context, since=began),
-                on_progress=context.on_progress,
-                call=context,
-                repeatable=True,
-            )
+            defaults, holder = self.hub.gateway_defaults, turn.peer.holder
+            deadline = defaults.deadline(target.config, context=context, since=began)
+            async with self.floors.turn(target, method, context, holder, deadline) as found:
+                return await found.request(
+                    method,
+                    {**params, **_extra(turn, found)},
+                    deadline=deadline,
+                    on_progress=context.on_progress,
+                    call=context,
+                    repeatable=True,
+                )
 
         return await self._rounds(turn, method, subject, target, work)
 
@@ -486,8 +497,11 @@ class _Lobby:
     def __init__(self) -> None:
         self.gateway: Gateway | None = None
 
-    def peers(self) -> tuple[Peer, ...]:
-        return self.gateway.changes.peers if self.gateway else ()
+    def only(self, server: str) -> Peer | None:
+        return self.gateway.changes.only(server) if self.gateway else None
+
+    def sees(self, peer: Peer, server: str) -> bool:
+        return self.gateway is not None and self.gateway.view(peer.profile).has(server)
 
 
 @asynccontextmanager
@@ -509,7 +523,7 @@ async def open_gateway(
     lobby = _Lobby()
     with ungrouped():
         async with (
-            open_hub(Asking(lobby.peers, host).handlers()) as hub,
+            open_hub(Asking(lobby.only, lobby.sees, host).handlers()) as hub,
             Tasks() as tasks,
         ):
             gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)

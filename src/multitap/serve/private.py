@@ -1,13 +1,14 @@
 """Links of single clients, to servers that keep state for each session."""
 
+import contextlib
 from typing import Literal
 
 import anyio
 
-from multitap.errors import Overloaded
+from multitap.errors import MultitapError, Overloaded
 from multitap.events import LinkState
 from multitap.hub import Hub
-from multitap.serve.peer import Peer
+from multitap.serve.peer import Peer, level_of
 from multitap.shares import Shares
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Link
@@ -56,9 +57,32 @@ class PrivateLinks:
             Overloaded: There are too many.
         """
         if shared.config.session == "shared":
-            return await self._handshaken(shared)
-        owner = peer if peer.shook_hands else peer.principal
-        return self._own(owner, peer.holder, shared, None)
+            link = await self._handshaken(shared)
+        else:
+            owner = peer if peer.shook_hands else peer.principal
+            link = self._own(owner, peer.holder, shared, None)
+        await agree_on_logs(shared, link)
+        return link
+
+    def spare(self, shared: Link, holder: str) -> Link:
+        """Another session with a server, which clients use in turn.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        self._claim(shared, holder)
+        link = self._hub.twin(shared.name, shared.config)
+        self._start((link, shared.name), holder, link)
+        return link
+
+    def has(self, link: Link) -> bool:
+        """Whether such a session is still there."""
+        return (link, link.name) in self._links
+
+    def end(self, link: Link) -> None:
+        """End such a session."""
+        if (known := self._links.get((link, link.name))) is not None:
+            known[1].cancel()
 
     def _needs_handshake(self, shared: Link) -> bool:
         """Whether a server that speaks both eras could ask clients nothing in the newer one.
@@ -91,16 +115,24 @@ class PrivateLinks:
             return known[0]
         if known is not None:
             known[1].cancel()
-        elif not self._shares.take(holder):
+        else:
+            self._claim(shared, holder)
+        link = self._hub.twin(shared.name, wanted)
+        self._start(key, holder, link)
+        return link
+
+    def _claim(self, shared: Link, holder: str) -> None:
+        if not self._shares.take(holder):
             raise Overloaded(
                 shared.name,
                 self._shares.refusal(holder),
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
-        link, scope = self._hub.twin(shared.name, wanted), CancelHandle()
+
+    def _start(self, key: tuple[object, str], holder: str, link: Link) -> None:
+        scope = CancelHandle()
         self._links[key] = (link, scope)
         self._tasks.start_soon(self._run, key, holder, link, scope)
-        return link
 
     def drop(self, peer: Peer) -> None:
         """End the links of a client that is gone."""
@@ -122,3 +154,13 @@ class PrivateLinks:
             if self._links.get(key) == (link, scope):  # or another one took its place and its share
                 del self._links[key]
                 self._shares.give(holder)
+
+
+async def agree_on_logs(shared: Link, link: Link) -> None:
+    """Have the server log in one session what it was asked to log in the shared one."""
+    level, before = shared.log_level, link.log_level
+    if level is None or link is shared:
+        return
+    if before is None or level_of(level) < level_of(before):
+        with contextlib.suppress(MultitapError):
+            await link.want_logs(level)

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from multitap.store import catalogs, fresh, logs, outcomes
+from multitap.store import asking, catalogs, fresh, logs, outcomes
+from multitap.store.asking import Asking
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.database import is_unreadable, open_database, renewed
@@ -32,6 +33,8 @@ class Archive:
         """When each catalog was saved, and its encoded form, as of now."""
         self.outcomes = self._outcomes()
         """Whether each server's last start succeeded, as of now."""
+        self.asking = self._asking()
+        """Which servers ask without saying for which call, as of now."""
 
     @property
     def path(self) -> Path | None:
@@ -91,6 +94,15 @@ class Archive:
             )
         )
 
+    def write_asking(self, seen: Asking) -> None:
+        at = time.time()
+        rows = [(encodable(server), mark, at) for server, mark in seen]
+        self._try(
+            lambda connection: _atomically(
+                connection, lambda it: it.executemany(asking.REPLACE, rows)
+            )
+        )
+
     def _sort_in_calls(self) -> None:
         kept: list[Row] = []
 
@@ -108,6 +120,10 @@ class Archive:
     def _outcomes(self) -> Outcomes:
         rows = self._try(lambda connection: connection.execute(outcomes.SELECT).fetchall())
         return {(server, mark): bool(is_up) for server, mark, is_up in rows}
+
+    def _asking(self) -> Asking:
+        rows = self._try(lambda connection: connection.execute(asking.SELECT).fetchall())
+        return {(server, mark) for server, mark in rows}
 
     def _try(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         try:

@@ -18,6 +18,7 @@ from multitap.errors import ungrouped
 from multitap.events import Outcome
 from multitap.store import catalogs
 from multitap.store.archive import Archive
+from multitap.store.asking import Asking
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
@@ -131,6 +132,7 @@ class Store:
         self._log = _Backlog[LogRecord]()
         self._offers: dict[CatalogKey, StoredCatalog] = {}
         self._outcomes: Outcomes = {}
+        self._asking: Asking = set()
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -186,6 +188,15 @@ class Store:
     def load_outcomes(self) -> Outcomes:
         """How each server's last start ended, as of when the store was opened."""
         return dict(self._archive.outcomes)
+
+    def save_asking(self, server: str, fingerprint: str) -> None:
+        """Remember that a server asks without saying for which call; written within a second."""
+        self._asking.add((server, fingerprint))
+        self._pending.set()
+
+    def load_asking(self) -> Asking:
+        """Which servers ask without saying for which call, as of when the store was opened."""
+        return set(self._archive.asking)
 
     async def calls(
         self,
@@ -277,6 +288,7 @@ class Store:
         calls, log = self._calls.take(), self._log.take()
         offers, self._offers = self._offers, {}
         outcomes, self._outcomes = self._outcomes, {}
+        asking, self._asking = self._asking, set()
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written(self._archive.write_calls, calls):
@@ -290,6 +302,9 @@ class Store:
             self._pending.set()
         if outcomes and not await self._written(self._archive.write_outcomes, outcomes):
             self._outcomes = outcomes | self._outcomes
+            self._pending.set()
+        if asking and not await self._written(self._archive.write_asking, asking):
+            self._asking |= asking
             self._pending.set()
 
     async def close(self) -> None:

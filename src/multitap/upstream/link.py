@@ -1,6 +1,7 @@
 """One configured server: connected, watched and brought back."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -36,6 +37,7 @@ from multitap.upstream.approach import Approach, era_after, first_approach, next
 from multitap.upstream.backoff import Restarts
 from multitap.upstream.caller import rival_of
 from multitap.upstream.failure import Stopped, diagnose
+from multitap.upstream.habits import Habits
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
 from multitap.upstream.news import News
@@ -83,6 +85,8 @@ PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
 IDLE_TIMEOUT = 300.0
 
+_MIXING = frozenset({"stdio", "sse"})
+"""Wires on which a server cannot say for which call it asks or logs."""
 _MOST_MISFITS, _MISFIT = 32, 300  # tools that are warned about, and characters of each warning
 
 
@@ -94,6 +98,8 @@ class Known:
     offers: Offers | None = None
     was_up: bool | None = None
     """Whether its last start succeeded; None: nobody knows."""
+    habits: Habits | None = None
+    """How it behaves in the middle of calls; one for all links to the server."""
 
 
 class Link:
@@ -137,6 +143,9 @@ class Link:
         self.era = known.era
         self.was_up = known.was_up
         """Whether its last start, in this run or an earlier one, succeeded; None: nobody knows."""
+        self.habits = known.habits or Habits()
+        self._mixes = isinstance(config, StdioServer)
+        self._quiet: set[str] = set()
         self._secrets = _secrets(config)
         self._dial = dial
         self._expand = expand
@@ -220,6 +229,24 @@ class Link:
             and not self._wanted.is_set()
         )
 
+    def may_mix(self, subject: str) -> bool:
+        """Whether a request may bring questions or log messages that do not say whose they are.
+
+        Args:
+            subject: What is asked for: a tool's own name, or a method.
+        """
+        return self.habits.asks or (self._mixes and subject not in self._quiet)
+
+    def was_quiet(self, subject: str) -> None:
+        """Note what it answered without asking or logging, unless it has done so before."""
+        if not self.habits.asks:
+            self._quiet.add(subject)
+
+    def serves_only(self, party: object) -> bool:
+        """Whether it works on no call of anybody else."""
+        session = self.session
+        return session is None or session.wire.serves_only(party)
+
     async def run(self) -> None:
         """Stay connected until cancelled."""
         while True:
@@ -293,6 +320,7 @@ class Link:
         finally:
             self._slots.give(rival)
             self._last_used = clock()
+            self.habits.ended()
 
     def launch(
         self,
@@ -340,6 +368,7 @@ class Link:
         """A launched request has come to its end; without an outcome if it was given up."""
         self._slots.give(rival_of(call))
         self._last_used = self._clock()
+        self.habits.ended()
         if isinstance(outcome, Raw):
             self._unanswered = False
         elif outcome is not None and not isinstance(outcome, AskedBack):
@@ -372,6 +401,16 @@ class Link:
     def log_level(self) -> str | None:
         """From which level on the server was asked to send log messages; None: as it likes."""
         return self._news.log_level
+
+    async def settle(self, timeout: float) -> None:
+        """Wait until it has read all that it was told, so that it says no more of calls given up.
+
+        Args:
+            timeout: Seconds after which it is left at that.
+        """
+        if (session := self.session) is not None:
+            with contextlib.suppress(WireFault):
+                await session.alive(timeout)
 
     async def want_logs(self, level: str) -> None:
         """Have the server send log messages from this level on, now and after restarts.
@@ -621,6 +660,7 @@ class Link:
                 wire,
                 handlers=self._handlers,
                 on_notification=self._news.notified,
+                on_unaddressed=self.habits.learn,
                 era=approach.era,
                 probe=PROBE,
                 timeout=self.config.connect_timeout,
@@ -644,6 +684,7 @@ class Link:
     def _up(self, trial: Trial, session: Session, offers: Offers) -> None:
         trial.connected_at = self._last_used = now()
         self.era = session.era
+        self._mixes = session.wire.kind in _MIXING
         self.was_up = True
         self.offers = offers
         self.stale = False

@@ -438,6 +438,7 @@ async def open_session(
     *,
     handlers: Handlers,
     on_notification: OnNotification,
+    on_unaddressed: Callable[[], None],
     era: Era | None,
     probe: float,
     timeout: float,
@@ -450,6 +451,7 @@ async def open_session(
         wire: Where the messages travel; entered already.
         handlers: Who answers what the server asks.
         on_notification: Told of every notification; must not block.
+        on_unaddressed: Told each time the server asks or logs without saying for which call.
         era: The era it is known to speak, or None to find out.
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
             is tried as well.
@@ -461,7 +463,7 @@ async def open_session(
         RuntimeError, ValueError: It answers what no server may answer.
         WireFault: The wire failed.
     """
-    seam = Seam(wire, on_notification, timeout=timeout)
+    seam = Seam(wire, on_notification, on_unaddressed=on_unaddressed, timeout=timeout)
     with ungrouped():
         async with ClientSession(
             dispatcher=seam,

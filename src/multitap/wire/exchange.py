@@ -164,7 +164,7 @@ class Exchange:
             self.damaged(data, exc)
             return False
         if message.method is not UNSET:
-            self.unasked.take(message, self.flights.meant())
+            self.unasked.overhear(message)
             return False
         if settled := self._settle(message):
             return settled

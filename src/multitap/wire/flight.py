@@ -9,10 +9,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Self
 
+import anyio
 import msgspec
 
 from multitap.wire import envelope
 from multitap.wire.deadline import Timeout, deadline_of
+from multitap.wire.doubt import Doubt, common
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.wire import (
     SEVERAL,
@@ -21,6 +23,7 @@ from multitap.wire.wire import (
     OnEnd,
     OnProgress,
     Outcome,
+    RpcError,
     WireClosed,
     WireFault,
     party_of,
@@ -28,6 +31,8 @@ from multitap.wire.wire import (
 
 logger = logging.getLogger(__name__)
 
+DOUBT = 10.0
+"""Seconds a question waits until it is certain to which call it belongs."""
 _REMEMBERED = 64
 _ID_BITS = 31  # some servers keep ids in 32 bits
 
@@ -145,7 +150,7 @@ class Launched(Flight):
         """Say what became of it; the first one to know wins."""
         if (on_end := self.on_end) is not None:
             self.on_end = self.call_off = None  # which may lead back here
-            self._flights.leave(self)
+            self._flights.leave(self, answered=not isinstance(outcome, WireFault))
             self._tell(on_end, outcome)
 
     def _expire(self) -> None:
@@ -195,7 +200,7 @@ class Attended(Flight):
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, _: object
     ) -> None:
-        self._flights.leave(self)
+        self._flights.leave(self, answered=exc is None or isinstance(exc, RpcError))
         if self._answer is not None and (self.waiting or self._answer.cancelled()):
             self._flights.given_up.append(self.id)
         elif exc is not None and self._answer is not None:
@@ -241,6 +246,7 @@ class Flights:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
         self._by_id: dict[RequestId, Flight] = {}
+        self._doubts: set[Doubt] = set()
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
         """Ids whose answers may still come, and are not wanted any more."""
         self._random = Random()  # noqa: S311 - seeded by the system; asking it each time costs more
@@ -274,11 +280,29 @@ class Flights:
 
         One of them where all are of the same party, `SEVERAL` where they are not.
         """
-        calls = [one.call for one in self._by_id.values() if one.call is not None]
-        if not calls:
-            return None
-        same = all(party_of(call) is party_of(calls[0]) for call in calls)
-        return calls[-1] if same else SEVERAL
+        return common(self._calls())
+
+    def serve_only(self, party: object) -> bool:
+        """Whether no call of anybody else is under way."""
+        return all(party_of(call) is party for call in self._calls().values())
+
+    def doubt(self) -> Doubt:
+        """That a message belongs to one of the calls under way, and not yet to which."""
+        doubt = Doubt(self._calls())
+        self._doubts.add(doubt)
+        return doubt
+
+    async def certain(self, doubt: Doubt) -> object:
+        """The call that a message belongs to, once it is certain; `SEVERAL`: not in time."""
+        try:
+            with anyio.move_on_after(DOUBT):
+                return await doubt.settled
+        finally:
+            self._doubts.discard(doubt)
+        return SEVERAL
+
+    def _calls(self) -> dict[object, object]:
+        return {one: one.call for one in self._by_id.values() if one.call is not None}
 
     def unused_id(self) -> int:
         """An id no server can guess, so that none can answer before it was asked."""
@@ -291,8 +315,10 @@ class Flights:
         if flight.deadline.at < self._due:
             self._wake_at(flight.deadline.at)
 
-    def leave(self, flight: Flight) -> None:
+    def leave(self, flight: Flight, *, answered: bool = False) -> None:
         del self._by_id[flight.id]
+        for doubt in self._doubts:
+            doubt.ended(flight, answered=answered)
 
     # One timer for all of them: to set and cancel one for each costs more than the rest of it.
     def _wake_at(self, due: float) -> None:

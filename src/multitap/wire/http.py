@@ -291,10 +291,10 @@ class HttpWire(Posting):
             return message
         if message.method is UNSET:
             self._unasked.noise(event.data)  # late, twice, or never asked
+        elif flight is None:  # between requests, servers ask in the middle of a call too
+            self._unasked.overhear(message)
         else:
-            # between requests, servers ask in the middle of a call too
-            call = self._exchange.flights.meant() if flight is None else flight.call
-            self._unasked.take(message, call)
+            self._unasked.take(message, flight.call)
         return None
 
     def _read(self, event: Event) -> Message | None:

@@ -111,6 +111,9 @@ class LocalWire:
     def established(self, protocol_version: str, *, stateless: bool) -> None:
         """Nothing to open."""
 
+    def serves_only(self, party: object) -> bool:  # noqa: ARG002 - what it says has its call with it
+        return True
+
     def stopped(self) -> bool:
         return False
 

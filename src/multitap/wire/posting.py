@@ -54,6 +54,7 @@ class Posting(ABC):
         self._in_session = False
         self._stateless = False
         self.attach = self._unasked.attach
+        self.serves_only = self._flights.serve_only
         self.evidence = self._unasked.evidence
 
     async def request(

@@ -38,11 +38,20 @@ class Seam:
         wire: Where the messages travel.
         on_notification: Told of every notification, undecoded; the SDK's typed models would cost
             more than a flood of them allows.
+        on_unaddressed: Told each time the server asks or logs without saying for which call.
         timeout: Seconds for a request the SDK sends without a limit of its own.
     """
 
-    def __init__(self, wire: Wire, on_notification: OnNotification, *, timeout: float) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        on_notification: OnNotification,
+        *,
+        on_unaddressed: Callable[[], None],
+        timeout: float,
+    ) -> None:
         self._wire = wire
+        self.unaddressed = on_unaddressed
         self._timeout = timeout
         self._on_request: OnRequest | None = None
         self.introduction: Mapping[str, Any] = {}

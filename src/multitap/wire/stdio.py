@@ -87,6 +87,7 @@ class StdioWire:
         self.has_spoken = False
         """Whether it has shown that it is an MCP server."""
         self.attach = exchange.unasked.attach
+        self.serves_only = exchange.flights.serve_only
 
     @property
     def fault(self) -> WireFault | None:

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ from msgspec import UNSET, Raw
 
 from multitap.tasks import CancelHandle, Tasks
 from multitap.wire import envelope
+from multitap.wire.doubt import Doubt
 from multitap.wire.envelope import Message, RequestId
 from multitap.wire.flight import Flights, Progress
 from multitap.wire.wire import (
     INBOUND_REQUESTS,
+    SEVERAL,
     Evidence,
     Flooded,
     Inbound,
@@ -26,6 +29,11 @@ logger = logging.getLogger(__name__)
 _LEAST_JUNK = 64
 """What any line or event counts at least: a short one costs us as much as one of this size."""
 _MINUTE = 60.0
+
+_ADDRESSED = frozenset(
+    {"elicitation/create", "sampling/createMessage", "roots/list", "notifications/message"}
+)
+"""What is meant for the client whose call it comes with."""
 
 _BUSY = -32000
 _INTERNAL_ERROR = -32603
@@ -84,6 +92,13 @@ class Unasked:
     def attach(self, inbound: Inbound) -> None:
         self._inbound = inbound
 
+    def overhear(self, message: Message) -> None:
+        """Take a message that has a method, and does not say which call it belongs to."""
+        call = self._flights.meant()
+        if call is not None and message.method in _ADDRESSED and self._inbound is not None:
+            self._inbound.unaddressed()
+        self.take(message, call)
+
     def take(self, message: Message, call: object | None = None) -> None:
         """Take a message that has a method; `call` is what the server asks it for."""
         method, request_id = message.method, message.id
@@ -95,6 +110,8 @@ class Unasked:
             scope = self._answering[request_id] = (
                 CancelHandle()
             )  # a callback has no task, and so no scope
+            if call is SEVERAL:
+                call = self._flights.doubt()
             self._tasks.start_soon(self._answer, request_id, method, message.params, call, scope)
         elif self._refusing < INBOUND_REQUESTS:
             self._refusing += 1
@@ -162,14 +179,25 @@ class Unasked:
         call: object | None,
         scope: CancelHandle,
     ) -> None:
+        try:
+            with scope:
+                if isinstance(call, Doubt):
+                    with self._held(SEVERAL):
+                        call = await self._flights.certain(call)
+                with self._held(call):
+                    await self._send(await self._reply(request_id, method, params, call))
+        finally:
+            del self._answering[request_id]
+
+    @contextmanager
+    def _held(self, call: object | None) -> Generator[None]:
+        """Stop the clocks of the calls that may wait for our answer."""
         waiting = self._flights.of(call)
         for flight in waiting:
             flight.hold(held=True)
         try:
-            with scope:
-                await self._send(await self._reply(request_id, method, params, call))
+            yield
         finally:
-            del self._answering[request_id]
             for flight in waiting:
                 flight.hold(held=False)
 

@@ -114,6 +114,10 @@ class UnderWay(Protocol):
 class Inbound(Protocol):
     """Whoever listens to what the server says unasked."""
 
+    def unaddressed(self) -> None:
+        """Learn that the server asks or logs in the middle of calls without saying of which."""
+        ...
+
     def notification(self, method: str, params: Raw, call: object | None) -> None:
         """Take one notification, in the order of arrival; must not block or raise.
 
@@ -222,6 +226,10 @@ class Wire(Protocol):
 
     def established(self, protocol_version: str, *, stateless: bool) -> None:
         """Say what was negotiated: old-era HTTP opens its listening stream now."""
+        ...
+
+    def serves_only(self, party: object) -> bool:
+        """Whether no call of anybody else is under way."""
         ...
 
     def stopped(self) -> bool:

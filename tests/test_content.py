@@ -11,6 +11,7 @@ from multitap.content import (
     EmbeddedResource,
     ImageBlock,
     KeptResults,
+    LongText,
     ResourceLink,
     TextBlock,
     ToolResult,
@@ -350,7 +351,7 @@ def test_a_jpeg_whose_size_comes_late_is_found():
 
 @given(st.text("ab \n", max_size=2000) | words, st.integers(100, 500))
 def test_pages_join_to_the_whole_and_none_is_longer_than_the_cap(whole, limit):
-    kept = KeptResults().keep(whole, limit)
+    kept = KeptResults().keep(LongText.of(whole), limit)
 
     pages = [kept.page(number) for number in range(1, kept.pages + 1)]
 
@@ -390,10 +391,10 @@ def test_a_text_is_cut_at_the_best_boundary_there_is(unit, end):
 
 
 def test_a_text_too_large_to_keep_says_so():
-    kept = KeptResults(size=1000).keep("x" * 2000, 100)
+    kept = KeptResults(size=1000).keep(LongText.of("x" * 2000), 100)
 
     assert kept.id is None
-    assert kept.capped.text.endswith("more characters, too many to keep")
+    assert kept.shown.endswith("more characters, too much to keep")
 
 
 def test_a_cap_without_room_for_the_note_is_refused():
@@ -433,10 +434,10 @@ def test_a_short_result_is_not_touched_by_a_cap():
 
 def test_only_as_many_results_are_kept_as_agreed():
     kept = KeptResults(count=2)
-    ids = [kept.keep("x" * 200, 100).id for _ in range(2)]
+    ids = [kept.keep(LongText.of("x" * 200), 100).id for _ in range(2)]
     kept.result(ids[0])
 
-    newest = kept.keep("y" * 200, 100).id
+    newest = kept.keep(LongText.of("y" * 200), 100).id
 
     assert kept.result(ids[0]).text == "x" * 200
     assert kept.result(newest).text == "y" * 200
@@ -447,7 +448,7 @@ def test_only_as_many_results_are_kept_as_agreed():
 def test_only_as_much_memory_is_held_as_agreed():
     kept = KeptResults(size=5000)
 
-    ids = [kept.keep("x" * 2000, 100).id for _ in range(5)]
+    ids = [kept.keep(LongText.of("x" * 2000), 100).id for _ in range(5)]
 
     assert len(kept) == 2
     assert kept.result(ids[-1]).pages > 1
@@ -455,7 +456,7 @@ def test_only_as_much_memory_is_held_as_agreed():
 
 @pytest.mark.parametrize("number", [0, -1, 4])
 def test_a_page_that_is_not_there_is_an_error_that_says_how_many_there_are(number):
-    kept = KeptResults().keep("x" * 150, 115)
+    kept = KeptResults().keep(LongText.of("x" * 150), 115)
 
     assert kept.pages == 3
     with pytest.raises(UnknownName) as caught:
@@ -464,7 +465,7 @@ def test_a_page_that_is_not_there_is_an_error_that_says_how_many_there_are(numbe
 
 
 def kept_lines(*lines):
-    return KeptResults().keep("\n".join(lines), 100)
+    return KeptResults().keep(LongText.of("\n".join(lines)), 100)
 
 
 def test_grep_finds_plain_text_with_its_line_numbers():

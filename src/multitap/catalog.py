@@ -62,6 +62,11 @@ class Tool:
     def checker(self) -> schemas.Checker | schemas.Unchecked:
         return schemas.compile_schema(self.input_schema)
 
+    @cached_property
+    def result_checker(self) -> schemas.ResultChecker | None:
+        schema = self.output_schema
+        return None if schema is None else schemas.ResultChecker(schema)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:

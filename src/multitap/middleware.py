@@ -20,6 +20,7 @@ from multitap.router import Call, Handler, Middleware
 from multitap.wire.deadline import Deadline
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_LONGEST_ERROR = 4096  # characters of a tool's own words; to decode all could take long
 
 CHECKED = 256 * 1024
 """Bytes of undecoded arguments up to which they are checked; the server checks longer ones."""
@@ -140,7 +141,7 @@ def done_with(call: Call, started: float, became: ToolResult | MultitapError | N
     if isinstance(became, ToolResult):
         outcome, size = Outcome.OK, len(became.raw)
         if became.is_error:
-            outcome, error = Outcome.ERROR, became.error
+            outcome, error = Outcome.ERROR, became.beginning(_LONGEST_ERROR) or became.error
     elif became is not None:
         outcome, error = _outcome(became), str(became)
     tool, context = call.tool, call.context

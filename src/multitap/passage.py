@@ -13,6 +13,7 @@ from multitap.router import Call, is_repeatable, params_of
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Unsettled
 from multitap.upstream.session import AskedBack
+from multitap.vetting import is_large, vet, vet_large
 from multitap.wire.wire import RpcError, UnderWay, WireFault
 
 OnPassed = Callable[["Raw | bytes | Exception | None"], None]
@@ -82,30 +83,39 @@ class Passage:
     def _landed(self, outcome: Unsettled) -> None:
         tool = self._call.tool
         tool.link.landed(outcome, self._call.context)
-        if isinstance(outcome, Raw):
-            self._end(ToolResult(outcome, server=tool.server, tool=tool.raw_name))
-        else:
+        if not isinstance(outcome, Raw):
             self._scope = CancelHandle()
             self._tasks.start_soon(self._go_into, outcome, self._scope)
+        elif is_large(tool, outcome):
+            self._scope = CancelHandle()
+            self._tasks.start_soon(self._vet, outcome, self._scope)
+        else:
+            self._end(vet(tool, outcome))
+
+    async def _vet(self, outcome: Raw, scope: CancelHandle) -> None:
+        became: ToolResult | None = None
+        with scope:
+            became = await vet_large(self._call.tool, outcome)
+        self._end(became)
 
     async def _go_into(
         self, outcome: WireFault | RpcError | AskedBack, scope: CancelHandle
     ) -> None:
         """Try again where that may help, answer what the server asks, or find the reason."""
-        call, context = self._call, self._call.context
+        call, tool, context = self._call, self._call.tool, self._call.context
         became: ToolResult | Exception | None = None
         with scope:
             try:
-                raw = await call.tool.link.request(
+                raw = await tool.link.request(
                     "tools/call",
                     params_of(call),
                     deadline=call.deadline,
                     on_progress=context.on_progress,
                     call=context,
-                    repeatable=is_repeatable(call.tool),
+                    repeatable=is_repeatable(tool),
                     after=outcome,
                 )
-                became = ToolResult(raw, server=call.tool.server, tool=call.tool.raw_name)
+                became = await vet_large(tool, raw) if is_large(tool, raw) else vet(tool, raw)
             except Exception as exc:  # noqa: BLE001 - boundary: whoever waits is told
                 became = exc
         self._end(became)

@@ -13,6 +13,7 @@ from multitap.config.models import CheckArguments
 from multitap.content import ToolResult
 from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName
 from multitap.upstream.caller import CallContext
+from multitap.vetting import is_large, vet, vet_large
 from multitap.wire import envelope
 from multitap.wire.deadline import Deadline
 
@@ -148,7 +149,7 @@ async def pass_on(call: Call) -> ToolResult:
         call=context,
         repeatable=is_repeatable(tool),
     )
-    return ToolResult(result, server=tool.server, tool=tool.raw_name)
+    return await vet_large(tool, result) if is_large(tool, result) else vet(tool, result)
 
 
 def params_of(call: Call) -> Mapping[str, Any]:

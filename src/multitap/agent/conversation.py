@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from multitap.content import ImageBlock, ToolResult
+from multitap.content import ToolResult
 from multitap.errors import MultitapError
 from multitap.tools.providers import ToolCall
 from multitap.tools.tool import said
@@ -157,8 +157,7 @@ def _shown(result: ToolResult) -> Raw:
     text = {"type": "text", "text": result.text}
     pictures = [
         {"type": "image", "mimeType": block.mime_type, "data": block.encoded}
-        for block in result.blocks
-        if isinstance(block, ImageBlock)
+        for block in result.images
     ]
     answer = {"content": [text, *pictures], "isError": result.is_error}
     return Raw(msgspec.json.encode(answer))

@@ -91,5 +91,5 @@ def _text(hub: Hub, result: ToolResult, *, full: bool) -> str:
     if result.result_id is None:
         return result.text
     kept = hub.result(result.result_id)
-    note(f"cut: {kept.capped.missing:,} more characters; `--full` prints all")
+    note(f"cut: {kept.rest}; `--full` prints all")
     return kept.page(1).rstrip("\n")

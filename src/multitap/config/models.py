@@ -54,6 +54,7 @@ class _Model(BaseModel):
 
 
 CheckArguments = Literal["refuse", "warn", "off"]
+CheckResults = Literal["warn", "off"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -125,6 +126,9 @@ class _Server(_Model):
     """What becomes of a call whose arguments do not fit the tool's schema: `refuse` it, `warn` and
     pass it on, or `off`: not looked at. Where not given, `off` at the gateway, `refuse` elsewhere.
     """
+    check_results: CheckResults = "warn"
+    """What becomes of results that do not fit the tool's output schema, and of malformed content:
+    `warn` and drop the malformed blocks, or `off`: not looked at."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
     result_cap: int | None = Field(default=None, ge=100)

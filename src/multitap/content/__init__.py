@@ -9,7 +9,7 @@ from multitap.content.blocks import (
     TextBlock,
     UnknownBlock,
 )
-from multitap.content.kept import Capped, Found, KeptResult, KeptResults, Line, cap
+from multitap.content.kept import Capped, Found, KeptResult, KeptResults, Line, LongText, cap
 from multitap.content.result import ToolResult
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "KeptResult",
     "KeptResults",
     "Line",
+    "LongText",
     "ResourceLink",
     "TextBlock",
     "ToolResult",

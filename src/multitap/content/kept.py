@@ -4,7 +4,7 @@ import secrets
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jsonschema_rs
 
@@ -16,6 +16,9 @@ _ROW = 500
 _ID_LENGTH = 6
 _ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none is mistaken for another
 _REGEX_SIZE = 1_000_000
+_SEARCHED = 64 * 1024  # characters searched at a time
+EXACT = 256 * 1024
+"""Bytes of a result up to which it is all decoded, to say how much of it is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +66,133 @@ def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
         raise ValueError(f"a cap of {limit} leaves no room for the note")
     if len(text) <= limit:
         return Capped(text, 0, (len(text),))
-    room = len(_note(len(text), len(text), result_id))
+    room = len(_note(_counted(len(text)), len(text), result_id))
     ends = tuple(_page_ends(text, limit - room))
     missing = len(text) - ends[0]
     shown = text[: ends[0]].removesuffix("\n")
-    return Capped(shown + _note(missing, len(ends), result_id), missing, ends)
+    return Capped(shown + _note(_counted(missing), len(ends), result_id), missing, ends)
 
 
-def _note(missing: int, pages: int, result_id: str | None) -> str:
+def _note(rest: str, pages: int | None, result_id: str | None) -> str:
     if result_id is None:
-        return f"\n… {missing:,} more characters, too many to keep"
-    return f'\n… {missing:,} more characters; the rest: result "{result_id}" page 2 of {pages:,}'
+        return f"\n… {rest}, too much to keep"
+    of = "" if pages is None else f" of {pages:,}"
+    return f'\n… {rest}; the rest: result "{result_id}" page 2{of}'
+
+
+def _counted(missing: int) -> str:
+    return f"{missing:,} more characters"
+
+
+def _weighed(size: int) -> str:
+    return f"the result has {size / 1_000_000:,.1f} MB"
 
 
 def _page_ends(text: str, size: int) -> Iterator[int]:
     end = 0
-    while len(text) - end > size:
-        # No boundary in the second half of a page: a cut inside a word beats a page half empty.
-        half, full = end + size // 2, end + size
-        end = text.rfind("\n", half, full) + 1 or text.rfind(" ", half, full) + 1 or full
+    while end < len(text):
+        end = _page_end(text, end, size)
         yield end
-    yield len(text)
 
 
-@dataclass(frozen=True, slots=True)
+def _page_end(text: str, start: int, size: int) -> int:
+    """Where the page that begins at `start` ends; the text has to go on beyond it, or end."""
+    half, full = start + size // 2, start + size
+    if full >= len(text):
+        return len(text)
+    # No boundary in the second half of a page: a cut inside a word beats a page half empty.
+    return text.rfind("\n", half, full) + 1 or text.rfind(" ", half, full) + 1 or full
+
+
+class LongText:
+    """A text that is put together only as far as somebody reads.
+
+    Args:
+        parts_from: The parts of the text, from the one of that number on.
+        size: Bytes that it is made of.
+    """
+
+    def __init__(self, parts_from: Callable[[int], Iterable[str]], size: int) -> None:
+        self._parts_from: Callable[[int], Iterable[str]] | None = parts_from
+        self._taken = 0
+        self._text = ""
+        self.size = size
+
+    @classmethod
+    def of(cls, text: str) -> "LongText":
+        """A text that is there already."""
+        return cls(lambda taken: () if taken else (text,), len(text))
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that it holds."""
+        source = 0 if self._parts_from is None else self.size
+        return source + sys.getsizeof(self._text)
+
+    def beginning(self, length: int) -> str:
+        """At least the first `length` characters, where it has that many."""
+        if self._parts_from is not None and len(self._text) < length:
+            # twice as much each time, so that all steps together are linear work
+            self._grow(self._parts_from(self._taken), max(length, 2 * len(self._text)))
+        return self._text
+
+    def whole(self) -> str:
+        """All of it."""
+        return self.beginning(sys.maxsize)
+
+    def _grow(self, following: Iterable[str], length: int) -> None:
+        parts, size = [self._text], len(self._text)
+        for part in following:
+            self._taken += 1
+            size += len(part)
+            parts.append(part)
+            if size >= length:
+                break
+        else:
+            self._parts_from = None
+        self._text = "".join(parts)
+
+
 class KeptResult:
-    """The whole text of a result that was cut."""
+    """The whole text of a result that was cut.
 
-    id: str | None
-    """None where it was too large to keep."""
-    text: str = field(repr=False)
-    capped: Capped = field(repr=False)
+    Of a large one only as much is decoded as a page or a search needs, from its beginning on.
+    """
+
+    def __init__(self, result_id: str | None, text: LongText, limit: int) -> None:
+        self.id = result_id
+        """None where it was too large to keep."""
+        self._text = text
+        if text.size <= EXACT:
+            capped = cap(text.whole(), limit, result_id=result_id)
+            self._room, self._ends = 0, [*capped.ends]
+            self.shown = capped.text
+            """The beginning, with a note on how to get the rest."""
+            self.rest = _counted(capped.missing)
+            """How much more there is, in words."""
+        else:
+            self.rest = _weighed(text.size)
+            note = _note(self.rest, None, result_id)
+            self._room, self._ends = limit - len(note), list[int]()
+            self.shown = self.page(1).removesuffix("\n") + note
+
+    def __repr__(self) -> str:
+        return f"<KeptResult {self.id}>"
+
+    @property
+    def text(self) -> str:
+        return self._text.whole()
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that it holds."""
+        return self._text.weight
 
     @property
     def pages(self) -> int:
-        return len(self.capped.ends)
+        while self._has_more():
+            pass
+        return len(self._ends)
 
     def page(self, number: int) -> str:
         """One page of the text; they join to the whole.
@@ -105,10 +200,24 @@ class KeptResult:
         Args:
             number: From 1 to `pages`; page 1 is what the cut text shows.
         """
-        if not 1 <= number <= self.pages:
+        while len(self._ends) < number and self._has_more():
+            pass
+        if not 1 <= number <= len(self._ends):
             raise UnknownName(f"no page {number}", hint=f"the result has {self.pages} pages")
-        start = self.capped.ends[number - 2] if number > 1 else 0
-        return self.text[start : self.capped.ends[number - 1]]
+        start = self._ends[number - 2] if number > 1 else 0
+        end = self._ends[number - 1]
+        return self._text.beginning(end)[start:end]
+
+    def _has_more(self) -> bool:
+        """Whether there is one more page, whose end is known then."""
+        if not self._room:
+            return False
+        start = self._ends[-1] if self._ends else 0
+        text = self._text.beginning(start + self._room + 1)
+        if self._ends and start == len(text):
+            return False
+        self._ends.append(_page_end(text, start, self._room))
+        return True
 
     def grep(
         self, pattern: str, *, context: int = 0, limit: int = 50, regex: bool = False
@@ -123,7 +232,21 @@ class KeptResult:
                 references. Of a very long line pieces are searched.
         """
         matches = _regex(pattern) if regex else _plain(pattern)
-        return _grep(_rows(self.text), matches, context, limit)
+        return _grep(_rows(self._lines()), matches, context, limit)
+
+    def _lines(self) -> Iterator[str]:
+        at, size = 0, _SEARCHED
+        while True:
+            text = self._text.beginning(at + size)
+            if len(text) < at + size:
+                yield from text[at:].split("\n")
+                return
+            end = text.rfind("\n", at)
+            if end < 0:
+                size *= 2  # a line longer than that
+                continue
+            yield from text[at:end].split("\n")
+            at, size = end + 1, _SEARCHED
 
 
 def _plain(pattern: str) -> Callable[[str], bool]:
@@ -155,9 +278,9 @@ def _check(pattern: str) -> None:
         )
 
 
-def _rows(text: str) -> Iterator[tuple[int, str]]:
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Numbered lines; of a long one overlapping pieces, so that no plain hit is cut in two."""
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if len(line) <= _ROW:
             yield number, line
             continue
@@ -193,23 +316,18 @@ class KeptResults:
     def __init__(self, *, count: int = 64, size: int = 64 * 1024 * 1024) -> None:
         self._count = count
         self._size = size
-        self._held = 0
         self._results: OrderedDict[str, KeptResult] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._results)
 
-    def keep(self, text: str, limit: int) -> KeptResult:
+    def keep(self, text: LongText, limit: int) -> KeptResult:
         """Cut `text` to `limit` characters and keep the whole, for as long as there is room."""
-        if sys.getsizeof(text) > self._size:
-            return KeptResult(None, text, cap(text, limit))
+        if text.weight > self._size:
+            return KeptResult(None, text, limit)
         result_id = self._free_id()
-        result = KeptResult(result_id, text, cap(text, limit, result_id=result_id))
-        self._results[result_id] = result
-        self._held += sys.getsizeof(text)
-        while len(self._results) > self._count or self._held > self._size:
-            _, dropped = self._results.popitem(last=False)
-            self._held -= sys.getsizeof(dropped.text)
+        result = self._results[result_id] = KeptResult(result_id, text, limit)
+        self._make_room()
         return result
 
     def result(self, result_id: str) -> KeptResult:
@@ -225,7 +343,16 @@ class KeptResults:
                 f"no kept result {result_id!r}",
                 hint="only the last cut results are kept; call the tool again",
             ) from None
-        return self._results[result_id]
+        result = self._results[result_id]
+        self._make_room()
+        return result
+
+    def _make_room(self) -> None:
+        """Let go of the oldest; what is kept grows as it is read."""
+        held = sum(result.weight for result in self._results.values())
+        while len(self._results) > self._count or held > self._size:
+            _, dropped = self._results.popitem(last=False)
+            held -= dropped.weight
 
     def _free_id(self) -> str:
         while True:

@@ -1,31 +1,36 @@
 """One tool's answer, undecoded until somebody looks inside."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, overload
 
 import msgspec
 from msgspec import Raw
 
-from multitap.content.blocks import Block, block
-from multitap.content.kept import KeptResult, KeptResults
+from multitap.content.blocks import Block, ImageBlock, block
+from multitap.content.kept import EXACT, KeptResult, KeptResults, LongText
 from multitap.content.lazy import lazy
+from multitap.content.sifting import parse_pieces, sift
 from multitap.errors import BadAnswer
 
 _NOTHING = Raw(b"")
 _Source = TypeVar("_Source")
 _Read = TypeVar("_Read")
 _MOST_WORDY = 20  # characters of text that one byte of an answer can become
+_IMAGE = b'"image"'
+_COMPLETE = b'"complete"'
+_NULL = b"null"
 
 
 class _Outline(msgspec.Struct):
     content: Raw = _NOTHING
+    kind: Raw = msgspec.field(default=_NOTHING, name="resultType")
     is_error: Raw = msgspec.field(default=_NOTHING, name="isError")
     structured: Raw = msgspec.field(default=_NOTHING, name="structuredContent")
     meta: Raw = msgspec.field(default=_NOTHING, name="_meta")
 
 
 _parse_outline = msgspec.json.Decoder(_Outline).decode
-_parse_pieces = msgspec.json.Decoder(tuple[Raw, ...] | None).decode
+_parse_table = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ToolResult:
@@ -38,12 +43,14 @@ class ToolResult:
     """The protocol error's code, if the answer was one."""
     data: Any = None
     """What came with the protocol error."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the answer: it does not fit the tool's schema, or blocks were dropped."""
 
     def __init__(
         self, raw: Raw | bytes, *, server: str = "", tool: str = "", seconds: float = 0.0
     ) -> None:
         self.raw = raw
-        """The result as it came."""
+        """The result as it came, but for blocks that were dropped."""
         self.server = server
         self.tool = tool
         self.seconds = seconds
@@ -83,8 +90,20 @@ class ToolResult:
         return not self.is_error
 
     @lazy
-    def blocks(self) -> tuple[Block, ...]:
-        return self._read(_blocks, self._outline.content)
+    def blocks(self) -> Sequence[Block]:
+        """The pieces; those of a large answer are decoded one by one, as they are looked at."""
+        pieces = self._read(_pieces, self._outline.content)
+        if len(self.raw) > EXACT:
+            return _Blocks(pieces, self._block)
+        return tuple(map(self._block, pieces))
+
+    @property
+    def images(self) -> Iterator[ImageBlock]:
+        """The images among the blocks; nothing else is decoded for them."""
+        if _IMAGE in bytes(self._outline.content):
+            for piece in self._read(_pieces, self._outline.content):
+                if _IMAGE in bytes(piece) and isinstance(made := self._block(piece), ImageBlock):
+                    yield made
 
     @property
     def text(self) -> str:
@@ -92,7 +111,11 @@ class ToolResult:
 
         Where it is longer than allowed it is cut, with a note on how to get the rest.
         """
-        return self._whole if self._kept is None else self._kept.capped.text
+        return self._text.whole() if self._kept is None else self._kept.shown
+
+    def beginning(self, length: int) -> str:
+        """The first `length` characters of the whole text; the rest is not decoded."""
+        return self._text.beginning(length)[:length]
 
     @property
     def truncated(self) -> bool:
@@ -109,13 +132,25 @@ class ToolResult:
         if self._cap is None:
             return None
         limit, keep = self._cap
-        return keep.keep(self._whole, limit) if len(self._whole) > limit else None
+        if len(self._text.beginning(limit + 1)) <= limit:
+            return None
+        return keep.keep(self._text, limit)
 
     @lazy
-    def _whole(self) -> str:
-        if not self.blocks and self.structured is not None:
-            return self._read(_decoded, self._outline.structured)
-        return "\n".join(map(str, self.blocks))
+    def _text(self) -> LongText:
+        return LongText(self._parts_from, len(self.raw))
+
+    def _parts_from(self, number: int) -> Iterator[str]:
+        """The text of the blocks, which a line break keeps apart."""
+        pieces = self._read(_pieces, self._outline.content)
+        if not pieces and number == 0 and self.has_structured:
+            yield self._read(_decoded, self._outline.structured)
+        for at in range(number, len(pieces)):
+            made = str(self._block(pieces[at]))
+            yield f"\n{made}" if at else made
+
+    def _block(self, piece: Raw) -> Block:
+        return self._read(block, piece)
 
     @property
     def output(self) -> str:
@@ -131,12 +166,40 @@ class ToolResult:
 
     @lazy
     def structured(self) -> Any:
-        """The answer as data, for tools that give it."""
+        """The answer as data, for tools that give it; all of it is decoded."""
         return self._read(_json, self._outline.structured)
+
+    @property
+    def has_structured(self) -> bool:
+        """Whether there is an answer as data."""
+        structured = self._outline.structured
+        return len(structured) > len(_NULL) or bytes(structured) not in {b"", _NULL}
+
+    @property
+    def raw_structured(self) -> Raw:
+        """The answer as data, undecoded."""
+        return self._outline.structured
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is an answer, rather than a question or a promise."""
+        outline = self._outline
+        return len(outline.content) > 0 and bytes(outline.kind) in {b"", _COMPLETE}
 
     @lazy
     def meta(self) -> dict[str, Any]:
         return self._read(_meta, self._outline.meta)
+
+    def sift(self) -> None:
+        """Drop the blocks that no client can use, with a warning; before anybody looks inside."""
+        content = self._outline.content
+        if not len(content) or (sifted := sift(content)) is None:
+            return
+        table = self._read(_parse_table, self.raw)
+        table["content"] = Raw(sifted.content)
+        self.raw = Raw(msgspec.json.encode(table))
+        self._parsed = None
+        self.warnings += (f"malformed content was dropped: {sifted.problem}",)
 
     def capped(self, limit: int, keep: KeptResults) -> "ToolResult":
         """The same result, its text cut to `limit` characters and the whole kept in `keep`.
@@ -147,6 +210,7 @@ class ToolResult:
             return self
         view = ToolResult(self.raw, server=self.server, tool=self.tool, seconds=self.seconds)
         view.code, view.data, view._parsed = self.code, self.data, self._parsed
+        view.warnings = self.warnings
         view._cap = (limit, keep)
         return view
 
@@ -165,14 +229,36 @@ class ToolResult:
             ) from None
 
 
-def _blocks(content: Raw) -> tuple[Block, ...]:
-    if not len(content):
+class _Blocks(Sequence[Block]):
+    """Blocks that are made whenever one looks at them."""
+
+    def __init__(self, pieces: Sequence[Raw], make: Callable[[Raw], Block]) -> None:
+        self._pieces = pieces
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    @overload
+    def __getitem__(self, at: int) -> Block: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Block]: ...
+    def __getitem__(self, at: int | slice) -> Block | Sequence[Block]:
+        if isinstance(at, slice):
+            return _Blocks(self._pieces[at], self._make)
+        return self._make(self._pieces[at])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} blocks>"
+
+
+def _pieces(content: Raw) -> tuple[Raw, ...]:
+    if len(content) <= len(_NULL) and bytes(content) in {b"", _NULL}:
         return ()
     try:
-        pieces = _parse_pieces(content) or ()
+        return parse_pieces(content)
     except msgspec.ValidationError:
-        pieces = (content,)
-    return tuple(map(block, pieces))
+        return (content,)
 
 
 def _json(raw: Raw) -> Any:

@@ -1,7 +1,8 @@
-"""Tools' schemas: which can be used, and whether arguments fit them."""
+"""Tools' schemas: which can be used, and whether arguments and results fit them."""
 
 from multitap.schemas.bounds import bounds
 from multitap.schemas.checker import Checker, Unchecked, compile_schema
 from multitap.schemas.definition import defect
+from multitap.schemas.results import ResultChecker
 
-__all__ = ["Checker", "Unchecked", "bounds", "compile_schema", "defect"]
+__all__ = ["Checker", "ResultChecker", "Unchecked", "bounds", "compile_schema", "defect"]

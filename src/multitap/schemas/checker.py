@@ -19,6 +19,10 @@ _REPORTED = 3
 _LONGEST = 300
 _BACKTRACKS = 100_000
 _PATTERN_SIZE = 1_000_000
+_BACKTRACKING = jsonschema_rs.FancyRegexOptions(
+    backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE
+)
+_LINEAR = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE // 10)
 _VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
 
 
@@ -64,6 +68,16 @@ class Checker:
             raise BadArguments(f"not JSON: {_first_line(exc)}", path="") from None
         _refuse_for(errors)
 
+    def misfit(self, value: Any) -> str | None:
+        """What is wrong with a value first of all, in words; None if it fits."""
+        if self._validator.is_valid(value):
+            return None
+        try:
+            self._validator.validate(value)
+        except ValidationError as exc:
+            return None if _is_given_up(exc) else _words(exc)
+        return None
+
 
 def _refuse_for(errors: list[ValidationError] | None) -> None:
     if errors is None:
@@ -79,8 +93,14 @@ def _refuse_for(errors: list[ValidationError] | None) -> None:
     raise BadArguments("; ".join(words), path=pointer(certain[0].instance_path))
 
 
-def compile_schema(schema: Mapping[str, Any]) -> Checker | Unchecked:
-    """What checks arguments against `schema`; nothing, where that could cost too much."""
+def compile_schema(schema: Mapping[str, Any], *, linear: bool = False) -> Checker | Unchecked:
+    """What checks values against `schema`; nothing, where that could cost too much.
+
+    Args:
+        schema: The server's.
+        linear: Whether to do without patterns that may take long, for values that are the
+            server's as well.
+    """
     if (reason := bounds(schema)) is not None:
         return Unchecked(reason)
     validator = dialect(schema)
@@ -94,9 +114,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Checker | Unchecked:
                 validate_formats=False,
                 retriever=_never_fetch,
                 mask=_VALUE,
-                pattern_options=jsonschema_rs.FancyRegexOptions(
-                    backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE
-                ),
+                pattern_options=_LINEAR if linear else _BACKTRACKING,
             ),
         )
     except (ValueError, jsonschema_rs.ReferencingError) as exc:

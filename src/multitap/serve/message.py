@@ -164,4 +164,12 @@ def legacy(result: Raw | bytes) -> Raw | bytes:
             table["_meta"] = Raw(envelope.encode(kept))
         else:
             del table["_meta"]
-    return envelope.encode(table)
+    return _joined(table)
+
+
+def _joined(table: Mapping[str, Raw]) -> bytes:
+    """An object of its members, the long ones copied once."""
+    parts: list[bytes | Raw] = []
+    for key, value in table.items():
+        parts += (b"," if parts else b"{", envelope.encode(key), b":", value)
+    return b"".join((*parts, b"}")) if parts else b"{}"

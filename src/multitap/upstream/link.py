@@ -166,6 +166,8 @@ class Link:
         self._warning: str | None = None
         self._misfits: dict[str, str] = {}
         """By tool: what was wrong with arguments that were passed on all the same."""
+        self._odd_results: dict[tuple[str, str], str] = {}
+        """By tool and kind of trouble: what was wrong with its results."""
         self._unanswered = False
         self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._last_used = now()
@@ -457,6 +459,20 @@ class Link:
         self._misfits[tool] = warning
         self._tell(Warned(self.name, warning))
 
+    def note_result(self, tool: str, words: str) -> None:
+        """Warn, once for each tool and kind of trouble, of what is wrong with a result.
+
+        Args:
+            tool: By the server's own name.
+            words: What is wrong: the kind of trouble, a colon, the details.
+        """
+        key = (tool, words.partition(":")[0])
+        if key in self._odd_results or len(self._odd_results) >= _MOST_MISFITS:
+            return
+        warning = f"in a result of {tool!r:.{_MISFIT}}, {words[:_MISFIT]}"
+        self._odd_results[key] = warning
+        self._tell(Warned(self.name, warning))
+
     def snapshot(self, *, tools: int, warnings: tuple[str, ...]) -> ServerSnapshot:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
@@ -467,7 +483,8 @@ class Link:
             f"its {key} could not be fetched and will be asked for again: {self.redacted(why)}"
             for key, why in offers.missing.items()
         )
-        warnings += tuple(map(self.redacted, self._misfits.values()))
+        noted = (*self._misfits.values(), *self._odd_results.values())
+        warnings += tuple(map(self.redacted, noted))
         if evidence.noise:
             sample = self.redacted(evidence.noise_sample)
             warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)

@@ -71,7 +71,7 @@ class _Kind(msgspec.Struct):
 
 
 _parse_kind = msgspec.json.Decoder(_Kind).decode
-_COMPLETE = b'{"resultType":"complete"'
+_ASKING = b'"input_required"'
 
 
 class AskedBack(Exception):
@@ -397,8 +397,8 @@ class Session:
 
 
 def _asks_back(result: Raw) -> bool:
-    if bytes(memoryview(result)[: len(_COMPLETE)]) == _COMPLETE:
-        return False  # seen at a glance
+    if _ASKING not in bytes(result):
+        return False  # to look for it takes a tenth of the time of parsing
     try:
         return _parse_kind(result).resultType == "input_required"
     except envelope.UNPARSABLE as exc:

@@ -37,8 +37,8 @@ class Frame:
     """Pixels."""
 
     def pictures(self, result: ToolResult) -> Iterator[Picture]:
-        for block in result.blocks:
-            if isinstance(block, ImageBlock) and self._fits(block):
+        for block in result.images:
+            if self._fits(block):
                 yield Picture(_type(block), binascii.b2a_base64(block.data, newline=False).decode())
 
     def _fits(self, image: ImageBlock) -> bool:

@@ -1,0 +1,137 @@
+"""Content without the blocks that no client can use."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+AT_ONCE = 64 * 1024
+"""Bytes that are decoded in one go; the interpreter serves other threads only in between."""
+_GROUP = 500  # blocks, to the same end
+_REPORTED = 3
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Text(msgspec.Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class _Image(msgspec.Struct, tag_field="type", tag="image"):
+    data: str
+    mimeType: str = ""  # noqa: N815 - the wire's spelling
+
+
+class _Audio(msgspec.Struct, tag_field="type", tag="audio"):
+    data: str
+    mimeType: str = ""  # noqa: N815 - the wire's spelling
+
+
+class _Link(msgspec.Struct, tag_field="type", tag="resource_link"):
+    uri: str
+    name: str = ""
+
+
+class _Contents(msgspec.Struct):
+    uri: str
+    text: str | UnsetType = UNSET
+    blob: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.text is UNSET and self.blob is UNSET:
+            raise ValueError("Object has neither `text` nor `blob`")
+
+
+class _Embedded(msgspec.Struct, tag_field="type", tag="resource"):
+    resource: _Contents
+
+
+class _Typed(msgspec.Struct):
+    type: str
+
+
+_Known = _Text | _Image | _Audio | _Link | _Embedded
+_KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
+
+_parse_known = msgspec.json.Decoder(list[_Known]).decode
+_parse_one = msgspec.json.Decoder(_Known).decode
+_parse_type = msgspec.json.Decoder(_Typed).decode
+parse_pieces = msgspec.json.Decoder(tuple[Raw, ...]).decode
+"""The blocks of a content list, each undecoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What is left of the content, and why the rest is not."""
+
+    content: bytes
+    problem: str
+
+
+def sift(content: Raw) -> Sifted | None:
+    """`content` without its malformed blocks; None where it has none.
+
+    A block is malformed without a `type`, or if what its kind is of no use without is missing or
+    of the wrong type. Of kinds that we do not know, all else is between server and client.
+    """
+    if len(content) <= AT_ONCE:
+        try:
+            _parse_known(content)
+        except _UNREADABLE:
+            pass
+        else:
+            return None
+    try:
+        pieces = parse_pieces(content)
+    except msgspec.ValidationError:
+        return Sifted(b"[]", "its content is not a list")
+    problems = {at: words for start, group in _groups(pieces) for at, words in _odd(start, group)}
+    if not problems:
+        return None
+    sound = [piece for at, piece in enumerate(pieces) if at not in problems]
+    return Sifted(b"[%b]" % b",".join(sound), _summed_up(problems))
+
+
+def _groups(pieces: Sequence[Raw]) -> Iterator[tuple[int, list[Raw]]]:
+    group: list[Raw] = []
+    start = size = 0
+    for at, piece in enumerate(pieces):
+        group.append(piece)
+        size += len(piece)
+        if len(group) == _GROUP or size > AT_ONCE:
+            yield start, group
+            group, start, size = [], at + 1, 0
+    yield start, group
+
+
+def _odd(start: int, group: Iterable[Raw]) -> Iterator[tuple[int, str]]:
+    try:
+        _parse_known(b"[%b]" % b",".join(group))
+    except _UNREADABLE:
+        for at, piece in enumerate(group, start=start):
+            if (problem := _problem(piece)) is not None:
+                yield at, problem
+
+
+def _problem(piece: Raw) -> str | None:
+    try:
+        _parse_one(piece)
+    except msgspec.ValidationError as exc:
+        return None if _is_of_other_kind(piece) else str(exc)
+    except _UNREADABLE:
+        return None  # half a surrogate pair, or nested very deep: some clients can read it
+    return None
+
+
+def _is_of_other_kind(piece: Raw) -> bool:
+    try:
+        return _parse_type(piece).type not in _KINDS
+    except _UNREADABLE:
+        return False
+
+
+def _summed_up(problems: dict[int, str]) -> str:
+    told = [f"block {at}: {words}" for at, words in list(problems.items())[:_REPORTED]]
+    if len(problems) > _REPORTED:
+        told.append(f"and {len(problems) - _REPORTED:,} more")
+    return "; ".join(told)

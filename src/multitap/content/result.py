@@ -9,7 +9,7 @@ from msgspec import Raw
 from multitap.content.blocks import Block, block
 from multitap.content.kept import KeptResult, KeptResults
 from multitap.content.lazy import lazy
-from multitap.errors import BadAnswer
+from multitap.errors import BadAnswer, quoted
 
 _NOTHING = Raw(b"")
 _Source = TypeVar("_Source")
@@ -161,7 +161,7 @@ class ToolResult:
             return read(source)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise BadAnswer(
-                self.server, f"the answer of {self.tool!r} cannot be read: {exc}"
+                self.server, f"the answer of {quoted(self.tool)} cannot be read: {exc}"
             ) from None
 
 

@@ -12,14 +12,17 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config import ServerConfig, StdioServer
 from multitap.errors import (
+    LONGEST_QUOTE,
     BadAnswer,
     CallTimeout,
     MultitapError,
     Overloaded,
     ServerError,
     Unavailable,
+    quoted,
+    shortened,
     sole,
 )
 from multitap.events import (
@@ -55,7 +58,6 @@ from multitap.upstream.watch import (
     watch_wish,
 )
 from multitap.wire.deadline import Deadline
-from multitap.wire.stderr import redact
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -83,7 +85,9 @@ PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
 IDLE_TIMEOUT = 300.0
 
-_MOST_MISFITS, _MISFIT = 32, 300  # tools that are warned about, and characters of each warning
+_MOST_MISFITS = 32  # tools that are warned about
+_MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
+_LOG_MESSAGE = 4000  # characters of one that a server sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ class Link:
         self.era = known.era
         self.was_up = known.was_up
         """Whether its last start, in this run or an earlier one, succeeded; None: nobody knows."""
-        self._secrets = _secrets(config)
+        self._redact = config.redact
         self._dial = dial
         self._expand = expand
         self._handlers = handlers
@@ -408,13 +412,13 @@ class Link:
 
     def redacted(self, text: str) -> str:
         """`text` without what the server was given in confidence."""
-        return redact(text, self._secrets)
+        return self._redact(text)
 
     def note_misfit(self, tool: str, words: str) -> None:
         """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
         if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
             return
-        warning = f"arguments for {tool!r} that do not fit were passed on: {words[:_MISFIT]}"
+        warning = f"arguments for {quoted(tool)} that do not fit were passed on: {words}"
         self._misfits[tool] = warning
         self._tell(Warned(self.name, warning))
 
@@ -422,26 +426,26 @@ class Link:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
         offers = self.offers or Offers()
+        warnings = (*offers.warnings, *warnings)
         if self._warning:
             warnings += (self._warning,)
         warnings += tuple(
-            f"its {key} could not be fetched and will be asked for again: {self.redacted(why)}"
+            f"its {key} could not be fetched and will be asked for again: {why}"
             for key, why in offers.missing.items()
         )
-        warnings += tuple(map(self.redacted, self._misfits.values()))
+        warnings += tuple(self._misfits.values())
         if evidence.noise:
-            sample = self.redacted(evidence.noise_sample)
-            warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
+            warnings += (f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}",)
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,
             state=standing.state,
             failure=standing.failure,
-            warnings=(*offers.warnings, *warnings),
+            warnings=self._bounded(warnings),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
-            title=session.title if session else None,
-            instructions=session.instructions if session else None,
+            title=self._said(session.title) if session else None,
+            instructions=self._said(session.instructions) if session else None,
             pid=evidence.pid if session else None,
             tools=tools,
             resources=len(offers.resources),
@@ -455,6 +459,19 @@ class Link:
             timings=dict(self._trial.timings),
             stale=self.stale,
         )
+
+    def _bounded(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+        """The first warnings, each without secrets and not too long."""
+        told = [self._worded(warning) for warning in warnings[:_MOST_WARNINGS]]
+        if (more := len(warnings) - len(told)) > 0:
+            told.append(f"{more:,} more warnings like these")
+        return tuple(told)
+
+    def _worded(self, warning: str, limit: int = _WARNING) -> str:
+        return shortened(self._redact(shortened(warning, 2 * limit)), limit)
+
+    def _said(self, text: str | None) -> str | None:
+        return None if text is None else self._redact(text)
 
     async def _queue(self, rival: object, deadline: Deadline) -> None:
         try:
@@ -487,20 +504,19 @@ class Link:
             self._doubted.set()
 
     async def _public(self, fault: WireFault | RpcError, method: str) -> MultitapError:
+        words = self._redact(str(fault))
         match fault:
             case RpcError():
-                words = self.redacted(str(fault))
-                return ServerError(self.name, words, code=fault.code, data=fault.data)
+                data = self._redact.data(fault.data)
+                return ServerError(self.name, words, code=fault.code, data=data)
             case AnswerTimeout():
-                return CallTimeout(
-                    self.name, str(fault), hint="raise `timeout` if it needs that long"
-                )
+                return CallTimeout(self.name, words, hint="raise `timeout` if it needs that long")
             case AnswerInvalid():
-                return BadAnswer(self.name, str(fault))
+                return BadAnswer(self.name, words)
             case WireClosed():
                 return await self._standing.lost(f"the connection was lost during {method!r}")
             case _:
-                return Unavailable(self.name, str(fault), failure=self.failure)
+                return Unavailable(self.name, words, failure=self.failure)
 
     async def _attempt(self) -> float:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
@@ -558,12 +574,12 @@ class Link:
             evidence=trial.evidence(),
             at=time.time(),
             timings=trial.timings,
-            secrets=self._secrets,
+            redact=self._redact,
         )
 
     async def _live(self, trial: Trial) -> None:
         config = self._expand(self.name, self.config)
-        self._secrets = _secrets(config)
+        self._redact = config.redact
         approach = first_approach(config, self.era)
         while True:
             try:
@@ -688,8 +704,18 @@ class Link:
         return 0.0 if self._slots.working else now() - self._last_used
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, ServerLog | Warned):
-            event = replace(event, text=self.redacted(event.text))
+        match event:
+            case Warned(_, text):
+                event = replace(event, text=self._worded(text))
+            case ServerLog(_, level, source, text):
+                event = replace(
+                    event,
+                    level=self._worded(level, LONGEST_QUOTE),
+                    logger=None if source is None else self._worded(source, LONGEST_QUOTE),
+                    text=self._worded(text, _LOG_MESSAGE),
+                )
+            case _:
+                pass
         self._on_event(event)
 
     async def _follow_lists(self) -> None:
@@ -730,17 +756,6 @@ class Link:
 def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:
     """Whether a lost request may be sent again: it never arrived, or a second run does no harm."""
     return isinstance(fault, WireClosed | RequestFailed) and (harmless or not fault.sent)
-
-
-def _secrets(config: ServerConfig) -> tuple[str, ...]:
-    """What the server was given in confidence; it may say it aloud, we do not repeat it."""
-    match config:
-        case StdioServer():
-            return tuple(config.env.values())
-        case HttpServer():
-            return tuple(config.headers.values())
-        case _:
-            return ()
 
 
 def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:

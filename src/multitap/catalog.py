@@ -12,6 +12,7 @@ from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from multitap import schemas
 from multitap.config import ToolFilter
+from multitap.errors import quoted
 from multitap.names import Naming, expose, prefix_description
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition, Offers
@@ -208,9 +209,11 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
     warnings: list[str] = []
     for definition in definitions:
         if (reason := schemas.defect(definition)) is not None:
-            warnings.append(f"tool {definition.get('name')!r} is skipped: {reason}")
+            warnings.append(f"tool {quoted(definition.get('name'))} is skipped: {reason}")
         elif definition["name"] in usable:
-            warnings.append(f"tool {definition['name']!r} is there twice; the first one is used")
+            warnings.append(
+                f"tool {quoted(definition['name'])} is there twice; the first one is used"
+            )
         else:
             usable[definition["name"]] = definition
     return usable, warnings

@@ -16,6 +16,7 @@ MultitapError
     └── ServerError      it answered with a protocol error, in its own words
 """
 
+import reprlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,17 @@ if TYPE_CHECKING:
     from multitap.events import Failure
 
 
+LONGEST_MESSAGE = 4000
+"""Characters of an error of ours, whatever it quotes."""
+LONGEST_QUOTE = 100
+"""Characters of a foreign name or value within it."""
+
+
 class MultitapError(Exception):
     """Base class: catch this to catch us."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message, LONGEST_MESSAGE))
         self._hint: str | None = None
         self.hint = hint
 
@@ -129,6 +136,18 @@ class ServerError(UpstreamError):
         """What the server said, and nothing else."""
         self.code = code
         self.data = data
+
+
+def quoted(value: object) -> str:
+    """A foreign name or value as messages quote it: like `repr`, but never long."""
+    if not isinstance(value, str):
+        return shortened(reprlib.repr(value), LONGEST_QUOTE)
+    return repr(shortened(value, LONGEST_QUOTE))
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, cut where it is longer than `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def sole(exc: BaseException) -> BaseException:

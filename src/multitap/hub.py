@@ -19,7 +19,7 @@ from multitap import catalog, middleware, router
 from multitap.catalog import Catalog, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
-from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, ungrouped
+from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, quoted, ungrouped
 from multitap.events import (
     CallDone,
     CatalogChanged,
@@ -51,6 +51,7 @@ from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolRegistry
 from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
+from multitap.upstream.failure import mistakes
 from multitap.upstream.habits import Habits
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Dial, Expand, Known, Link
@@ -340,7 +341,7 @@ class Hub:
         )
         if resource is None:
             raise UnknownName(
-                f"no server offers the resource {uri!r}",
+                f"no server offers the resource {quoted(uri)}",
                 hint="`multitap resources` lists what there is",
             )
         result = await resource.link.request(
@@ -365,7 +366,7 @@ class Hub:
         prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
         if prompt is None:
             raise UnknownName(
-                f"no prompt named {name!r}", hint="`multitap prompts` lists what there is"
+                f"no prompt named {quoted(name)}", hint="`multitap prompts` lists what there is"
             )
         result = await prompt.link.request(
             "prompts/get",
@@ -401,7 +402,7 @@ class Hub:
         else:
             template = next((one for one in self.catalog.templates if one.uri == reference), None)
             if template is None:
-                raise UnknownName(f"no prompt or resource template named {reference!r}")
+                raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
             link, ref = template.link, {"type": "ref/resource", "uri": reference}
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
@@ -458,7 +459,7 @@ class Hub:
             return self.links[server]
         except KeyError:
             raise UnknownName(
-                f"no server named {server!r}", hint="`multitap status` lists what there is"
+                f"no server named {quoted(server)}", hint="`multitap status` lists what there is"
             ) from None
 
     def _owner(self, uri: str, server: str | None) -> Link:
@@ -467,7 +468,7 @@ class Hub:
             return self._link(server)
         resource = self.catalog.find_resource(uri)
         if resource is None:
-            raise UnknownName(f"no server offers the resource {uri!r}")
+            raise UnknownName(f"no server offers the resource {quoted(uri)}")
         return resource.link
 
     def _make_link(
@@ -656,7 +657,7 @@ def _typed(model: type[_Model], result: Any, server: str) -> _Model:
     try:
         return model.model_validate_json(bytes(result))
     except ValidationError as exc:
-        raise BadAnswer(server, f"its answer misses what MCP demands: {exc}") from None
+        raise BadAnswer(server, f"its answer misses what MCP demands: {mistakes(exc)}") from None
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from msgspec import Raw
 from multitap.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.content import KeptResults, ToolResult
-from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed, Overloaded
+from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed, Overloaded, quoted
 from multitap.events import CallDone, Outcome
 from multitap.router import Call, Handler, Middleware
 from multitap.wire.deadline import Deadline
@@ -36,8 +36,8 @@ def permitted(filters: Callable[[], Mapping[str, ToolFilter]]) -> Middleware:
                 filter_ = filters().get(agent)
                 if filter_ is not None and not allowed(call.tool.name, filter_):
                     raise NotAllowed(
-                        f"agent {agent!r} may not use {call.tool.name!r}",
-                        hint=f"change the filter of agent {agent!r}",
+                        f"agent {quoted(agent)} may not use {quoted(call.tool.name)}",
+                        hint=f"change the filter of agent {quoted(agent)}",
                     )
             return following(call)
 

@@ -11,7 +11,7 @@ from multitap.catalog import Catalog, Tool
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.content import ToolResult
-from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName
+from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName, quoted
 from multitap.upstream.caller import CallContext
 from multitap.vetting import is_large, vet, vet_large
 from multitap.wire import envelope
@@ -108,7 +108,7 @@ def look_up(
         return tool
     if name in catalog.hidden:
         raise NotAllowed(
-            f"the tool {name!r} is hidden by a filter", hint="change the server's `filter`"
+            f"the tool {quoted(name)} is hidden by a filter", hint="change the server's `filter`"
         )
     alike = [tool for tool in catalog.named(name) if shows(tool)]
     return alike[0] if len(alike) == 1 else None
@@ -117,9 +117,9 @@ def look_up(
 def unknown(tools: Iterable[str], name: str) -> UnknownName:
     """That there is no such tool, and which one may be meant of those that the caller sees."""
     near = get_close_matches(name, tools, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f"did you mean {quoted(near[0])}? " if near else ""
     return UnknownName(
-        f"no tool named {name!r}", hint=f"{hint}`multitap tools` lists what there is"
+        f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists what there is"
     )
 
 
@@ -130,7 +130,11 @@ async def forward(call: Call) -> ToolResult:
         return await pass_on(call)
     except ServerError as exc:
         return ToolResult.from_error(
-            str(exc), code=exc.code, data=exc.data, server=tool.server, tool=tool.raw_name
+            f"{exc.server}: {exc.words}",
+            code=exc.code,
+            data=exc.data,
+            server=tool.server,
+            tool=tool.raw_name,
         )
 
 

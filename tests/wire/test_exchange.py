@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.config import Limits
+from multitap.redaction import Redactor
 from multitap.wire.exchange import Exchange
 from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
@@ -52,7 +53,7 @@ async def exchange_with(written):
         async def respond(message):
             outbox.send(message)
 
-        exchange = Exchange(respond, tasks, "test", Limits().junk)
+        exchange = Exchange(respond, tasks, "test", Limits().junk, Redactor())
         yield exchange, StdioWire(exchange, outbox, child=None, stderr=None, receipt=None), tasks
         exchange.close(None)
         tasks.cancel_scope.cancel()

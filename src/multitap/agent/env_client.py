@@ -33,7 +33,7 @@ from multitap.agent.protocol import (
 from multitap.catalog import Tool
 from multitap.config import ServerConfig, Settings
 from multitap.content import TextBlock, ToolResult
-from multitap.errors import BadAnswer, MultitapError, ToolFailed, Unavailable, UnknownName
+from multitap.errors import BadAnswer, MultitapError, ToolFailed, Unavailable, UnknownName, quoted
 from multitap.hub import Hub, open_hub
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -124,7 +124,8 @@ class EnvClient:
             return answer.model_validate(_data(result))
         except (ValidationError, msgspec.DecodeError) as exc:
             raise BadAnswer(
-                self._server, f"the answer of {tool.raw_name!r} is not of the Env protocol: {exc}"
+                self._server,
+                f"the answer of {quoted(tool.raw_name)} is not of the Env protocol: {exc}",
             ) from None
 
     async def _find(self, name: str) -> Tool:

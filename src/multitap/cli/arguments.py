@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from multitap.cli.words import Word, refused, shortened, twice, unknown
+from multitap.cli.words import Word, refused, twice, unknown
+from multitap.errors import quoted
 from multitap.schemas.values import is_list, is_object
 
 Schema = Mapping[str, Any]
@@ -74,7 +75,7 @@ class _Taken:
         if "array" in kinds and not word.text.lstrip().startswith("["):
             return [self._read(word, self._items(schema))]
         expected = " or ".join(_NOUNS[kind] for kind in _READERS if kind in kinds)
-        raise refused(word.key, f"expected {expected}, got {shortened(word.text)}")
+        raise refused(word.key, f"expected {expected}, got {quoted(word.text)}")
 
     def _choices(self, schema: Schema) -> list[Any]:
         """All values it may have, where the schema lists them."""
@@ -126,7 +127,7 @@ def _chosen(word: Word, choices: Sequence[Any]) -> Any:
     near = get_close_matches(word.text, written, n=1)
     hint = f"did you mean {near[0]!r}?" if near else None
     expected = f"expected one of {', '.join(written)}"
-    raise refused(word.key, f"{expected}, got {shortened(word.text)}", hint)
+    raise refused(word.key, f"{expected}, got {quoted(word.text)}", hint)
 
 
 def _implied(schema: Schema) -> list[str]:

@@ -9,11 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from multitap.errors import BadArguments
+from multitap.errors import BadArguments, quoted
 from multitap.schemas.values import is_object
 
 _WORD = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)
-_LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Word:
         try:
             return json.loads(self.text)
         except ValueError as exc:
-            raise refused(self.key, f"expected JSON, got {shortened(self.text)}: {exc}") from None
+            raise refused(self.key, f"expected JSON, got {quoted(self.text)}: {exc}") from None
 
 
 def words(arguments: Iterable[str]) -> tuple[Word, ...]:
@@ -88,15 +87,11 @@ def twice(key: str) -> BadArguments:
     return refused(key, "it is given more than once, and takes one value")
 
 
-def shortened(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-
-
 def _word(argument: str) -> Word:
     match = _WORD.fullmatch(argument)
     if match is None:
         raise BadArguments(
-            f"expected key=value, got {shortened(argument)}",
+            f"expected key=value, got {quoted(argument)}",
             path="",
             hint="such as `path=README.md`",
         )

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from multitap.config.scope import (
     located,
     references,
 )
+from multitap.config.secrets import in_value, is_telling
 from multitap.errors import ConfigError
 
 _ADDRESS = re.compile(r"https?://\S+")
@@ -50,12 +52,14 @@ def expand_server(
             return config
     given = {name: getattr(config, name) for name in config.model_fields_set}
     try:
-        return type(config).model_validate({**given, **changed})
+        expanded = type(config).model_validate({**given, **changed})
     except ValidationError as exc:
         error = exc.errors(include_input=False)[0]
         reason = error["msg"].removeprefix("Value error, ")
         invalid = ConfigError(f"not valid once its variables are put in: {reason}")
         raise put.placed(invalid, str(error["loc"][0])) from None
+    expanded.redact.learn(put.confided)
+    return expanded
 
 
 def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
@@ -87,12 +91,19 @@ class _Put:
 
     scope: Scope
     places: Mapping[str, Place]
+    confided: set[str] = field(default_factory=set[str], repr=False)
+    """What variables held that is secret."""
 
     def __call__(self, key: str, text: str) -> str:
         try:
-            return expand(text, self.scope)
+            return expand(text, self.scope, on_value=partial(self._confide, key))
         except ConfigError as exc:
             raise self.placed(exc, key) from exc
+
+    def _confide(self, key: str, reference: Reference, value: str) -> None:
+        if reference.source != "folder":
+            telling = reference.source == "auth" or is_telling(key) or is_telling(reference.name)
+            self.confided.update(in_value(value, telling=telling))
 
     def content(self, key: str, path: str) -> str:
         """What is in the file that a field names."""

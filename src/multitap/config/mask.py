@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from multitap.config.documents import is_table
+from multitap.config.secrets import in_text, in_url, is_telling
 
 MASK = "********"
 SECRET_TABLES = ("env", "headers")
@@ -13,7 +14,6 @@ SECRET_FIELDS = ("oauth.client_secret", "model.api_key")
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
-_TELLING = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
 _OPTION = re.compile(r"(--?[\w-]+)=(.*)", re.DOTALL)
 
 
@@ -43,7 +43,7 @@ def masked_text(text: str) -> str:
 
 
 def masked_url(url: str) -> str:
-    """Without a password and the values of the query."""
+    """Without a password, the values of the query, and what looks random in the path."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -51,7 +51,8 @@ def masked_url(url: str) -> str:
     place = parts.netloc.rpartition("@")
     host = f"{MASK}@{place[2]}" if place[1] else parts.netloc
     query = re.sub(r"=[^&]+", f"={MASK}", parts.query)
-    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+    path = _without(parts.path, in_url(parts.path))
+    return urlunsplit((parts.scheme, host, path, query, ""))
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
@@ -60,13 +61,19 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
     for argument in arguments:
         before = shown[-1] if shown else ""
         option = _OPTION.fullmatch(argument)
-        if option and _TELLING.search(option[1]):
+        if option and is_telling(option[1]):
             shown.append(f"{option[1]}={masked_text(option[2])}")
-        elif before.startswith("-") and _TELLING.search(before) and not argument.startswith("-"):
+        elif before.startswith("-") and is_telling(before) and not argument.startswith("-"):
             shown.append(masked_text(argument))
         else:
-            shown.append(argument)
+            shown.append(_without(argument, in_text(argument)))
     return shown
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in sorted({*secrets}, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
 
 
 def _is_reference(match: re.Match[str]) -> bool:

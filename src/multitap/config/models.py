@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,10 +18,14 @@ from pydantic import (
 )
 
 from multitap.config.durations import PATTERN, seconds
+from multitap.config.mask import masked
+from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
+from multitap.redaction import Redactor
 
 MIB = 1024 * 1024
 _LINE_BREAKS = frozenset("\r\n\0")
+_MASKED = frozenset({"args", "base_url", "metadata_url", "url"})
 
 
 def _seconds(value: object) -> float:
@@ -51,6 +56,10 @@ class _Model(BaseModel):
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,  # it may be a secret
     )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, masked(name, value) if name in _MASKED else value
 
 
 CheckArguments = Literal["refuse", "warn", "off"]
@@ -99,7 +108,24 @@ class OAuth(_Model):
     """Where the authorization server describes itself, if not where the standard says."""
 
 
-class _Server(_Model):
+class _Confidant(_Model):
+    """Somebody who is given secrets."""
+
+    @cached_property
+    def redact(self) -> Redactor:
+        """Takes them out of a text, wherever they show up."""
+        return Redactor(self._secrets())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        copy = super().model_copy(update=update, deep=deep)
+        copy.redact.learn(copy._secrets())  # noqa: SLF001 - its own; what this one learned it has
+        return copy
+
+    def _secrets(self) -> Iterator[str]:
+        yield from ()
+
+
+class _Server(_Confidant):
     enabled: bool = True
     description: str | None = None
     """For people; tools keep their own."""
@@ -156,6 +182,10 @@ class StdioServer(_Server):
     """A file of `NAME=value` lines; `env` wins over it."""
     cwd: Path | None = None
 
+    def _secrets(self) -> Iterator[str]:
+        yield from in_variables(self.env)
+        yield from in_arguments(self.args)
+
     @field_validator("command", "args")
     @classmethod
     def _no_nul(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -181,6 +211,12 @@ class HttpServer(_Server):
     headers: Mapping[str, str] = Field(default={}, repr=False)
     oauth: OAuth | Literal[False] | None = None
     """`False`: never; where not given, when the server asks for it."""
+
+    def _secrets(self) -> Iterator[str]:
+        yield from in_url(self.url)
+        yield from in_headers(self.headers)
+        if isinstance(self.oauth, OAuth) and self.oauth.client_secret:
+            yield self.oauth.client_secret
 
     @field_validator("headers")
     @classmethod
@@ -215,7 +251,7 @@ class Serve(_Model):
     """Seconds a client's call waits for a server that has no `timeout` of its own."""
 
 
-class ModelConfig(_Model):
+class ModelConfig(_Confidant):
     """A language model, and how to reach it."""
 
     provider: Literal["openai", "anthropic"] = "openai"
@@ -230,6 +266,10 @@ class ModelConfig(_Model):
     temperature: float | None = Field(default=None, ge=0, le=2)
     timeout: Duration = 120.0
     """Seconds to wait for an answer to begin, and between its parts."""
+
+    def _secrets(self) -> Iterator[str]:
+        yield self.api_key or ""
+        yield from in_url(self.base_url or "")
 
 
 class Agent(ToolFilter):

@@ -99,8 +99,16 @@ def parsed(body: str) -> Reference:
     raise ConfigError(f"`${{{body}}}` is no variable", hint=hint)
 
 
-def expand(text: str, scope: Scope) -> str:
+OnValue = Callable[[Reference, str], None]
+
+
+def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> str:
     """The text with its variables put in; what they hold is never expanded again.
+
+    Args:
+        text: As it is written.
+        scope: What the variables stand for.
+        on_value: Told of what each of them holds.
 
     Raises:
         ConfigError: a variable has no value, or `${` starts none.
@@ -109,7 +117,10 @@ def expand(text: str, scope: Scope) -> str:
     def value(match: re.Match[str]) -> str:
         if match.group() == "$${":
             return "${"
-        return _looked_up(_reference(match), scope)
+        reference = _reference(match)
+        found = _looked_up(reference, scope)
+        on_value(reference, found)
+        return found
 
     return _REFERENCE.sub(value, text)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jsonschema_rs
 
-from multitap.errors import BadArguments, UnknownName
+from multitap.errors import BadArguments, UnknownName, quoted
 
 SMALLEST_CAP = 100
 _LONGEST_PATTERN = 200
@@ -264,7 +264,7 @@ def _regex(pattern: str) -> Callable[[str], bool]:
         ).is_valid
     except ValueError:
         raise BadArguments(
-            f"not a regular expression we can search with: {pattern!r}",
+            f"not a regular expression we can search with: {quoted(pattern)}",
             path="/pattern",
             hint="look-around and back references are not supported; plain text always works",
         ) from None
@@ -340,7 +340,7 @@ class KeptResults:
             self._results.move_to_end(result_id)
         except KeyError:
             raise UnknownName(
-                f"no kept result {result_id!r}",
+                f"no kept result {quoted(result_id)}",
                 hint="only the last cut results are kept; call the tool again",
             ) from None
         result = self._results[result_id]

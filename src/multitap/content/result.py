@@ -10,7 +10,7 @@ from multitap.content.blocks import Block, ImageBlock, block
 from multitap.content.kept import EXACT, KeptResult, KeptResults, LongText
 from multitap.content.lazy import lazy
 from multitap.content.sifting import parse_pieces, sift
-from multitap.errors import BadAnswer
+from multitap.errors import BadAnswer, quoted
 
 _NOTHING = Raw(b"")
 _Source = TypeVar("_Source")
@@ -225,7 +225,7 @@ class ToolResult:
             return read(source)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise BadAnswer(
-                self.server, f"the answer of {self.tool!r} cannot be read: {exc}"
+                self.server, f"the answer of {quoted(self.tool)} cannot be read: {exc}"
             ) from None
 
 

@@ -12,7 +12,7 @@ from multitap.agent.engine import Engine
 from multitap.catalog import Tool
 from multitap.config import Settings
 from multitap.content import ToolResult
-from multitap.errors import MultitapError, Unavailable, UnknownName, UpstreamError
+from multitap.errors import MultitapError, Unavailable, UnknownName, UpstreamError, quoted
 from multitap.events import LinkState, ServerSnapshot
 from multitap.faces.mcp_json import MCPServerConfig, configs, read
 from multitap.faces.switchboard import Switchboard
@@ -70,7 +70,7 @@ class MCPClientWrapper:
         """
         try:
             if (tool := self._tools().get(tool_name)) is None:
-                raise UnknownName(f"{self.config.name} has no tool named {tool_name!r}")
+                raise UnknownName(f"{self.config.name} has no tool named {quoted(tool_name)}")
             return _text(await self._board.call(tool.name, arguments))
         except MultitapError as exc:
             return _apology(exc)

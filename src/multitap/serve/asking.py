@@ -7,6 +7,7 @@ import mcp_types as types
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
+from multitap.errors import quoted
 from multitap.serve.floor import PER_CLIENT
 from multitap.serve.message import UNPARSABLE, notification, parse_table, text_of
 from multitap.serve.peer import Peer, wants_log
@@ -94,7 +95,7 @@ class Asking:
         try:
             return model.model_validate_json(bytes(answer))
         except ValidationError:
-            raise RpcError(-32603, f"the client's answer to {method!r} is none") from None
+            raise RpcError(-32603, f"the client's answer to {quoted(method)} is none") from None
 
     async def _ask(self, asked: Asked, method: str, params: Mapping[str, Any]) -> Raw:
         if (guest := guest_of(asked.call)) is not None:

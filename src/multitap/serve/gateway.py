@@ -17,10 +17,13 @@ from pydantic import ValidationError
 from multitap.catalog import Tool
 from multitap.config import Profile
 from multitap.errors import (
+    LONGEST_QUOTE,
     BadArguments,
     MultitapError,
     NotAllowed,
     UnknownName,
+    quoted,
+    shortened,
     ungrouped,
 )
 from multitap.hub import Hub
@@ -153,7 +156,7 @@ class Gateway:
         """
         handler = self._methods.get(method)
         if turn.modern and method in _IN_SESSIONS:  # its peer is everybody of one principal
-            raise Refused(faults.NO_METHOD, f"Method not found: {method}")
+            raise Refused(faults.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}")
         try:
             if handler is not None:
                 return await handler(turn, params)
@@ -164,7 +167,7 @@ class Gateway:
         except UNPARSABLE as exc:
             raise Refused(faults.INVALID_PARAMS, f"the parameters can not be read: {exc}") from None
         if listed is None:
-            raise Refused(faults.NO_METHOD, f"Method not found: {method}")
+            raise Refused(faults.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}")
         return listed
 
     def launch(self, turn: Turn, on_end: OnPassed) -> Passage | None:
@@ -321,7 +324,7 @@ class Gateway:
         if tool is None:
             raise unknown(view.tools, name)
         if not view.shows(tool):
-            raise NotAllowed(f"the tool {name!r} is hidden from this client")
+            raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
         return tool
 
     async def _wait_for(
@@ -339,7 +342,7 @@ class Gateway:
         name, profile, since = turn.params.name, turn.peer.profile, anyio.current_time()
         prompt = await self._wait_for(turn, lambda: self.view(profile).prompts.get(name), name)
         if prompt is None:
-            raise UnknownName(f"no prompt named {name!r}")
+            raise UnknownName(f"no prompt named {quoted(name)}")
         params = {"name": prompt.raw_name, "arguments": turn.params.arguments}
         return await self._request(turn, prompt.link, "prompts/get", params, name, since)
 
@@ -355,12 +358,12 @@ class Gateway:
         if ref.get("type") == "ref/prompt":
             prompt = view.prompts.get(str(ref.get("name", "")))
             if prompt is None:
-                raise UnknownName(f"no prompt named {ref.get('name')!r}")
+                raise UnknownName(f"no prompt named {quoted(ref.get('name'))}")
             link, ref = prompt.link, {**ref, "name": prompt.raw_name}
         else:
             found = view.template(str(ref.get("uri", "")))
             if found is None:
-                raise UnknownName(f"no resource template {ref.get('uri')!r}")
+                raise UnknownName(f"no resource template {quoted(ref.get('uri'))}")
             link, uri = found
             ref = {**ref, "uri": uri}
         told: dict[str, Any] = {"ref": ref, "argument": asked.argument}
@@ -426,7 +429,9 @@ class Gateway:
         found = self.view(turn.peer.profile).resource(uri)
         if found is None:
             code = faults.INVALID_PARAMS if turn.modern else faults.NO_RESOURCE
-            raise Refused(code, f"Resource not found: {uri}", {"uri": uri})
+            raise Refused(
+                code, f"Resource not found: {shortened(uri, LONGEST_QUOTE)}", {"uri": uri}
+            )
         return found
 
     async def _set_level(self, turn: Turn, params: Raw) -> Result:

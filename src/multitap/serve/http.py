@@ -9,7 +9,7 @@ import anyio
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from msgspec import Raw
 
-from multitap.errors import ungrouped
+from multitap.errors import quoted, ungrouped
 from multitap.serve import faults
 from multitap.serve.access import Access, Admitted, Denied, repeated
 from multitap.serve.admission import MODERN, admit, admit_arguments, claims_modern
@@ -323,7 +323,7 @@ class HttpFront:
         if named is None:
             return self._profile
         if named not in self._gateway.hub.settings.profiles:
-            raise Refused(faults.INVALID_PARAMS, f"no profile named {named!r}")
+            raise Refused(faults.INVALID_PARAMS, f"no profile named {quoted(named)}")
         return named
 
 

@@ -14,7 +14,7 @@ import msgspec
 import platformdirs
 
 from multitap.config.models import LogLevel
-from multitap.errors import ungrouped
+from multitap.errors import quoted, ungrouped
 from multitap.events import Outcome
 from multitap.store import catalogs
 from multitap.store.archive import Archive
@@ -175,7 +175,7 @@ class Store:
             try:
                 catalog = catalogs.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._warn(f"the stored catalog of {key[0]!r} cannot be read: {exc}")
+                self._warn(f"the stored catalog of {quoted(key[0])} cannot be read: {exc}")
             else:
                 found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
         return found

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from multitap.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.content import ToolResult
-from multitap.errors import MultitapError, NotAllowed, UnknownName
+from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
 from multitap.tools import providers
 from multitap.tools.providers import Offer, Provider
 from multitap.tools.tool import (
@@ -186,7 +186,7 @@ class ToolRegistry:
         """
         tool = self._find(name)
         if not isinstance(tool, ToolDef):
-            raise MultitapError(f"the tool {name!r} has to be awaited", hint="use `execute`")
+            raise MultitapError(f"the tool {quoted(name)} has to be awaited", hint="use `execute`")
         return tool.call(arguments)
 
     def _offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
@@ -224,7 +224,8 @@ class ToolRegistry:
             return tool
         near = get_close_matches(name, [tool.name for tool in self.list()], n=1)
         raise UnknownName(
-            f"no tool named {name!r}", hint=f"did you mean {near[0]!r}?" if near else None
+            f"no tool named {quoted(name)}",
+            hint=f"did you mean {quoted(near[0])}?" if near else None,
         )
 
     def _skip(self, name: str) -> None:
@@ -242,7 +243,9 @@ class _Narrowed(ToolRegistry):
 
     def _find(self, name: str) -> ToolInfo:
         if self.get(name) is None and self._shown.hides(name):
-            raise NotAllowed(f"the tool {name!r} may not be used here", hint="use another one")
+            raise NotAllowed(
+                f"the tool {quoted(name)} may not be used here", hint="use another one"
+            )
         return super()._find(name)
 
 

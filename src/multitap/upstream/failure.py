@@ -1,15 +1,16 @@
 """From an exception and the evidence to words a person can act on."""
 
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from mcp import MCPError
 from pydantic import ValidationError
 
-from multitap.errors import ConfigError, sole
+from multitap.errors import LONGEST_QUOTE, ConfigError, shortened, sole
 from multitap.events import Failure, FailureCode, Phase
+from multitap.redaction import Redactor
 from multitap.wire.spawner import CannotStart
-from multitap.wire.stderr import printable, redact
+from multitap.wire.stderr import printable
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -23,6 +24,7 @@ from multitap.wire.wire import (
 )
 
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
+_LONGEST = 1000  # characters of a message
 _LOG = "`multitap logs {name}` shows all it wrote"
 
 
@@ -45,17 +47,17 @@ def diagnose(
     evidence: Evidence,
     at: float,
     timings: Mapping[str, float],
-    secrets: Collection[str],
+    redact: Redactor,
 ) -> Failure:
     """What happened to server `name`, how to call it, and what to do."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
     return Failure(
         code,
         phase,
-        printable(redact(message, secrets)),
-        hint=hint,
+        printable(shortened(redact(message), _LONGEST)),
+        hint=redact(hint),
         exit_code=evidence.exit_code,
-        stderr=evidence.stderr,
+        stderr=redact(evidence.stderr),
         at=at,
         timings=dict(timings),
     )
@@ -90,7 +92,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case AnswerInvalid() | RuntimeError():
             return FailureCode.PROTOCOL, f"it does not speak MCP properly: {exc}", log
         case ValidationError():
-            words = f"its answer to the {phase} misses what MCP demands: {_mistakes(exc)}"
+            words = f"its answer to the {phase} misses what MCP demands: {mistakes(exc)}"
             return FailureCode.PROTOCOL, words, log
         case MCPError() | RpcError():
             return FailureCode.PROTOCOL, f"it refuses the {phase}: {exc}", log
@@ -130,6 +132,8 @@ def _why_silent(evidence: Evidence, log: str) -> str:
     return f"raise `connect_timeout` if it is only slow; {log}"
 
 
-def _mistakes(exc: ValidationError) -> str:
+def mistakes(exc: ValidationError) -> str:
+    """What is wrong with an answer, without quoting it."""
     first = exc.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"

@@ -13,14 +13,17 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config import ServerConfig, StdioServer
 from multitap.errors import (
+    LONGEST_QUOTE,
     BadAnswer,
     CallTimeout,
     MultitapError,
     Overloaded,
     ServerError,
     Unavailable,
+    quoted,
+    shortened,
     sole,
 )
 from multitap.events import (
@@ -57,7 +60,6 @@ from multitap.upstream.watch import (
     watch_wish,
 )
 from multitap.wire.deadline import Deadline
-from multitap.wire.stderr import redact
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -87,7 +89,9 @@ IDLE_TIMEOUT = 300.0
 
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server cannot say for which call it asks or logs."""
-_MOST_MISFITS, _MISFIT = 32, 300  # tools that are warned about, and characters of each warning
+_MOST_MISFITS = 32  # tools that are warned about
+_MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
+_LOG_MESSAGE = 4000  # characters of one that a server sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ class Link:
         self.habits = known.habits or Habits()
         self._mixes = isinstance(config, StdioServer)
         self._quiet: set[str] = set()
-        self._secrets = _secrets(config)
+        self._redact = config.redact
         self._dial = dial
         self._expand = expand
         self._handlers = handlers
@@ -449,13 +453,13 @@ class Link:
 
     def redacted(self, text: str) -> str:
         """`text` without what the server was given in confidence."""
-        return redact(text, self._secrets)
+        return self._redact(text)
 
     def note_misfit(self, tool: str, words: str) -> None:
         """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
         if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
             return
-        warning = f"arguments for {tool!r} that do not fit were passed on: {words[:_MISFIT]}"
+        warning = f"arguments for {quoted(tool)} that do not fit were passed on: {words}"
         self._misfits[tool] = warning
         self._tell(Warned(self.name, warning))
 
@@ -469,7 +473,7 @@ class Link:
         key = (tool, words.partition(":")[0])
         if key in self._odd_results or len(self._odd_results) >= _MOST_MISFITS:
             return
-        warning = f"in a result of {tool!r:.{_MISFIT}}, {words[:_MISFIT]}"
+        warning = f"in a result of {quoted(tool)}, {words}"
         self._odd_results[key] = warning
         self._tell(Warned(self.name, warning))
 
@@ -477,27 +481,26 @@ class Link:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
         offers = self.offers or Offers()
+        warnings = (*offers.warnings, *warnings)
         if self._warning:
             warnings += (self._warning,)
         warnings += tuple(
-            f"its {key} could not be fetched and will be asked for again: {self.redacted(why)}"
+            f"its {key} could not be fetched and will be asked for again: {why}"
             for key, why in offers.missing.items()
         )
-        noted = (*self._misfits.values(), *self._odd_results.values())
-        warnings += tuple(map(self.redacted, noted))
+        warnings += (*self._misfits.values(), *self._odd_results.values())
         if evidence.noise:
-            sample = self.redacted(evidence.noise_sample)
-            warnings += (f"{evidence.noise} times it wrote no message: {sample!r}",)
+            warnings += (f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}",)
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,
             state=standing.state,
             failure=standing.failure,
-            warnings=(*offers.warnings, *warnings),
+            warnings=self._bounded(warnings),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
-            title=session.title if session else None,
-            instructions=session.instructions if session else None,
+            title=self._said(session.title) if session else None,
+            instructions=self._said(session.instructions) if session else None,
             pid=evidence.pid if session else None,
             tools=tools,
             resources=len(offers.resources),
@@ -511,6 +514,19 @@ class Link:
             timings=dict(self._trial.timings),
             stale=self.stale,
         )
+
+    def _bounded(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+        """The first warnings, each without secrets and not too long."""
+        told = [self._worded(warning) for warning in warnings[:_MOST_WARNINGS]]
+        if (more := len(warnings) - len(told)) > 0:
+            told.append(f"{more:,} more warnings like these")
+        return tuple(told)
+
+    def _worded(self, warning: str, limit: int = _WARNING) -> str:
+        return shortened(self._redact(shortened(warning, 2 * limit)), limit)
+
+    def _said(self, text: str | None) -> str | None:
+        return None if text is None else self._redact(text)
 
     async def _queue(self, rival: object, deadline: Deadline) -> None:
         try:
@@ -543,20 +559,19 @@ class Link:
             self._doubted.set()
 
     async def _public(self, fault: WireFault | RpcError, method: str) -> MultitapError:
+        words = self._redact(str(fault))
         match fault:
             case RpcError():
-                words = self.redacted(str(fault))
-                return ServerError(self.name, words, code=fault.code, data=fault.data)
+                data = self._redact.data(fault.data)
+                return ServerError(self.name, words, code=fault.code, data=data)
             case AnswerTimeout():
-                return CallTimeout(
-                    self.name, str(fault), hint="raise `timeout` if it needs that long"
-                )
+                return CallTimeout(self.name, words, hint="raise `timeout` if it needs that long")
             case AnswerInvalid():
-                return BadAnswer(self.name, str(fault))
+                return BadAnswer(self.name, words)
             case WireClosed():
                 return await self._standing.lost(f"the connection was lost during {method!r}")
             case _:
-                return Unavailable(self.name, str(fault), failure=self.failure)
+                return Unavailable(self.name, words, failure=self.failure)
 
     async def _attempt(self) -> float:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
@@ -614,12 +629,12 @@ class Link:
             evidence=trial.evidence(),
             at=time.time(),
             timings=trial.timings,
-            secrets=self._secrets,
+            redact=self._redact,
         )
 
     async def _live(self, trial: Trial) -> None:
         config = self._expand(self.name, self.config)
-        self._secrets = _secrets(config)
+        self._redact = config.redact
         approach = first_approach(config, self.era)
         while True:
             try:
@@ -746,8 +761,18 @@ class Link:
         return 0.0 if self._slots.working else now() - self._last_used
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, ServerLog | Warned):
-            event = replace(event, text=self.redacted(event.text))
+        match event:
+            case Warned(_, text):
+                event = replace(event, text=self._worded(text))
+            case ServerLog(_, level, source, text):
+                event = replace(
+                    event,
+                    level=self._worded(level, LONGEST_QUOTE),
+                    logger=None if source is None else self._worded(source, LONGEST_QUOTE),
+                    text=self._worded(text, _LOG_MESSAGE),
+                )
+            case _:
+                pass
         self._on_event(event)
 
     async def _follow_lists(self) -> None:
@@ -788,17 +813,6 @@ class Link:
 def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:
     """Whether a lost request may be sent again: it never arrived, or a second run does no harm."""
     return isinstance(fault, WireClosed | RequestFailed) and (harmless or not fault.sent)
-
-
-def _secrets(config: ServerConfig) -> tuple[str, ...]:
-    """What the server was given in confidence; it may say it aloud, we do not repeat it."""
-    match config:
-        case StdioServer():
-            return tuple(config.env.values())
-        case HttpServer():
-            return tuple(config.headers.values())
-        case _:
-            return ()
 
 
 def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:

@@ -10,6 +10,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Raw
 
+from multitap.errors import quoted, shortened
 from multitap.events import Event, ResourceUpdated, ServerLog, Warned
 from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Said
@@ -115,7 +116,7 @@ class News:
                 text = log.data if isinstance(log.data, str) else envelope.encode(log.data).decode()
                 self._on_event(ServerLog(self._name, log.level, log.logger, text))
         except envelope.UNPARSABLE:
-            logger.debug("%s: a %s that can not be read", self._name, method)
+            logger.debug("%s: a %s that can not be read", self._name, shortened(method, 100))
 
     def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
         if (guest := guest_of(call)) is not None:
@@ -200,7 +201,7 @@ class News:
         try:
             await session.request(method, params, timeout=SUBSCRIBE_TIMEOUT)
         except (RpcError, WireFault) as exc:
-            self._on_event(Warned(self._name, f"it refuses {method} {params}: {exc}"))
+            self._on_event(Warned(self._name, f"it refuses {method} {quoted(params)}: {exc}"))
 
     async def _listen(self, session: Session) -> None:
         """Keep the stateless era's stream of changes open, whatever ends it."""
@@ -220,7 +221,7 @@ class News:
             self._on_event(Warned(self._name, f"it does not tell of changes: {exc}"))
             return
         except WireFault as exc:
-            logger.debug("%s: its stream of changes ended: %s", self._name, exc)
+            logger.debug("%s: its stream of changes ended: %s", self._name, type(exc).__name__)
         await anyio.sleep(RELISTEN)
         self._lists_changed.set()  # something may have been missed
         self._uris_changed.ring()

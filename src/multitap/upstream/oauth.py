@@ -1,6 +1,6 @@
 """Logging in to a server with OAuth: the SDK knows the flow, our connections carry it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
@@ -25,7 +25,6 @@ from multitap.wire.client import http_client
 from multitap.wire.head import DEFAULTS, merged
 from multitap.wire.response import Response
 from multitap.wire.site import Challenge
-from multitap.wire.stderr import redact
 from multitap.wire.wire import AnswerInvalid, AuthRequired, RequestFailed
 
 REDIRECT = "http://127.0.0.1:{port}/callback"
@@ -53,7 +52,7 @@ class Account:
         self._login = login
         self._address = ""
         self._granted: Mapping[str, str] = {}
-        self._secrets = (self._known.client_secret,) if self._known.client_secret else ()
+        self._redact = config.redact
         redirect = AnyUrl(
             self._known.redirect_uri or REDIRECT.format(port=self._known.callback_port or PORT)
         )
@@ -73,9 +72,10 @@ class Account:
             return self._granted
         try:
             self._granted = await self._run(challenge)
+            self._redact.learn(_confided(state.current_tokens, state.client_info))
         except (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError) as exc:
             first, _, _ = str(exc).partition("\n")  # what follows may quote an answer with tokens
-            raise AuthRequired(f"cannot log in: {redact(first, self._secrets)}") from None
+            raise AuthRequired(f"cannot log in: {self._redact(first)}") from None
         except (RequestFailed, AnswerInvalid, OSError) as exc:
             words = f"cannot log in: {str(exc) or type(exc).__name__}"
             raise RequestFailed(words, sent=False) from None
@@ -174,6 +174,17 @@ def _registration(known: OAuth, redirect: AnyUrl) -> OAuthClientInformationFull 
 def _settled(challenge: Challenge, request: httpx2.Request) -> bool:
     """Whether somebody else has logged in since the refused request was sent."""
     return request.headers.get("Authorization") not in {None, challenge.authorization}
+
+
+def _confided(
+    tokens: OAuthToken | None, client: OAuthClientInformationFull | None
+) -> Iterator[str]:
+    """What an authorization server has entrusted us with."""
+    if tokens is not None:
+        yield tokens.access_token
+        yield tokens.refresh_token or ""
+    if client is not None:
+        yield client.client_secret or ""
 
 
 def _headers(request: httpx2.Request) -> Mapping[str, str]:

@@ -27,7 +27,7 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from multitap.config.models import LogLevel
-from multitap.errors import ungrouped
+from multitap.errors import LONGEST_QUOTE, quoted, shortened, ungrouped
 from multitap.upstream.caller import Guest, guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
@@ -340,7 +340,7 @@ class Session:
             schema = tool.get("inputSchema")
             name = tool.get("name")
             if (reason := find_invalid_x_mcp_header(schema)) is not None:
-                tools.warnings.append(f"tool {name!r} is skipped: its x-mcp-header {reason}")
+                tools.warnings.append(f"tool {quoted(name)} is skipped: its x-mcp-header {reason}")
                 continue
             if isinstance(name, str) and (header_map := x_mcp_header_map(schema)):
                 self._header_maps[name] = header_map
@@ -428,7 +428,9 @@ def _input_required(result: Raw) -> types.InputRequiredResult:
 
 
 def _title(info: types.Implementation | None) -> str | None:
-    return f"{info.title or info.name} {info.version}".strip() if info else None
+    if info is None:
+        return None
+    return shortened(f"{info.title or info.name} {info.version}".strip(), LONGEST_QUOTE)
 
 
 @asynccontextmanager

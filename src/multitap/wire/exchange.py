@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import UNSET, Raw
 
+from multitap.redaction import Redactor
 from multitap.tasks import Tasks
 from multitap.wire import envelope
 from multitap.wire.deadline import Timeout
@@ -34,6 +35,7 @@ class Exchange:
         tasks: Where the server's requests are answered; owned by the wire.
         origin: Who the server is, for log lines.
         junk_limit: Bytes a minute of what is no message, after which we hang up.
+        redact: Takes secrets out of what is quoted.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Exchange:
         tasks: Tasks,
         origin: str,
         junk_limit: int,
+        redact: Redactor,
     ) -> None:
         self.closed = asyncio.Event()
         self.fault: WireFault | None = None
@@ -53,6 +56,7 @@ class Exchange:
             origin=origin,
             cut_off=self.close,
             junk_limit=junk_limit,
+            redact=redact,
         )
 
     def launch(  # noqa: PLR0917 - each name would cost every call a little

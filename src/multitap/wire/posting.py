@@ -42,7 +42,7 @@ class Posting(ABC):
     """The outgoing half of a wire; how answers come back is each kind's own matter."""
 
     def __init__(self, site: Site, tasks: Tasks) -> None:
-        self._exchange = Exchange(self._deliver, tasks, site.name, site.junk_limit)
+        self._exchange = Exchange(self._deliver, tasks, site.name, site.junk_limit, site.redact)
         self._flights = self._exchange.flights
         self._unasked = self._exchange.unasked
         self._site = site

@@ -9,6 +9,7 @@ import anyio
 from yarl import URL
 
 from multitap.config import HttpServer
+from multitap.config.secrets import in_headers
 from multitap.wire.address import joined, shown, stays_home, without_credentials
 from multitap.wire.client import Head, HttpClient
 from multitap.wire.connection import Connection
@@ -46,7 +47,6 @@ _REDIRECTS = 3
 _REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
-_SHORTEST_SECRET = 6  # characters
 _MOST_KEPT = 256
 _NONE: Headers = {}
 
@@ -88,6 +88,8 @@ class Site:
         except ValueError:
             raise RequestFailed("the url is no valid web address", sent=False) from None
         self.limit = config.limits.message
+        self.redact = config.redact
+        self.redact.learn(in_headers(credentials))
         self.junk_limit = config.limits.junk
         self.headers: Mapping[str, str] = {**credentials, **config.headers}
         self._client = client_factory(self.url)
@@ -157,20 +159,12 @@ class Site:
             while len(data) < size and (chunk := await response.chunk()):
                 data += chunk
         response.close()
-        return self._redacted(data[:size])
+        return self.redact(data[:size].decode("utf-8", "replace")).encode()
 
     def oversized(self) -> AnswerInvalid:
         return AnswerInvalid(
             f"the answer has more than the {self.limit:,} bytes of `limits.message`", sent=True
         )
-
-    def _redacted(self, data: bytes) -> bytes:
-        """`data` without the header values that a server may have echoed."""
-        for value in (*self._granted.values(), *self.headers.values()):
-            for secret in (value, value.rpartition(" ")[2]):
-                if len(secret) >= _SHORTEST_SECRET:
-                    data = data.replace(secret.encode(), b"[redacted]")
-        return data
 
     def _head(self, method: str, url: URL, headers: Headers, extra: Headers) -> Head:
         """How a request begins; made once for those that have the very same headers."""
@@ -200,6 +194,7 @@ class Site:
         """A request with what authorises it; the headers are the same while both of theirs are."""
         if self._grant is None or self._grant[0] is not asking.headers or granted != self._granted:
             self._grant = (asking.headers, merged(asking.headers, granted))
+            self.redact.learn(in_headers(granted))
         self._granted = granted
         return asking._replace(headers=self._grant[1])
 

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Collection
 from pathlib import Path
+
+from multitap.redaction import RedactedStream, Redactor
 
 TAIL = 4096
 """Bytes of the tail shown in a failure."""
@@ -12,15 +13,14 @@ FILE_SIZE = 1024 * 1024
 RATE = 256 * 1024
 """Bytes a second that reach the file; a flood is cut, and the cut is noted."""
 
-_SHORTEST_SECRET = 8
-
 
 class StderrLog:
     """Keeps the tail in memory and writes a file that is rotated once."""
 
-    def __init__(self, path: Path | None, secrets: Collection[str] = ()) -> None:
+    def __init__(self, path: Path | None, redact: Redactor) -> None:
         self._path = path
-        self._secrets = secrets
+        self._redact = redact
+        self._shown = RedactedStream(redact)
         self._ring = bytearray()
         self._fd = _open(path)
         self._written = 0
@@ -37,13 +37,13 @@ class StderrLog:
 
     def tail(self) -> str:
         """The last lines, printable and without the server's secrets."""
-        text = bytes(self._ring[-TAIL:]).decode("utf-8", "replace")
-        return printable(redact(text, self._secrets)).strip()
+        known = TAIL + 4 * self._redact.reach  # a character has up to four bytes
+        text = bytes(self._ring[-known:]).decode("utf-8", "replace")
+        return printable(self._redact.tail(text, TAIL)).strip()
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._put(self._shown.end())
+        self._give_up()
 
     def _write(self, data: bytes) -> None:
         second = int(time.monotonic())
@@ -52,26 +52,30 @@ class StderrLog:
             if self._skipped:
                 note = f"\n[{self._skipped} bytes left out: too much in one second]\n"
                 self._skipped = 0
-                self._append(note.encode())
+                self._put(self._shown.end() + note)
         self._skipped += max(0, len(data) - self._allowance)
         part = data[: self._allowance]
         self._allowance -= len(part)
-        self._append(part)
+        self._put(self._shown.feed(part))
 
-    def _append(self, data: bytes) -> None:
-        if self._fd is None or not data:
+    def _put(self, text: str) -> None:
+        if self._fd is None or not text:
             return
         try:
             if self._written > FILE_SIZE and self._path is not None:
-                self.close()
+                self._give_up()
                 self._path.replace(rotated(self._path))
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
-                text = redact(data.decode("utf-8", "replace"), self._secrets)
                 self._written += os.write(self._fd, text.encode())
         except OSError:
-            self.close()  # a full disk must not hurt the server
+            self._give_up()  # a full disk must not hurt the server
+
+    def _give_up(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
 
 def log_path(log_dir: Path, name: str) -> Path:
@@ -93,14 +97,6 @@ def _open(path: Path | None) -> int | None:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None
-
-
-def redact(text: str, secrets: Collection[str]) -> str:
-    """`text` without the given values; short ones are no secrets but words."""
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "***")
-    return text
 
 
 def printable(text: str) -> str:

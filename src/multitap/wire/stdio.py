@@ -191,7 +191,7 @@ async def open_stdio(
     """
     env = child_environment(os.environ, config.env)
     program = locate(config.command, env, config.cwd)
-    stderr = StderrLog(log, secrets=tuple(config.env.values()))
+    stderr = StderrLog(log, config.redact)
     with ungrouped(), contextlib.closing(stderr), _Pipes() as pipes:
         child = await spawner.spawn(
             program,
@@ -203,7 +203,7 @@ async def open_stdio(
         async with Tasks() as tasks:
             writer = _Writer()
             outbox = Outbox(writer.write)
-            exchange = Exchange(_responder(outbox), tasks, name, config.limits.junk)
+            exchange = Exchange(_responder(outbox), tasks, name, config.limits.junk, config.redact)
             writer.serves(exchange, outbox)
             output = _Output(exchange, config.limits.message)
             wire = None

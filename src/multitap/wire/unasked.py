@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from multitap.errors import quoted
+from multitap.redaction import Redactor
 from multitap.tasks import CancelHandle, Tasks
 from multitap.wire import envelope
 from multitap.wire.doubt import Doubt
@@ -57,6 +59,7 @@ class Unasked:
         origin: Who the server is, for log lines.
         cut_off: Ends the connection to a server that sends nothing but junk.
         junk_limit: Bytes of junk that it may send in a minute.
+        redact: Takes secrets out of what is quoted.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Unasked:
         origin: str,
         cut_off: Callable[[WireFault], None],
         junk_limit: int,
+        redact: Redactor,
     ) -> None:
         self._send = send
         self._tasks = tasks
@@ -78,6 +82,7 @@ class Unasked:
         self._refusing = 0
         self._cut_off = cut_off
         self._junk_limit = junk_limit
+        self._redact = redact
         self._junk = 0
         self._minute = time.monotonic()
         self._noise = 0
@@ -130,7 +135,7 @@ class Unasked:
         now = time.monotonic()
         if size and now - self._warned_at >= 1:
             self._warned_at = now
-            self._noise_sample = envelope.excerpt(data)
+            self._noise_sample = self._redact(envelope.excerpt(data))
             logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
         self.wasted(size)
 
@@ -212,7 +217,7 @@ class Unasked:
         except RpcError as exc:
             return envelope.refusal(request_id, exc)
         except Exception:
-            logger.exception("%s: answering %r failed", self._origin, method)
+            logger.exception("%s: answering %s failed", self._origin, quoted(method))
             return envelope.refusal(request_id, RpcError(_INTERNAL_ERROR, "internal error"))
 
     async def _refuse(self, request_id: RequestId) -> None:

@@ -9,7 +9,8 @@ import anyio
 import msgspec
 
 from multitap.config import ModelConfig
-from multitap.errors import ModelError
+from multitap.config.mask import masked_url
+from multitap.errors import ModelError, shortened
 
 _LONGEST = 500
 _ERROR = 400
@@ -78,7 +79,7 @@ def _key_hint(config: ModelConfig) -> str:
 def _error(
     config: ModelConfig, message: str, *, hint: str | None = None, status: int | None = None
 ) -> ModelError:
-    return ModelError(f"{config.name}: {message}", hint=hint, status=status)
+    return ModelError(f"{config.name}: {config.redact(message)}", hint=hint, status=status)
 
 
 def _translated(exc: Exception, config: ModelConfig) -> ModelError:
@@ -92,7 +93,7 @@ def _translated(exc: Exception, config: ModelConfig) -> ModelError:
     if "Timeout" in type(exc).__name__:
         return _late(config)
     if "Connect" in type(exc.__cause__).__name__:
-        message = f"{config.base_url or 'the provider'} can not be reached"
+        message = f"{masked_url(config.base_url or 'the provider')} can not be reached"
         hint = "is it running? check the model's `base_url`, and the network"
         return _error(config, message, hint=hint)
     return cut(config)
@@ -118,11 +119,9 @@ def _explained(status: int, words: str, config: ModelConfig) -> tuple[str, str |
 
 
 def _words(exc: Exception, config: ModelConfig) -> str:
-    """What the provider says, in one line, without our key."""
+    """What the provider says, in one line and without our key."""
     text = " ".join((_message(getattr(exc, "body", None)) or str(exc)).split())
-    if config.api_key:
-        text = text.replace(config.api_key, "***")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shortened(config.redact(text), _LONGEST)
 
 
 class _Said(msgspec.Struct):

@@ -11,7 +11,7 @@ import msgspec
 
 from multitap import schemas
 from multitap.content import ToolResult
-from multitap.errors import BadArguments, UnknownName
+from multitap.errors import BadArguments, UnknownName, quoted
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.search.document import server_of, summary
 from multitap.tools.search.index import Index
@@ -140,7 +140,7 @@ class _Shelf:
     def _find(self, name: str) -> ToolInfo:
         if (tool := self._tools.get(name)) is not None:
             return tool
-        raise UnknownName(f"no tool named {name!r}", hint=self._advice(name))
+        raise UnknownName(f"no tool named {quoted(name)}", hint=self._advice(name))
 
     def _advice(self, name: str) -> str:
         index = self._index()
@@ -174,5 +174,5 @@ def _overview(query: str, tools: tuple[ToolInfo, ...]) -> str:
     """What to tell who found nothing: where there would be something."""
     count = Counter(server_of(tool) or "built in" for tool in tools)
     places = ", ".join(f"{place} ({number})" for place, number in sorted(count.items()))
-    found = f"nothing fits {query!r}; there are" if query.strip() else "there are"
+    found = f"nothing fits {quoted(query)}; there are" if query.strip() else "there are"
     return f"{found} {len(tools):,} tools: {places}" if tools else "there are no tools"

@@ -1,0 +1,150 @@
+"""Which values of a server's configuration are secret.
+
+A value is one because of its name (`API_TOKEN`, `--password`), because of where it stands (the
+password of a URL), or because it looks like one. What reads like a word, a path, a number or a
+host's name is none: to hide these would make every message a riddle.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+LEAST, LEAST_NEUTRAL = 6, 8
+"""Characters of a secret, where its name says that it is one, and where only its looks do."""
+
+_TELLING = re.compile(
+    r"(?i)key|token|secret|pass(?:w|phrase|[_-]|$)|pwd|credential|auth(?!or(?!i))|bearer|cookie"
+    r"|signature|jwt|dsn|session|private|(?:^|[_-])(?:pat|pin|sig)(?:$|[_-])"
+)
+_WORD = re.compile(
+    r"(?i)access|anonymous|api[_-]?key|basic|bearer|default|development|disabled?|enabled?|example"
+    r"|external|internal|local|localhost|manual|none|optional|password|production|public|required"
+    r"|secret|service|staging|strict|system|test|testing|token|undefined|unknown|user|username"
+)
+"""What may stand under a telling name and says nothing."""
+_ROOTS = (
+    "Applications|Library|Users|Volumes|app|bin|data|dev|etc|home|lib|lib64|media|mnt|nix|opt|private"
+    "|proc|root|run|sbin|snap|srv|tmp|usr|var|work|workspace|workspaces"
+)
+_PATH = re.compile(rf"(?:~|\.{{1,2}})(?:/.*)?|/(?:{_ROOTS})(?:/.*)?|[A-Za-z]:\\.*", re.DOTALL)
+_MIXED = "[A-Za-z][0-9][A-Za-z0-9]?|[0-9][A-Za-z][A-Za-z0-9]?|[A-Za-z]{2}[0-9]|[0-9]{2}[A-Za-z]"
+_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # no two of them match the same
+_ORDINARY = re.compile(rf"[@-]{{0,2}}{_PART}(?:[-_.:/@+,;= ]+{_PART})*")
+"""Words and numbers with something between them: names, versions, dates, hosts, options."""
+_RANDOM = re.compile(r"(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[\w.~-]{16,}")
+_TOKEN = re.compile(
+    r"\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[opsru]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"|\bxox[a-z]-[\w-]{10,}|\bAKIA\w{16}|\bAIza[\w-]{30,}|\bhf_\w{16,}|\bnpm_\w{16,}"
+    r"|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*"
+)
+"""Tokens that show what they are."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"<>]+")
+_ASSIGNED = re.compile(r"([A-Za-z_][\w.-]{0,60})=([^\s'\";&|]+)")
+_HEADER = re.compile(r"([A-Za-z][\w-]*):(?!//)\s*(\S.*)", re.DOTALL)
+_SCHEME = re.compile(r"(apikey|basic|bearer|token)\s+(\S.*)", re.DOTALL | re.IGNORECASE)
+
+
+def is_telling(name: str) -> bool:
+    """Whether a name says that what it names is secret."""
+    return _TELLING.search(name) is not None
+
+
+def in_value(value: str, *, telling: bool) -> Iterator[str]:
+    """What is secret of a value, whether its name tells that it is one or not."""
+    yield from in_text(value)
+    is_url = _URL.fullmatch(value) is not None
+    if not is_url and _is_secret(value, LEAST if telling else LEAST_NEUTRAL, certain=telling):
+        yield value
+
+
+def in_variables(env: Mapping[str, str]) -> Iterator[str]:
+    """What is secret of a program's environment."""
+    for name, value in env.items():
+        yield from in_value(value, telling=is_telling(name))
+
+
+def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
+    """What is secret of a request's headers."""
+    for name, value in headers.items():
+        scheme = _SCHEME.fullmatch(value)
+        given = scheme[2] if scheme else value
+        yield from in_value(given, telling=scheme is not None or is_telling(name))
+        if scheme and scheme[1].lower() == "basic":
+            yield from in_value(_password(scheme[2]), telling=True)
+        if name.lower() == "cookie":
+            for pair in value.split(";"):
+                yield from in_value(pair.partition("=")[2].strip(), telling=True)
+
+
+def in_url(url: str) -> Iterator[str]:
+    """A password, the values of a query, and what looks random in the path."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+    for given in {password or user, unquote(password or user)}:
+        if _is_secret(given, LEAST, certain=True):
+            yield given
+    for name, value in parse_qsl(parts.query):
+        if _is_secret(value, LEAST, certain=is_telling(name)):
+            yield value
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if _is_secret(value, LEAST, certain=is_telling(name)):
+            yield value  # as it is written
+    for given in (*parts.path.split("/"), parts.fragment):
+        if _RANDOM.fullmatch(given) and not _ORDINARY.fullmatch(given):
+            yield given
+
+
+def in_arguments(arguments: Iterable[str]) -> Iterator[str]:
+    """What is secret of a program's arguments."""
+    before = ""
+    for argument in arguments:
+        if before.startswith("-") and is_telling(before) and not argument.startswith("-"):
+            yield from in_value(argument, telling=True)
+        yield from in_text(argument)
+        before = argument
+
+
+def in_text(text: str) -> Iterator[str]:
+    """What shows that it is secret within an argument or a value."""
+    yield from _TOKEN.findall(text)
+    for url in _URL.findall(text):
+        yield from in_url(url)
+    for name, value in _ASSIGNED.findall(text):
+        if is_telling(name) and _is_secret(value, LEAST, certain=True):
+            yield value
+    if (header := _HEADER.fullmatch(text)) and is_telling(header[1]):
+        yield from in_headers({header[1]: header[2]})
+    if text.startswith("{"):
+        yield from in_headers(_members(text))
+
+
+def _is_secret(value: str, least: int, *, certain: bool) -> bool:
+    text = value.strip()
+    if len(text) < least or len({*text}) <= 2:  # noqa: PLR2004 - `xxxxxx` stands for a secret
+        return False
+    if _WORD.fullmatch(text) or _PATH.fullmatch(text):
+        return False
+    return certain or not _ORDINARY.fullmatch(text)
+
+
+def _members(text: str) -> Mapping[str, str]:
+    """The texts of a JSON object, such as headers in a variable."""
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {str(name): value for name, value in table.items() if isinstance(value, str)}
+
+
+def _password(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

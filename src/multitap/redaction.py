@@ -1,0 +1,220 @@
+"""Secrets taken out of every text that leaves a link, in whatever form the text holds them."""
+
+import base64
+import codecs
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+MARK = "***"
+"""What stands where a secret was."""
+CUT = "…"
+"""What a shortened text ends with; a secret may have been cut there."""
+SHORTEST = 6
+"""Characters; anything shorter is in many texts by chance."""
+
+_PIECE = 128  # characters of a long secret that are looked for at a time: it may come in parts
+_LONGEST = 8 * 1024  # characters of a secret that are looked for at all; a key has fewer
+_LINE = 16  # characters of a line of a secret that is one by itself
+_SHOWN = 3  # characters of a secret that may stay where the end of a text cuts it off
+_MOST_CUTS = 32  # places in one text that are looked at
+_OVERLAPS = 4  # secrets that run into one another at the end of what has come of a stream
+_HEX = re.compile(r"%[0-9A-F]{2}")
+_LEFT_BY_ENCODERS = ("", "/", "!'()*", ";,/?:@&=+$#!'()*")
+"""What encoders of URLs leave alone: `quote`, `encodeURIComponent` and `encodeURI`."""
+_MARKUP = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
+
+
+class Redactor:
+    """Knows the secrets that are in use with one server.
+
+    Most texts hold none, and every text is looked at: so that costs one search in C for each form.
+
+    Args:
+        secrets: Their values; too short ones are ignored.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._known: set[str] = set()
+        self._forms: tuple[str, ...] = ()
+        self._beginnings: frozenset[str] = frozenset()
+        self._longest = 0
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Take out these as well, from now on."""
+        new = {piece for secret in secrets for piece in _pieces(secret)} - self._known
+        if not new:
+            return
+        self._known |= new
+        forms = {form for secret in self._known for form in forms_of(secret)}
+        self._forms = tuple(sorted(forms, key=len, reverse=True))
+        self._beginnings = frozenset(form[:size] for form in forms for size in (1, 2, 3))
+        self._longest = len(self._forms[0])
+
+    def __call__(self, text: str) -> str:
+        """`text` without the secrets, even those that are cut off at its end or at a `CUT`."""
+        if not self._forms:
+            return text
+        parts = self.replaced(text).split(CUT, _MOST_CUTS)
+        return CUT.join(map(self._without_stump, parts))
+
+    def replaced(self, text: str) -> str:
+        """`text` without the secrets that are there as a whole."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MARK)
+        return text
+
+    def data(self, value: Any) -> Any:
+        """Plain data without the secrets; the very same where it holds none."""
+        if value is None or not self._forms:
+            return value
+        try:
+            text = msgspec.json.encode(value, enc_hook=repr).decode()
+            if not any(form in text for form in self._forms):
+                return value
+            return self._plain(value)
+        except (ValueError, RecursionError):  # no JSON, or nested too deep
+            return MARK
+
+    def tail(self, text: str, size: int) -> str:
+        """The last `size` characters, without a secret that begins before them."""
+        start = max(0, len(text) - size)
+        for form in self._forms:
+            at = text.find(form, max(0, start - len(form) + 1), start + len(form) - 1)
+            if at >= 0:
+                start = max(start, at + len(form))
+        return self(text[start:])
+
+    @property
+    def reach(self) -> int:
+        """Characters that have to be known before a text to see a secret that runs into it."""
+        return self._longest
+
+    def settled(self, text: str) -> int:
+        """How much of the beginning of a stream can not become a secret by what follows."""
+        at = self._stump(text, least=1)
+        for _ in range(_OVERLAPS):
+            spanning = [begin for form in self._forms if (begin := _spans(text, form, at)) >= 0]
+            if not spanning:
+                break
+            at = min(spanning)
+        return at
+
+    def _without_stump(self, text: str) -> str:
+        at = self._stump(text, least=_SHOWN + 1)
+        return text if at == len(text) else text[:at] + MARK
+
+    def _stump(self, text: str, *, least: int) -> int:
+        """Where a secret begins that ends with the text or after it; its length if none does."""
+        window = text[-self._longest :]
+        found = len(window)
+        for form in self._forms:
+            at = window.find(form[: _SHOWN + 1], -len(form))
+            while 0 <= at < found:
+                if form.startswith(window[at:]):
+                    found = at
+                at = window.find(form[: _SHOWN + 1], at + 1)
+        if found == len(window):
+            short = (size for size in range(_SHOWN, least - 1, -1) if len(window) >= size)
+            found -= next((size for size in short if window[-size:] in self._beginnings), 0)
+        return len(text) - len(window) + found
+
+    def _plain(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self(value)
+            case dict():
+                return {self(str(key)): self._plain(member) for key, member in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            case list():
+                return [self._plain(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
+            case bool() | None:
+                return value
+            case _:
+                return value if self(str(value)) == str(value) else MARK
+
+
+class RedactedStream:
+    """Text without secrets, though they may come in two pieces.
+
+    What may be the beginning of a secret is held back until it is known not to be one.
+    """
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._held = ""
+
+    def feed(self, data: bytes) -> str:
+        """What can be shown now."""
+        text = self._held + self._decode(data)
+        settled = self._redact.settled(text)
+        self._held = text[settled:]
+        return self._redact.replaced(text[:settled])
+
+    def end(self) -> str:
+        """What was held back; the beginning of a secret is hidden like all of it."""
+        text, self._held = self._held + self._decode(b"", final=True), ""
+        return self._redact(text)
+
+
+def forms_of(secret: str) -> frozenset[str]:
+    """The secret as it is, and as URLs, JSON, Python, HTML and base64 write it."""
+    raw = secret.encode("utf-8", "replace")
+    spelled = {secret, *_escaped(secret), *_in_urls(secret)}
+    for text in _in_base64(raw):
+        spelled |= {text, text.replace("/", r"\/"), *_in_urls(text)}
+    return frozenset(form for form in spelled if len(form) >= SHORTEST)
+
+
+def _pieces(secret: str) -> Iterator[str]:
+    """What to look for: its lines too, and a long one in parts."""
+    secret = secret[:_LONGEST]
+    lines = (line.strip() for line in secret.splitlines())
+    telling = (line for line in lines if len(line) >= _LINE and not line.startswith("-----"))
+    for text in (secret.strip(), *telling):
+        for at in range(0, len(text), _PIECE):
+            if len(piece := text[at : at + _PIECE]) >= SHORTEST:
+                yield piece
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    for plain in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield plain
+        yield plain.replace("/", r"\/")
+        yield "".join(_MARKUP.get(char, char) for char in plain)
+        yield json.dumps(plain)[1:-1]  # JSON in JSON
+    yield repr(secret)[1:-1]
+    yield repr(f"{secret}'\"")[1:-4]  # within a text of which `repr` has to escape the quotes
+    yield repr(secret.encode("utf-8", "replace"))[2:-1]
+    yield html.escape(secret)
+
+
+def _in_urls(secret: str) -> Iterator[str]:
+    for left in _LEFT_BY_ENCODERS:
+        encoded = quote(secret, safe=left, errors="replace")
+        yield encoded
+        yield _HEX.sub(lambda match: match[0].lower(), encoded)
+    encoded = quote_plus(secret, errors="replace")
+    yield encoded
+    yield _HEX.sub(lambda match: match[0].lower(), encoded)
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """What all texts have in common that hold the bytes, whatever comes before and after them."""
+    for before in range(3):
+        padded = bytes(before) + raw
+        first, last = -(-before * 8 // 6), len(padded) * 8 // 6
+        yield base64.b64encode(padded).decode()[first:last]
+        yield base64.urlsafe_b64encode(padded).decode()[first:last]
+
+
+def _spans(text: str, form: str, at: int) -> int:
+    """Where `form` begins if it is there on both sides of `at`; else -1."""
+    return text.find(form, max(0, at - len(form) + 1), at + len(form) - 1)

@@ -3,11 +3,9 @@
 import signal
 from collections.abc import Collection, Mapping
 
-from mcp import MCPError
-from pydantic import ValidationError
-
 from multitap.errors import ConfigError, sole
 from multitap.events import Failure, FailureCode, Phase
+from multitap.upstream.handshake import BadGreeting
 from multitap.wire.spawner import CannotStart
 from multitap.wire.stderr import printable, redact
 from multitap.wire.wire import (
@@ -87,12 +85,12 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
         case AnswerTimeout() | TimeoutError():
             return FailureCode.HANG, _silent(exc, phase, evidence), _why_silent(evidence, log)
-        case AnswerInvalid() | RuntimeError():
+        case AnswerInvalid():
             return FailureCode.PROTOCOL, f"it does not speak MCP properly: {exc}", log
-        case ValidationError():
-            words = f"its answer to the {phase} misses what MCP demands: {_mistakes(exc)}"
+        case BadGreeting():
+            words = f"its answer to the {phase} misses what MCP demands: {exc}"
             return FailureCode.PROTOCOL, words, log
-        case MCPError() | RpcError():
+        case RpcError():
             return FailureCode.PROTOCOL, f"it refuses the {phase}: {exc}", log
         case _:
             return FailureCode.PROTOCOL, f"{type(exc).__name__}: {exc}", log
@@ -128,8 +126,3 @@ def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
         return _NO_SERVER
     return f"raise `connect_timeout` if it is only slow; {log}"
-
-
-def _mistakes(exc: ValidationError) -> str:
-    first = exc.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

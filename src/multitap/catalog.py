@@ -6,16 +6,20 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
-
-from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from typing import TYPE_CHECKING, Any
 
 from multitap import schemas
 from multitap.config import ToolFilter
 from multitap.errors import quoted
+from multitap.later import Later
 from multitap.names import Naming, expose, prefix_description
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition, Offers
+
+if TYPE_CHECKING:
+    from mcp.shared import uri_template
+else:
+    uri_template = Later("mcp.shared.uri_template")
 
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
@@ -244,8 +248,8 @@ def _resources(link: Link, definitions: Iterable[Definition], key: str) -> tuple
 
 def _fits(template: str, uri: str) -> bool:
     try:
-        return UriTemplate.parse(template).match(uri) is not None
-    except InvalidUriTemplate:
+        return uri_template.UriTemplate.parse(template).match(uri) is not None
+    except uri_template.InvalidUriTemplate:
         return False
 
 

@@ -1,5 +1,7 @@
 """Many MCP servers, held as one."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -7,19 +9,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-import mcp_types as types
 import platformdirs
 from msgspec import Raw
-from pydantic import BaseModel, ValidationError
 
 from multitap import catalog, middleware, router
 from multitap.catalog import Catalog, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
-from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, quoted, ungrouped
+from multitap.errors import (
+    LONGEST_QUOTE,
+    BadAnswer,
+    HubClosed,
+    Unavailable,
+    UnknownName,
+    quoted,
+    shortened,
+    ungrouped,
+)
 from multitap.events import (
     CallDone,
     CatalogChanged,
@@ -33,6 +42,7 @@ from multitap.events import (
     Warned,
     pending_words,
 )
+from multitap.later import Later
 from multitap.metrics import Metrics
 from multitap.names import Naming, may_be_of
 from multitap.passage import OnPassed, Passage
@@ -48,10 +58,8 @@ from multitap.store import (
 )
 from multitap.supervisor import Plan, Supervisor
 from multitap.tasks import Tasks
-from multitap.tools import HubTools, ToolRegistry
 from multitap.upstream.caller import CallContext
 from multitap.upstream.dial import Dialer
-from multitap.upstream.failure import mistakes
 from multitap.upstream.habits import Habits
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Dial, Expand, Known, Link
@@ -63,8 +71,17 @@ from multitap.upstream.start_queue import StartQueue
 from multitap.wire.deadline import Deadline
 from multitap.wire.spawner import open_spawner
 
+if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+
+    from multitap.tools import ToolRegistry
+else:
+    types = Later("mcp_types")
+    pydantic = Later("pydantic")
+
 _NOBODY = CallContext()
-_Model = TypeVar("_Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound="pydantic.BaseModel")
 _Found = TypeVar("_Found")
 
 
@@ -316,6 +333,8 @@ class Hub:
     @cached_property
     def tools(self) -> ToolRegistry:
         """The tools of all servers as an agent uses them; functions can be registered beside."""
+        from multitap.tools import HubTools, ToolRegistry  # noqa: PLC0415 - a gateway needs none
+
         registry = ToolRegistry()
         registry.attach(HubTools(self))
         return registry
@@ -656,8 +675,15 @@ def _same(one: Catalog, other: Catalog) -> bool:
 def _typed(model: type[_Model], result: Any, server: str) -> _Model:
     try:
         return model.model_validate_json(bytes(result))
-    except ValidationError as exc:
-        raise BadAnswer(server, f"its answer misses what MCP demands: {mistakes(exc)}") from None
+    except pydantic.ValidationError as exc:
+        raise BadAnswer(server, f"its answer misses what MCP demands: {_mistakes(exc)}") from None
+
+
+def _mistakes(exc: pydantic.ValidationError) -> str:
+    """What is wrong with an answer, without quoting it."""
+    first = exc.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"
 
 
 @asynccontextmanager

@@ -1,14 +1,15 @@
 """The hub for code that does not await."""
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
-import mcp_types as types
 
 from multitap.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
@@ -21,6 +22,9 @@ from multitap.opening import open_hub
 from multitap.supervisor import Plan
 from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 _T = TypeVar("_T")
 _NOBODY = CallContext()

@@ -21,14 +21,13 @@ from mcp.server.subscriptions import (
 from multitap.agent.env_desk import EnvDesk, definition
 from multitap.agent.env_tools import EnvTool
 from multitap.agent.protocol import World
+from multitap.agent.shown import SERVER, shows_protocol
 from multitap.agent.skills import MANUAL, READ_SKILL, Skills, overview
 from multitap.config import Settings
 from multitap.errors import MultitapError
 from multitap.names import Naming
 from multitap.tools import ToolDef
 
-SERVER = "env"
-"""What the hub calls it: its tools are the protocol's by their usual names."""
 SCHEME = "skill://"
 _TEMPLATE = f"{SCHEME}{{name}}/{{+file}}"
 
@@ -198,18 +197,6 @@ class EnvLocalServer:
 def own_name(tool: EnvTool, naming: Naming) -> str:
     """What a tool of the protocol is called here, so that the hub's name for it has one `env`."""
     return tool.listed if naming is Naming.BARE else tool.name
-
-
-def shows_protocol(settings: Settings) -> bool:
-    """Whether clients see the tools of the protocol: all of them do, or those of some profile."""
-    return shows_protocol_to_all(settings) or any(
-        profile.environment for profile in settings.profiles.values()
-    )
-
-
-def shows_protocol_to_all(settings: Settings) -> bool:
-    """Whether they need not be asked for, because the environment is described."""
-    return "environment" in settings.model_fields_set
 
 
 def address(skill: str, file: str = MANUAL) -> str:

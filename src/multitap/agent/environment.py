@@ -1,5 +1,7 @@
 """The world an agent lives in: its tools, the servers they come from, and how others see it."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -8,30 +10,12 @@ from functools import cached_property
 from glob import escape
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 
 import anyio
-import mcp_types as types
 from anyio.abc import TaskGroup
 
-from multitap.agent import described, prompts
-from multitap.agent.env_server import EnvMCPServer, Front
-from multitap.agent.models import open_model
-from multitap.agent.protocol import (
-    EnvAgent,
-    EnvCapabilities,
-    EnvDescription,
-    EnvProfile,
-    LlmReply,
-    LlmRequest,
-    LogPage,
-    LogQuery,
-    PromptMessage,
-    PromptText,
-    ToolDescription,
-    ToolOutcome,
-)
-from multitap.agent.sampling import sampler
+from multitap.agent import prompts
 from multitap.agent.selection import of_servers, server_of
 from multitap.agent.serving import Serving
 from multitap.config import (
@@ -62,12 +46,27 @@ from multitap.errors import (
 )
 from multitap.events import LinkState
 from multitap.hub import Hub
+from multitap.later import Later
 from multitap.reload import Reloader, open_configured
 from multitap.tools import HubTools, ToolContext, ToolInfo, ToolRegistry
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.link import Link
 
-Sampled = types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from multitap.agent import described, env_server, models, protocol, sampling
+else:
+    types = Later("mcp_types")
+    described = Later("multitap.agent.described")
+    env_server = Later("multitap.agent.env_server")
+    models = Later("multitap.agent.models")
+    protocol = Later("multitap.agent.protocol")
+    sampling = Later("multitap.agent.sampling")
+
+Sampled: TypeAlias = (
+    "types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData"
+)
 ClientConfig = Mapping[str, Any] | ServerConfig
 """A server as agent-core writes it down (`{"type": "local", "command": [...]}`), or as we do."""
 
@@ -156,7 +155,7 @@ class BaseEnvironment:
         """What people call it."""
         return self.settings.environment.display_name or self.get_env_id()
 
-    def get_profiles(self) -> Sequence[EnvProfile]:
+    def get_profiles(self) -> Sequence[protocol.EnvProfile]:
         """In which ways it can be used; where nothing is said, in one."""
         profiles = self.settings.profiles or {
             "default": Profile(display_name=self.get_env_display_name())
@@ -164,7 +163,7 @@ class BaseEnvironment:
         agents = [agent.id for agent in self.get_agents()]
         return [described.profile(name, said, agents) for name, said in profiles.items()]
 
-    def get_agents(self) -> Sequence[EnvAgent]:
+    def get_agents(self) -> Sequence[protocol.EnvAgent]:
         """Who lives in it."""
         return [
             described.agent(
@@ -232,7 +231,7 @@ class BaseEnvironment:
             )
         await self._end(None, None, None)
 
-    async def start_mcp_server(self, *, insecure: bool = False) -> Front:
+    async def start_mcp_server(self, *, insecure: bool = False) -> env_server.Front:
         """Show the environment to MCP clients, as `mcp_server_config` says, until it is closed.
 
         Args:
@@ -243,7 +242,9 @@ class BaseEnvironment:
             ConfigError: Nobody can, or may, listen there.
         """
         config = self.mcp_server_config() or Serve()
-        server = EnvMCPServer(self, **self.create_mcp_server_options(), name=self.get_env_id())
+        server = env_server.EnvMCPServer(
+            self, **self.create_mcp_server_options(), name=self.get_env_id()
+        )
         return await self._opened.serving.start(lambda: server.serve(config, insecure=insecure))
 
     async def stop_mcp_server(self) -> None:
@@ -337,14 +338,14 @@ class BaseEnvironment:
         texts = [*(self._prompt_text(name, {}) for name in named), self.briefing()]
         return "\n\n".join(text for text in texts if text)
 
-    async def describe(self) -> EnvDescription:
+    async def describe(self) -> protocol.EnvDescription:
         said, options = self.settings.environment, self.create_mcp_server_options()
-        return EnvDescription(
+        return protocol.EnvDescription(
             id=self.get_env_id(),
             display_name=self.get_env_display_name(),
             version=said.version,
             description=said.description or "",
-            capabilities=EnvCapabilities(
+            capabilities=protocol.EnvCapabilities(
                 prompts=bool(self.settings.prompts or self.hub.catalog.prompts),
                 mcp_tools=bool(self.settings.servers),
                 **options,
@@ -352,28 +353,28 @@ class BaseEnvironment:
             profiles=tuple(self.get_profiles()),
         )
 
-    async def list_profiles(self) -> Sequence[EnvProfile]:
+    async def list_profiles(self) -> Sequence[protocol.EnvProfile]:
         return self.get_profiles()
 
-    async def get_profile(self, profile: str, /) -> EnvProfile:
+    async def get_profile(self, profile: str, /) -> protocol.EnvProfile:
         return _one(self.get_profiles(), profile, "profile")
 
-    async def list_agents(self) -> Sequence[EnvAgent]:
+    async def list_agents(self) -> Sequence[protocol.EnvAgent]:
         return self.get_agents()
 
-    async def get_agent(self, agent: str, /) -> EnvAgent:
+    async def get_agent(self, agent: str, /) -> protocol.EnvAgent:
         return _one(self.get_agents(), agent, "agent")
 
-    async def query_logs(self, query: LogQuery, /) -> LogPage:
+    async def query_logs(self, query: protocol.LogQuery, /) -> protocol.LogPage:
         """What happened, calls and servers alike; it is still there after a restart."""
         return await query.ask(self.hub.store)
 
-    async def list_tools(self, agent: str | None = None) -> Sequence[ToolDescription]:
+    async def list_tools(self, agent: str | None = None) -> Sequence[protocol.ToolDescription]:
         return [described.tool(tool) for tool in self.tools_for(agent).list()]
 
     async def execute_tool(
         self, name: str, arguments: Mapping[str, Any], agent: str | None = None
-    ) -> ToolOutcome:
+    ) -> protocol.ToolOutcome:
         """Use a tool, by the rules of an agent.
 
         Raises:
@@ -383,9 +384,11 @@ class BaseEnvironment:
         if name not in tools:
             near = did_you_mean(name, [tool.name for tool in tools])
             raise UnknownName(f"no tool named {name!r}", hint=near)
-        return ToolOutcome.of(await tools.execute(name, arguments, ToolContext(agent_id=agent)))
+        return protocol.ToolOutcome.of(
+            await tools.execute(name, arguments, ToolContext(agent_id=agent))
+        )
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> PromptText:
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> protocol.PromptText:
         """One of our prompts, else one of a server's, by its catalog name.
 
         Raises:
@@ -394,10 +397,12 @@ class BaseEnvironment:
         """
         if (prompt := self.settings.prompts.get(name)) is None:
             return described.prompt(name, await self.hub.prompt(name, arguments))
-        message = PromptMessage(text=self._prompt_text(name, arguments))
-        return PromptText(name=name, description=prompt.description or "", messages=(message,))
+        message = protocol.PromptMessage(text=self._prompt_text(name, arguments))
+        return protocol.PromptText(
+            name=name, description=prompt.description or "", messages=(message,)
+        )
 
-    async def invoke_llm(self, request: LlmRequest, /) -> LlmReply:
+    async def invoke_llm(self, request: protocol.LlmRequest, /) -> protocol.LlmReply:
         """Ask the environment's model, or another one that is configured for an agent.
 
         Raises:
@@ -405,7 +410,7 @@ class BaseEnvironment:
             UnknownName: None is called so.
             ModelError: It gave no answer; says why.
         """
-        async with open_model(self._model_named(request.model), scope=self.scope) as model:
+        async with models.open_model(self._model_named(request.model), scope=self.scope) as model:
             return described.reply(await model.complete(described.request(request)))
 
     @property
@@ -521,8 +526,8 @@ class BaseEnvironment:
 
     async def _sample(self, asked: Asked, params: types.CreateMessageRequestParams) -> Sampled:
         try:
-            async with open_model(self.model_for(), scope=self.scope) as model:
-                return await sampler(model)(asked, params)
+            async with models.open_model(self.model_for(), scope=self.scope) as model:
+                return await sampling.sampler(model)(asked, params)
         except MultitapError as exc:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=str(exc))
 
@@ -594,7 +599,7 @@ async def _answered(hub: Hub, name: str) -> None:
         raise Unavailable(name, words, hint=hint, failure=failure)
 
 
-_Named = TypeVar("_Named", EnvAgent, EnvProfile)
+_Named = TypeVar("_Named", "protocol.EnvAgent", "protocol.EnvProfile")
 
 
 def _one(things: Sequence[_Named], name: str, kind: str) -> _Named:

@@ -10,12 +10,16 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-from pydantic import PydanticUserError
+from typing import TYPE_CHECKING, Any
 
 from multitap.errors import ConfigError
+from multitap.later import Later
 from multitap.tools import ToolDef
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = Later("pydantic")
 
 Function = Callable[..., Any]
 
@@ -29,7 +33,7 @@ def load_tool(reference: str) -> ToolDef:
     function = load_function(reference)
     try:
         return ToolDef.of(function)
-    except (PydanticUserError, NameError, TypeError, AttributeError) as exc:
+    except (pydantic.PydanticUserError, NameError, TypeError, AttributeError) as exc:
         reason = str(exc).partition("\n")[0]
         raise ConfigError(f"{reference!r} can not be a tool: {reason}") from exc
 

@@ -1,32 +1,37 @@
 """An environment whose hub shows it, as one more server, to the clients of a gateway."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-
-import mcp_types as types
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from multitap.agent.configured import ConfiguredEnvironment, skill_folders
-from multitap.agent.env_local import (
-    SERVER,
-    EnvLocalServer,
-    own_name,
-    shows_protocol,
-    shows_protocol_to_all,
-)
-from multitap.agent.env_tools import ENV_TOOLS
 from multitap.agent.environment import Sampled, scope_of
-from multitap.agent.protocol import EnvAgent, EnvProfile, LogPage, LogQuery, PromptText
 from multitap.agent.selection import matches, selected, server_of
+from multitap.agent.shown import SERVER, shows_protocol, shows_protocol_to_all
 from multitap.agent.skills import scan
 from multitap.catalog import allowed
 from multitap.config import Loaded, LocalServer, Problem, Profile, Serve, Severity
 from multitap.errors import UnknownName
 from multitap.hub import Hub
+from multitap.later import Later
 from multitap.reload import Loader, open_configured
 from multitap.tools import HubTools, ToolDef, ToolInfo, ToolRegistry
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.signals import Bell
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from multitap.agent import env_local, env_tools
+    from multitap.agent.protocol import EnvAgent, EnvProfile, LogPage, LogQuery, PromptText
+else:
+    types = Later("mcp_types")
+    env_local = Later("multitap.agent.env_local")
+    env_tools = Later("multitap.agent.env_tools")
 
 TIMEOUT = 600.0
 """Seconds for a call of it: what it calls in turn has limits of its own."""
@@ -50,7 +55,11 @@ class HostedEnvironment(ConfiguredEnvironment):
         self._profile_in_use = profile
         self._handlers = Handlers()
         self._equipped = Bell()
-        self._shown = EnvLocalServer(self)
+
+    @cached_property
+    def _shown(self) -> env_local.EnvLocalServer:
+        """Made when there is something to show: most gateways have no environment."""
+        return env_local.EnvLocalServer(self)
 
     @asynccontextmanager
     async def open(self, handlers: Handlers) -> AsyncGenerator[Hub]:
@@ -79,7 +88,7 @@ class HostedEnvironment(ConfiguredEnvironment):
             await self._equipped.wait()
 
     def load_configuration(self) -> Loaded:
-        return with_server(super().load_configuration(), self._shown)
+        return with_server(super().load_configuration(), lambda: self._shown)
 
     def handlers(self) -> Handlers:
         return self._handlers
@@ -160,7 +169,8 @@ class HostedEnvironment(ConfiguredEnvironment):
     async def _equip(self) -> None:
         await super()._equip()
         self._equipped.ring()
-        await self._shown.changed()
+        if SERVER in self.settings.servers:
+            await self._shown.changed()
 
     async def _sample_if_shared(
         self, asked: Asked, params: types.CreateMessageRequestParams
@@ -180,7 +190,7 @@ class _OfOthers(HubTools):
         return tool.server != SERVER
 
 
-def with_server(loaded: Loaded, shown: EnvLocalServer) -> Loaded:
+def with_server(loaded: Loaded, shown: Callable[[], env_local.EnvLocalServer]) -> Loaded:
     """The configuration with its environment as one more server, if that has anything to show.
 
     A server that is called so already stays what it is.
@@ -197,9 +207,11 @@ def with_server(loaded: Loaded, shown: EnvLocalServer) -> Loaded:
         )
         return replace(loaded, problems=(*loaded.problems, problem))
     settings = loaded.settings
-    protocol = tuple(own_name(tool, settings.naming) for tool in ENV_TOOLS.values())
+    protocol = tuple(
+        env_local.own_name(tool, settings.naming) for tool in env_tools.ENV_TOOLS.values()
+    )
     server = LocalServer(
-        server=shown.server,
+        server=shown().server,
         timeout=TIMEOUT,
         enabled=settings.enabled,
         on_request=() if shows_protocol_to_all(settings) else protocol,

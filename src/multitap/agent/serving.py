@@ -1,17 +1,21 @@
 """The environment's own server while it runs: started by one task, stopped by any."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from multitap.agent.env_server import Front
+if TYPE_CHECKING:
+    from multitap.agent.env_server import Front
 
 logger = logging.getLogger(__name__)
 
-Open = Callable[[], AbstractAsyncContextManager[Front]]
+Open = Callable[[], AbstractAsyncContextManager["Front"]]
 
 
 class Serving:

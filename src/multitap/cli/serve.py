@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import platformdirs
@@ -22,6 +23,7 @@ from multitap.cli.tables import one_line
 from multitap.config import Settings
 from multitap.errors import ConfigError
 from multitap.hub import Hub, open_hub
+from multitap.later import Later
 from multitap.reload import Reloader
 from multitap.serve.access import Access, check_exposure, read_tokens
 from multitap.serve.control import Control, open_control
@@ -33,7 +35,11 @@ from multitap.serve.turn import Turn
 from multitap.serve.web import bind
 from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Handlers
-from multitap.wire.local import caller
+
+if TYPE_CHECKING:
+    from multitap.wire import local
+else:
+    local = Later("multitap.wire.local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def from_files(asked: Asked) -> Served:
 
 def _profile_in_use() -> str | None:
     """The profile of the client for whom a server in this process works right now."""
-    guest = guest_of(caller())
+    guest = guest_of(local.caller())
     return guest.peer.profile if isinstance(guest, Turn | Errand) else None
 
 

@@ -1,34 +1,30 @@
 """Whether a request of the stateless era agrees with its own headers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    InboundLadderRejection,
-    classify_inbound_request,
-    find_duplicated_routing_header,
-    validate_mcp_param_headers,
-)
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from multitap.catalog import Tool
+from multitap.later import Later
 from multitap.serve.message import UNPARSABLE, Message, Params, Refused, is_modern
+from multitap.wire import vocabulary
+from multitap.wire.vocabulary import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
+
+if TYPE_CHECKING:
+    from mcp.shared import inbound
+else:
+    inbound = Later("mcp.shared.inbound")
 
 HeaderPairs = list[tuple[bytes, bytes]]
 HeaderMap = Mapping[bytes, bytes]
 
-_VERSION = MCP_PROTOCOL_VERSION_HEADER.encode()
-_METHOD = MCP_METHOD_HEADER.encode()
-_NAME = MCP_NAME_HEADER.encode()
-_VERSION_KEY = PROTOCOL_VERSION_META_KEY.encode()
-_HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
-MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+_VERSION = vocabulary.VERSION_HEADER.encode()
+_METHOD = vocabulary.METHOD_HEADER.encode()
+_NAME = vocabulary.NAME_HEADER.encode()
+_VERSION_KEY = PROTOCOL_VERSION_KEY.encode()
+_HANDSHAKE = frozenset(version.encode() for version in vocabulary.HANDSHAKE_VERSIONS)
+MODERN = frozenset(version.encode() for version in vocabulary.STATELESS_VERSIONS)
 _SAID = {version: b'"%b"' % version for version in MODERN}
 """The versions as they are said in a body."""
 
@@ -50,8 +46,8 @@ def admit(message: Message, params: Params, pairs: HeaderPairs, headers: HeaderM
     if _agrees(message, params, pairs, headers):
         return
     text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
-    if (twice := find_duplicated_routing_header(text)) is not None:
-        raise Refused(HEADER_MISMATCH, f"{twice} header appears more than once")
+    if (twice := inbound.find_duplicated_routing_header(text)) is not None:
+        raise Refused(vocabulary.HEADER_MISMATCH, f"{twice} header appears more than once")
     _examine(message, dict(text))
 
 
@@ -61,9 +57,9 @@ def admit_unheaded(message: Message, params: Params) -> bool:
     Raises:
         Refused: It wants to be, and lacks what every request has to say.
     """
-    if PROTOCOL_VERSION_META_KEY not in params.meta:
+    if PROTOCOL_VERSION_KEY not in params.meta:
         return False
-    if not is_modern(params.meta) or CLIENT_CAPABILITIES_META_KEY not in params.meta:
+    if not is_modern(params.meta) or CLIENT_CAPABILITIES_KEY not in params.meta:
         _examine(message, None)
     return True
 
@@ -71,14 +67,14 @@ def admit_unheaded(message: Message, params: Params) -> bool:
 def _agrees(message: Message, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> bool:
     """The plain case, seen at a glance."""
     meta, version = params.meta, headers.get(_VERSION, b"")
-    said = meta.get(PROTOCOL_VERSION_META_KEY)
-    if said is None or CLIENT_CAPABILITIES_META_KEY not in meta or len(headers) != len(pairs):
+    said = meta.get(PROTOCOL_VERSION_KEY)
+    if said is None or CLIENT_CAPABILITIES_KEY not in meta or len(headers) != len(pairs):
         return False
     if bytes(said) != _SAID.get(version):
         return False
     if headers.get(_METHOD) != message.method.encode():
         return False
-    key = NAME_BEARING_METHODS.get(message.method)
+    key = vocabulary.NAMING_PARAMS.get(message.method)
     name = params.name if key == "name" else params.uri
     return key is None or headers.get(_NAME) == name.encode()
 
@@ -89,8 +85,8 @@ def _examine(message: Message, headers: Mapping[str, str] | None) -> None:
     except UNPARSABLE:
         params = None
     body = {"method": message.method, "params": params}
-    verdict = classify_inbound_request(body, headers=headers)
-    if isinstance(verdict, InboundLadderRejection):
+    verdict = inbound.classify_inbound_request(body, headers=headers)
+    if isinstance(verdict, inbound.InboundLadderRejection):
         raise Refused(verdict.code, verdict.message, verdict.data)
 
 
@@ -105,6 +101,6 @@ def admit_arguments(tool: Tool, params: Params, pairs: HeaderPairs) -> None:
     except UNPARSABLE:
         return  # what is wrong with them is said where they are checked
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
-    verdict = validate_mcp_param_headers(tool.input_schema, arguments, text)
+    verdict = inbound.validate_mcp_param_headers(tool.input_schema, arguments, text)
     if verdict is not None:
         raise Refused(verdict.code, verdict.message, verdict.data)

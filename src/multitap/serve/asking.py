@@ -1,13 +1,14 @@
 """What servers ask of the host, brought to the client for whose sake they ask."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from __future__ import annotations
 
-import mcp_types as types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
 from msgspec import Raw
-from pydantic import BaseModel, ValidationError
 
 from multitap.errors import quoted
+from multitap.later import Later
 from multitap.serve.floor import PER_CLIENT
 from multitap.serve.message import UNPARSABLE, notification, parse_table, text_of
 from multitap.serve.peer import Peer, wants_log
@@ -16,7 +17,14 @@ from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.wire.wire import RpcError
 
-_Answer = TypeVar("_Answer", bound=BaseModel)
+if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+else:
+    types = Later("mcp_types")
+    pydantic = Later("pydantic")
+
+_Answer = TypeVar("_Answer", bound="pydantic.BaseModel")
 
 MOST_AWAY = 1024
 """Persons sent elsewhere of whom is remembered who sent them."""
@@ -86,7 +94,7 @@ class Asking:
             return types.ListRootsResult(roots=[])
 
     async def _typed(
-        self, asked: Asked, method: str, params: BaseModel | None, model: type[_Answer]
+        self, asked: Asked, method: str, params: pydantic.BaseModel | None, model: type[_Answer]
     ) -> _Answer:
         told: dict[str, Any] = {}
         if params is not None:
@@ -94,7 +102,7 @@ class Asking:
         answer = await self._ask(asked, method, told)
         try:
             return model.model_validate_json(bytes(answer))
-        except ValidationError:
+        except pydantic.ValidationError:
             raise RpcError(-32603, f"the client's answer to {quoted(method)} is none") from None
 
     async def _ask(self, asked: Asked, method: str, params: Mapping[str, Any]) -> Raw:

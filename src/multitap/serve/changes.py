@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any
 
 import anyio
-import mcp_types as types
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+import msgspec
 
 from multitap.errors import MultitapError
 from multitap.events import CatalogChanged, LinkChanged, LinkState, Reloaded, ResourceUpdated
@@ -20,7 +19,7 @@ from multitap.serve.view import View
 from multitap.shares import Shares
 from multitap.tasks import Tasks
 from multitap.upstream.link import Link
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +37,18 @@ PATIENCE = 1.0
 
 _BUSY = -32000
 _KINDS = ("tools", "prompts", "resources")
+
+
+class Wanted(msgspec.Struct, rename="camel"):
+    """What a client of the stateless era wants to be told of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+parse_wanted = msgspec.json.Decoder(Wanted, strict=False).decode
 
 
 class Listener:
@@ -203,14 +214,14 @@ class Changes:
     async def listen(
         self,
         turn: Turn,
-        wanted: types.SubscriptionFilter,
+        wanted: Wanted,
         find: Callable[[str], tuple[Link, str]],
     ) -> bytes:
         """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
         holder = turn.peer.holder
         if not self._stream_shares.take(holder):
             raise Refused(_BUSY, self._stream_shares.refusal(holder))
-        meta = {SUBSCRIPTION_ID_META_KEY: turn.request_id}
+        meta = {vocabulary.SUBSCRIPTION_ID_KEY: turn.request_id}
         kinds = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,

@@ -9,16 +9,16 @@ import hashlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
 import msgspec
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 from msgspec import Raw
 
 from multitap.errors import ServerError
+from multitap.later import Later
 from multitap.serve.faults import OVERLOADED
 from multitap.serve.message import UNPARSABLE, Refused, parse_table
 from multitap.serve.peer import Peer, able, fitted
@@ -26,8 +26,13 @@ from multitap.serve.turn import Turn
 from multitap.shares import Shares
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.caller import CallContext
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
 from multitap.wire.wire import OnProgress, RpcError
+
+if TYPE_CHECKING:
+    from mcp.server import request_state
+else:
+    request_state = Later("mcp.server.request_state")
 
 TTL = 600.0
 """Seconds a call waits for its client to come back."""
@@ -63,7 +68,7 @@ class _Places(msgspec.Struct):
 
 def places_of(exc: ServerError) -> list[dict[str, Any]]:
     """Where a server of the handshake era wants a person to be before a call can succeed."""
-    if exc.code != types.URL_ELICITATION_REQUIRED:
+    if exc.code != vocabulary.URL_ELICITATION_REQUIRED:
         return []
     try:
         return msgspec.convert(exc.data, _Places).elicitations
@@ -237,12 +242,16 @@ class Errands:
     ) -> None:
         self._tasks = tasks
         self._ttl = ttl
-        self._codec = AESGCMRequestStateCodec([key or os.urandom(32)])
+        self._key = key or os.urandom(32)
         self._errands: dict[str, Errand] = {}
         self._shares = Shares(most, "calls that may have to wait for an answer of their client")
 
     def __len__(self) -> int:
         return len(self._errands)
+
+    @cached_property
+    def _codec(self) -> "request_state.AESGCMRequestStateCodec":
+        return request_state.AESGCMRequestStateCodec([self._key])
 
     @staticmethod
     def issued(state: str | None) -> bool:
@@ -354,7 +363,7 @@ class Errands:
         sealed = (turn.params.request_state or "").removeprefix(_PREFIX)
         try:
             state = msgspec.json.decode(self._codec.unseal(sealed), type=_State)
-        except (InvalidRequestState, msgspec.DecodeError):
+        except (request_state.InvalidRequestState, msgspec.DecodeError):
             raise Refused(
                 _INVALID, "requestState is not one of ours", {"reason": "invalid_request_state"}
             ) from None

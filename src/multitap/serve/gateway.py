@@ -8,11 +8,8 @@ from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
 
 import anyio
-import mcp_types as types
 import msgspec
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
-from pydantic import ValidationError
 
 from multitap.catalog import Tool
 from multitap.config import Profile
@@ -31,7 +28,7 @@ from multitap.passage import OnPassed, Passage
 from multitap.router import look_up, unknown
 from multitap.serve import faults
 from multitap.serve.asking import Asking
-from multitap.serve.changes import Changes
+from multitap.serve.changes import Changes, parse_wanted
 from multitap.serve.errands import TTL, Errands, Work
 from multitap.serve.floor import Floors
 from multitap.serve.message import (
@@ -54,7 +51,7 @@ from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
 
 Result = Raw | bytes
 _Found = TypeVar("_Found")
@@ -76,7 +73,7 @@ _CAPABILITIES = {
 _IN_SESSIONS = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
-_LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
+_LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
 _NOTHING = Profile(servers=())
 """What clients of a profile see that is no more."""
 _HANDSHAKE = 64 * 1024
@@ -238,7 +235,7 @@ class Gateway:
         if len(params) > _HANDSHAKE:
             raise Refused(faults.INVALID_PARAMS, f"a handshake has at most {_HANDSHAKE} bytes")
         asked = msgspec.json.decode(params, type=_Initialize)
-        known = asked.protocolVersion in HANDSHAKE_PROTOCOL_VERSIONS
+        known = asked.protocolVersion in vocabulary.HANDSHAKE_VERSIONS
         version = asked.protocolVersion if known else _LATEST
         capabilities = asked.capabilities.copy()  # or it would keep the whole request
         turn.peer.introduce(version, capabilities, asked.clientInfo)
@@ -252,9 +249,9 @@ class Gateway:
                 "resultType": "complete",
                 "ttlMs": 0,
                 "cacheScope": "private",
-                "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
+                "supportedVersions": [*vocabulary.STATELESS_VERSIONS],
                 **told,
-                "_meta": {types.SERVER_INFO_META_KEY: info},
+                "_meta": {vocabulary.SERVER_INFO_KEY: info},
             }
         )
 
@@ -456,8 +453,8 @@ class Gateway:
             raise Refused(faults.NO_METHOD, "Method not found: subscriptions/listen")
         asked = parse_table(params).get("notifications", EMPTY)
         try:
-            wanted = types.SubscriptionFilter.model_validate_json(bytes(asked))
-        except ValidationError:
+            wanted = parse_wanted(asked)
+        except UNPARSABLE:
             raise Refused(faults.INVALID_PARAMS, "these are no notifications") from None
         return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
 

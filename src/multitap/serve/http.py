@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from msgspec import Raw
 
 from multitap.errors import quoted, ungrouped
@@ -25,6 +24,7 @@ from multitap.serve.turn import Turn
 from multitap.serve.visit import JSON, Headers, ToDo, Visit
 from multitap.serve.web import open_web
 from multitap.tasks import CancelHandle
+from multitap.wire.vocabulary import HTTP_STATUS
 
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
@@ -414,7 +414,7 @@ class _Request:
         if became is not None and not isinstance(became, Exception):
             return self.reply.finish(answer(message.id, became))
         error = _cancelled() if became is None else faults.refused(became, message.method)
-        status = ERROR_CODE_HTTP_STATUS.get(error.code, 200) if self._key is None else 200
+        status = HTTP_STATUS.get(error.code, 200) if self._key is None else 200
         return self.reply.finish((refusal(message.id, error),), status)
 
 
@@ -439,7 +439,7 @@ def _say_wrong_kind(visit: Visit) -> None:
 
 
 def _refuse(visit: Visit, request_id: Raw, error: Refused, status: int | None = None) -> None:
-    code = status or ERROR_CODE_HTTP_STATUS.get(error.code, 200)
+    code = status or HTTP_STATUS.get(error.code, 200)
     visit.respond(code, (refusal(request_id, error),))
 
 

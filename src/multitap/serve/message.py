@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import mcp_types as types
 import msgspec
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
 
 NOTHING = Raw(b"")
 EMPTY = Raw(b"{}")
@@ -16,10 +14,10 @@ _NULL = b"null"
 
 RESERVED = frozenset(
     {
-        types.PROTOCOL_VERSION_META_KEY,
-        types.CLIENT_INFO_META_KEY,
-        types.CLIENT_CAPABILITIES_META_KEY,
-        types.LOG_LEVEL_META_KEY,
+        vocabulary.PROTOCOL_VERSION_KEY,
+        vocabulary.CLIENT_INFO_KEY,
+        vocabulary.CLIENT_CAPABILITIES_KEY,
+        vocabulary.LOG_LEVEL_KEY,
         "progressToken",
     }
 )
@@ -104,7 +102,7 @@ def text_of(value: Raw | None) -> str | None:
 
 def is_modern(meta: Mapping[str, Raw]) -> bool:
     """Whether a request carries all that a server of the stateless era needs to know."""
-    return text_of(meta.get(types.PROTOCOL_VERSION_META_KEY)) in MODERN_PROTOCOL_VERSIONS
+    return text_of(meta.get(vocabulary.PROTOCOL_VERSION_KEY)) in vocabulary.STATELESS_VERSIONS
 
 
 def passed_on(meta: Mapping[str, Raw]) -> dict[str, Raw]:
@@ -159,7 +157,7 @@ def legacy(result: Raw | bytes) -> Raw | bytes:
         table.pop(key, None)
     if (meta := table.get("_meta")) is not None:
         kept = parse_table(meta)
-        kept.pop(types.SERVER_INFO_META_KEY, None)
+        kept.pop(vocabulary.SERVER_INFO_KEY, None)
         if kept:
             table["_meta"] = Raw(envelope.encode(kept))
         else:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-import mcp_types as types
 import msgspec
 from msgspec import Raw
 
 from multitap.serve.message import EMPTY, Params, notification, text_of
 from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, fitted, is_grave, log_level, wants_log
 from multitap.upstream.caller import CallContext
+from multitap.wire import vocabulary
 from multitap.wire.wire import OnProgress, RpcError
 
 _REMOVED = frozenset({"notifications/elicitation/complete"})
@@ -39,8 +39,8 @@ class Turn:
         self.modern = modern
         if modern:
             meta = params.meta
-            self.capabilities = meta.get(types.CLIENT_CAPABILITIES_META_KEY, EMPTY)
-            self.log_level = log_level(meta.get(types.LOG_LEVEL_META_KEY))
+            self.capabilities = meta.get(vocabulary.CLIENT_CAPABILITIES_KEY, EMPTY)
+            self.log_level = log_level(meta.get(vocabulary.LOG_LEVEL_KEY))
         else:
             self.capabilities = peer.capabilities
             self.log_level = peer.log_level or USUAL_LEVEL
@@ -102,7 +102,7 @@ def _plain(number: float) -> float | int:
 
 def client_name(params: Params) -> str | None:
     """What a client of the stateless era calls itself."""
-    info = params.meta.get(types.CLIENT_INFO_META_KEY)
+    info = params.meta.get(vocabulary.CLIENT_INFO_KEY)
     if info is None:
         return None
     try:

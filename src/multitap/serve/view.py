@@ -2,22 +2,25 @@
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
-
-from mcp.shared.inbound import X_MCP_HEADER_KEY
-from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from typing import TYPE_CHECKING, Any
 
 from multitap.catalog import Catalog, Prompt, Resource, Tool, allowed
 from multitap.config import LocalServer, Profile
+from multitap.later import Later
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
+
+if TYPE_CHECKING:
+    from mcp.shared import uri_template
+else:
+    uri_template = Later("mcp.shared.uri_template")
 
 SCHEME = "multitap"
 """Of the addresses that resources get where two servers use the same."""
 
 _FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-_MARK = X_MCP_HEADER_KEY.encode()
+_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
 
 
 class View:
@@ -187,6 +190,6 @@ def _is_on_request(tool: Tool) -> bool:
 
 def _fits(template: str, uri: str) -> bool:
     try:
-        return UriTemplate.parse(template).match(uri) is not None
-    except InvalidUriTemplate:
+        return uri_template.UriTemplate.parse(template).match(uri) is not None
+    except uri_template.InvalidUriTemplate:
         return False

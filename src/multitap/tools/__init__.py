@@ -1,8 +1,15 @@
 """Everything an agent can use, wherever it runs."""
 
-from multitap.tools.providers import Change, Offer, Skipped, ToolCall
+from typing import TYPE_CHECKING
+
 from multitap.tools.registry import TokenCost, ToolRegistry
 from multitap.tools.tool import HubTool, HubTools, ToolContext, ToolDef, ToolInfo
+
+if TYPE_CHECKING:
+    from multitap.tools.providers import Change as Change
+    from multitap.tools.providers import Offer as Offer
+    from multitap.tools.providers import Skipped as Skipped
+    from multitap.tools.providers import ToolCall as ToolCall
 
 __all__ = [
     "Change",
@@ -17,3 +24,12 @@ __all__ = [
     "ToolInfo",
     "ToolRegistry",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: most who have tools offer them to no model."""
+    from multitap.tools import providers  # noqa: PLC0415
+
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(providers, name)

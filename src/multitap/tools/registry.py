@@ -1,19 +1,20 @@
 """The tools of one agent: its own functions and those of MCP servers, in one set."""
 
+from __future__ import annotations
+
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from multitap.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.content import ToolResult
 from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
-from multitap.tools import providers
-from multitap.tools.providers import Offer, Provider
+from multitap.later import Later
 from multitap.tools.tool import (
     NOBODY,
     Arguments,
@@ -23,6 +24,12 @@ from multitap.tools.tool import (
     ToolInfo,
     failed,
 )
+
+if TYPE_CHECKING:
+    from multitap.tools import providers
+    from multitap.tools.providers import Offer, Provider
+else:
+    providers = Later("multitap.tools.providers")
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +65,12 @@ class ToolRegistry:
         self._own: dict[str, ToolInfo] = {}
         self._attached: list[Mapping[str, ToolInfo]] = []
         self._skipped: set[str] = set()
-        self._conversions = providers.Conversions()
         for tool in tools:
             self.register(tool)
+
+    @cached_property
+    def _conversions(self) -> providers.Conversions:
+        return providers.Conversions()
 
     def __iter__(self) -> Iterator[ToolInfo]:
         return iter(self.list())
@@ -115,7 +125,7 @@ class ToolRegistry:
                     self._skip(name)
         return tuple(found.values())
 
-    def narrowed(self, filter_: ToolFilter) -> "ToolRegistry":
+    def narrowed(self, filter_: ToolFilter) -> ToolRegistry:
         """The same tools as they are whenever one looks, but only those a filter shows."""
         return _Narrowed(self, filter_)
 
@@ -237,9 +247,13 @@ class ToolRegistry:
 class _Narrowed(ToolRegistry):
     def __init__(self, whole: ToolRegistry, filter_: ToolFilter) -> None:
         super().__init__()
+        self._whole = whole
         self._shown = _Shown(whole, filter_)
-        self._conversions = whole._conversions  # noqa: SLF001 - a view of the same tools
         self.attach(self._shown)
+
+    @cached_property
+    def _conversions(self) -> providers.Conversions:
+        return self._whole._conversions  # noqa: SLF001 - a view of the same tools
 
     def _find(self, name: str) -> ToolInfo:
         if self.get(name) is None and self._shown.hides(name):

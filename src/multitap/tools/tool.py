@@ -4,19 +4,24 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from anyio import to_thread
-from pydantic import TypeAdapter, validate_call
 
 from multitap import schemas
 from multitap.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.content import ToolResult, cap
 from multitap.errors import MultitapError
+from multitap.later import Later
 from multitap.tools.docstring import described, documented
 from multitap.upstream.caller import CallContext
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = Later("pydantic")
 
 RESULT_CAP = 5000
 NOBODY = CallContext()
@@ -63,8 +68,8 @@ class ToolDef:
         return cls(
             name or function.__name__,
             description,
-            described(TypeAdapter(shape).json_schema(), parameters),
-            validate_call(function),
+            described(pydantic.TypeAdapter(shape).json_schema(), parameters),
+            pydantic.validate_call(function),
         )
 
     @property

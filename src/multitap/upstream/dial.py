@@ -1,20 +1,28 @@
 """The wire that a server's configuration asks for."""
 
+from __future__ import annotations
+
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from multitap.config import HttpServer, LocalServer, OAuth, ServerConfig, StdioServer
+from multitap.later import Later
 from multitap.upstream.handlers import Login
-from multitap.upstream.oauth import Account
 from multitap.wire.http import open_http
-from multitap.wire.local import open_local
 from multitap.wire.site import Authorize
 from multitap.wire.spawner import Spawner
 from multitap.wire.sse import open_sse
 from multitap.wire.stderr import log_path
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import Wire
+
+if TYPE_CHECKING:
+    from multitap.upstream import oauth
+    from multitap.wire import local
+else:
+    oauth = Later("multitap.upstream.oauth")
+    local = Later("multitap.wire.local")
 
 
 class Dialer:
@@ -30,7 +38,7 @@ class Dialer:
         self._spawner = spawner
         self._log_dir = log_dir
         self._login = login
-        self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
+        self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], oauth.Account] = {}
 
     def __call__(self, name: str, config: ServerConfig) -> AbstractAsyncContextManager[Wire]:
         match config:
@@ -42,7 +50,7 @@ class Dialer:
             case HttpServer():
                 return open_http(config, authorize=self._authorize(name, config))
             case LocalServer():
-                return open_local(config.server)
+                return local.open_local(config.server)
             case _:
                 assert_never(config)
 
@@ -53,5 +61,5 @@ class Dialer:
             return None
         key = (name, config.url, config.oauth)
         if (account := self._accounts.get(key)) is None:
-            account = self._accounts[key] = Account(name, config, self._login)
+            account = self._accounts[key] = oauth.Account(name, config, self._login)
         return account.authorize

@@ -3,12 +3,10 @@
 import signal
 from collections.abc import Mapping
 
-from mcp import MCPError
-from pydantic import ValidationError
-
-from multitap.errors import LONGEST_QUOTE, ConfigError, shortened, sole
+from multitap.errors import ConfigError, shortened, sole
 from multitap.events import Failure, FailureCode, Phase
 from multitap.redaction import Redactor
+from multitap.upstream.handshake import BadGreeting
 from multitap.wire.spawner import CannotStart
 from multitap.wire.stderr import printable
 from multitap.wire.wire import (
@@ -89,12 +87,12 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
         case AnswerTimeout() | TimeoutError():
             return FailureCode.HANG, _silent(exc, phase, evidence), _why_silent(evidence, log)
-        case AnswerInvalid() | RuntimeError():
+        case AnswerInvalid():
             return FailureCode.PROTOCOL, f"it does not speak MCP properly: {exc}", log
-        case ValidationError():
-            words = f"its answer to the {phase} misses what MCP demands: {mistakes(exc)}"
+        case BadGreeting():
+            words = f"its answer to the {phase} misses what MCP demands: {exc}"
             return FailureCode.PROTOCOL, words, log
-        case MCPError() | RpcError():
+        case RpcError():
             return FailureCode.PROTOCOL, f"it refuses the {phase}: {exc}", log
         case _:
             return FailureCode.PROTOCOL, f"{type(exc).__name__}: {exc}", log
@@ -130,10 +128,3 @@ def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
         return _NO_SERVER
     return f"raise `connect_timeout` if it is only slow; {log}"
-
-
-def mistakes(exc: ValidationError) -> str:
-    """What is wrong with an answer, without quoting it."""
-    first = exc.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"

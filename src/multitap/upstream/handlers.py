@@ -2,9 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import mcp_types as types
 from msgspec import Raw
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +20,13 @@ class Asked:
 
 
 Elicit = Callable[
-    [Asked, types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]
+    [Asked, "types.ElicitRequestParams"], Awaitable["types.ElicitResult | types.ErrorData"]
 ]
 Sample = Callable[
-    [Asked, types.CreateMessageRequestParams],
-    Awaitable[types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData],
+    [Asked, "types.CreateMessageRequestParams"],
+    Awaitable["types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData"],
 ]
-Roots = Callable[[Asked], Awaitable[types.ListRootsResult | types.ErrorData]]
+Roots = Callable[[Asked], Awaitable["types.ListRootsResult | types.ErrorData"]]
 Said = Callable[[str, str, Raw], None]
 """Takes the server, the method and the parameters of a notification; must not block."""
 Login = Callable[[Asked, str], Awaitable[str]]

@@ -3,37 +3,21 @@
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from functools import cache
-from importlib.metadata import version as installed_version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
 import msgspec
-from mcp import ClientSession, MCPError
-from mcp.client.session import ClientRequestContext
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-    find_invalid_x_mcp_header,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
-from pydantic import ValidationError
 
 from multitap.config.models import LogLevel
-from multitap.errors import LONGEST_QUOTE, quoted, shortened, ungrouped
+from multitap.errors import quoted, ungrouped
+from multitap.later import Later
 from multitap.upstream.caller import Guest, guest_of
 from multitap.upstream.handlers import Asked, Handlers
+from multitap.upstream.handshake import Greeter, Terms
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
-from multitap.wire import envelope
+from multitap.wire import envelope, vocabulary
 from multitap.wire.deadline import Deadline, Timeout
-from multitap.wire.seam import OnNotification, Seam, asking
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -47,6 +31,17 @@ from multitap.wire.wire import (
     Wire,
 )
 
+if TYPE_CHECKING:
+    from mcp.shared import inbound
+
+    from multitap.upstream import answers
+else:
+    inbound = Later("mcp.shared.inbound")
+    answers = Later("multitap.upstream.answers")
+
+OnNotification = Callable[[str, Raw, object | None], None]
+"""Told of a notification and, where that is certain, of the call it belongs to."""
+
 MAX_ROUNDS = 10
 """How often a server may ask back before it has to answer a call."""
 
@@ -54,7 +49,8 @@ EXTRA_TIMEOUT = 5.0
 """Seconds for the lists that are not of tools."""
 MAX_INSTRUCTIONS = 64 * 1024
 
-_HEADER_MARK = b"x-mcp-header"
+_HEADER_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
+_QUESTIONS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 _MOST_HEADERS = 128  # kept: of as many tools
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
@@ -83,18 +79,33 @@ class AskedBack(Exception):
 
 
 class Session:
-    """What a link says to its server; made by `open_session`."""
+    """What a link says to its server; made by `open_session`.
 
-    def __init__(self, wire: Wire, client: ClientSession, introduction: Mapping[str, Any]) -> None:
-        version = client.protocol_version or ""
+    Args:
+        name: The server's configured name.
+        wire: Where it travels.
+        terms: What was agreed on.
+        introduction: What every request of the stateless era says about us.
+        handlers: Who answers what the server asks back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wire: Wire,
+        terms: Terms,
+        introduction: Mapping[str, Any],
+        handlers: Handlers,
+    ) -> None:
+        version = terms.protocol_version
         self.wire = wire
-        self.client = client
-        """The SDK's typed verbs, for everything that is not on the call path."""
         self.protocol_version = version
-        self.era = Era.STATELESS if version in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE
-        self.capabilities = client.server_capabilities or types.ServerCapabilities()
-        self.instructions = client.instructions and client.instructions[:MAX_INSTRUCTIONS]
-        self.title = _title(client.server_info)
+        self.era = _era(version)
+        self.capabilities = terms.capabilities
+        self.instructions = terms.instructions and terms.instructions[:MAX_INSTRUCTIONS]
+        self.title = terms.title
+        self._name = name
+        self._handlers = handlers
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
         self._plain_headers: dict[tuple[str, str | None], Mapping[str, str]] = {}
         self._marked = False
@@ -151,12 +162,14 @@ class Session:
                 )
             if (guest is not None and guest.drives_rounds) or not _asks_back(result):
                 return result
-            asked = _input_required(result)
+            asked = answers.questions(result)
             extra = {}
             if asked.request_state is not None:
                 extra["requestState"] = asked.request_state
             if asked.input_requests:
-                extra["inputResponses"] = await self._fulfil(asked.input_requests, call)
+                extra["inputResponses"] = await answers.fulfil(
+                    self._handlers, Asked(self._name, call), asked.input_requests
+                )
             else:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -213,10 +226,10 @@ class Session:
         capabilities, level = guest.capabilities, guest.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
-            told = {**(self._stamp or {}), types.CLIENT_CAPABILITIES_META_KEY: capabilities}
-            told.pop(types.LOG_LEVEL_META_KEY, None)
+            told = {**(self._stamp or {}), vocabulary.CLIENT_CAPABILITIES_KEY: capabilities}
+            told.pop(vocabulary.LOG_LEVEL_KEY, None)
             if level is not None:
-                told[types.LOG_LEVEL_META_KEY] = level
+                told[vocabulary.LOG_LEVEL_KEY] = level
             last = self._last_guest = (capabilities, level, told)
         return last[2]
 
@@ -323,9 +336,9 @@ class Session:
         try:
             return await self._list(method, key, limit, timeout)
         except RpcError as exc:
-            if exc.code == types.INTERNAL_ERROR:
+            if exc.code == vocabulary.INTERNAL_ERROR:
                 raise  # trouble of its own, which may pass; other errors are answers
-            warnings = [] if exc.code == types.METHOD_NOT_FOUND else [f"no {key}: {exc}"]
+            warnings = [] if exc.code == vocabulary.METHOD_NOT_FOUND else [f"no {key}: {exc}"]
             return Pages(warnings=warnings)
         except AnswerInvalid as exc:
             return Pages(warnings=[f"no {key}: {exc}"])
@@ -339,10 +352,10 @@ class Session:
         for tool in tools.items:
             schema = tool.get("inputSchema")
             name = tool.get("name")
-            if (reason := find_invalid_x_mcp_header(schema)) is not None:
+            if (reason := inbound.find_invalid_x_mcp_header(schema)) is not None:
                 tools.warnings.append(f"tool {quoted(name)} is skipped: its x-mcp-header {reason}")
                 continue
-            if isinstance(name, str) and (header_map := x_mcp_header_map(schema)):
+            if isinstance(name, str) and (header_map := inbound.x_mcp_header_map(schema)):
                 self._header_maps[name] = header_map
             usable.append(tool)
         tools.items = usable
@@ -351,7 +364,7 @@ class Session:
         """What a request says in headers; alike ones get the very same, which spares the wire."""
         if self.wire.kind != "streamable-http":
             return None
-        key = NAME_BEARING_METHODS.get(method)
+        key = vocabulary.NAMING_PARAMS.get(method)
         name = params.get(key) if key is not None else None
         if not isinstance(name, str):
             name = None
@@ -367,33 +380,17 @@ class Session:
                     arguments = envelope.decode(arguments, type=dict[str, Any])
                 except msgspec.ValidationError:
                     return headers  # that these are no arguments is the server's to say
-            return {**headers, **mcp_param_headers(header_map, arguments)}
+            return {**headers, **inbound.mcp_param_headers(header_map, arguments)}
         return headers
 
     def _named(self, method: str, name: str | None) -> Mapping[str, str]:
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.protocol_version, MCP_METHOD_HEADER: method}
+        headers = {
+            vocabulary.VERSION_HEADER: self.protocol_version,
+            vocabulary.METHOD_HEADER: method,
+        }
         if name is not None:
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            headers[vocabulary.NAME_HEADER] = vocabulary.to_header(name)
         return headers
-
-    async def _fulfil(
-        self, requests: Mapping[str, types.InputRequest], call: object | None
-    ) -> dict[str, Any]:
-        answers: dict[str, Any] = {}
-
-        async def answer(key: str, request: types.InputRequest) -> None:
-            asking.set(call)
-            context = ClientRequestContext(session=self.client, request_id=key)
-            response = await self.client.dispatch_input_request(context, request)
-            if isinstance(response, types.ErrorData):
-                raise RpcError(response.code, response.message, response.data)
-            answers[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-        with ungrouped():
-            async with anyio.create_task_group() as tasks:
-                for key, request in requests.items():
-                    tasks.start_soon(answer, key, request)
-        return answers
 
 
 def _asks_back(result: Raw) -> bool:
@@ -418,19 +415,35 @@ def _noticing(on_end: Callable[[Outcome | AskedBack], None]) -> OnEnd:
     return ended
 
 
-def _input_required(result: Raw) -> types.InputRequiredResult:
-    try:
-        return types.InputRequiredResult.model_validate_json(bytes(result))
-    except ValidationError as exc:
-        raise AnswerInvalid(
-            f"it asks back in a way that can not be read ({exc.error_count()} mistakes)", sent=True
-        ) from None
+def _era(version: str) -> Era:
+    return Era.STATELESS if version in vocabulary.STATELESS_VERSIONS else Era.HANDSHAKE
 
 
-def _title(info: types.Implementation | None) -> str | None:
-    if info is None:
-        return None
-    return shortened(f"{info.title or info.name} {info.version}".strip(), LONGEST_QUOTE)
+class _Unasked:
+    """Takes what a server says unasked, from its first word on."""
+
+    def __init__(
+        self,
+        name: str,
+        handlers: Handlers,
+        on_notification: OnNotification,
+        on_unaddressed: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._handlers = handlers
+        self.version = vocabulary.HANDSHAKE_VERSIONS[-1]
+        """What the server speaks; until that is known, what only a handshake server can be."""
+        self.notification = on_notification
+        self.unaddressed = on_unaddressed
+
+    async def request(self, method: str, params: Raw, call: object | None) -> Any:
+        if method == "ping" and _era(self.version) is Era.HANDSHAKE:
+            return {}
+        if method not in _QUESTIONS:
+            raise RpcError(vocabulary.METHOD_NOT_FOUND, "Method not found", method)
+        asked = Asked(self._name, call)
+        decoded = envelope.decode(params) if len(params) else None
+        return await answers.answer(self._handlers, asked, method, decoded, version=self.version)
 
 
 @asynccontextmanager
@@ -461,81 +474,45 @@ async def open_session(
         log_level: From which level on a stateless server shall send log messages.
 
     Raises:
-        MCPError: The server refuses.
-        RuntimeError, ValueError: It answers what no server may answer.
-        WireFault: The wire failed.
+        RpcError: The server refuses.
+        BadGreeting: Its answer is incomplete.
+        WireFault: The wire failed, or the answer cannot be used.
     """
-    seam = Seam(wire, on_notification, on_unaddressed=on_unaddressed, timeout=timeout)
+    unasked = _Unasked(name, handlers, on_notification, on_unaddressed)
+    wire.attach(unasked)
+    greeter = Greeter(wire, handlers, timeout=timeout)
     with ungrouped():
-        async with ClientSession(
-            dispatcher=seam,
-            client_info=_implementation(),
-            **_callbacks(name, handlers),
-        ) as client:
-            await _negotiate(client, era, probe)
-            introduction = dict(seam.introduction)
-            if log_level is not None:
-                introduction[types.LOG_LEVEL_META_KEY] = log_level
-            session = Session(wire, client, introduction)
-            wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
-            yield session
+        terms = await _negotiate(greeter, era, probe)
+    unasked.version = terms.protocol_version
+    introduction = greeter.introduction(terms.protocol_version)
+    if log_level is not None:
+        introduction[vocabulary.LOG_LEVEL_KEY] = log_level
+    session = Session(name, wire, terms, introduction, handlers)
+    wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
+    yield session
 
 
-@cache
-def _implementation() -> types.Implementation:
-    """Who we are; the version comes from a file that takes longer to parse than a handshake."""
-    return types.Implementation(name="multitap", version=installed_version("multitap"))
+async def _negotiate(greeter: Greeter, era: Era | None, probe: float) -> Terms:
+    if era is None:
+        return await _negotiate_unknown(greeter, probe)
+    if era is Era.STATELESS and (terms := await greeter.discover()) is not None:
+        return terms
+    return await greeter.initialize()
 
 
-def _callbacks(name: str, handlers: Handlers) -> dict[str, Any]:
-    """The SDK's callbacks; each that is given is announced to the server as a capability."""
-
-    def asked() -> Asked:
-        return Asked(name, asking.get())
-
-    async def elicit(_: object, params: types.ElicitRequestParams) -> Any:
-        return await handlers.elicit(asked(), params) if handlers.elicit else None
-
-    async def sample(_: object, params: types.CreateMessageRequestParams) -> Any:
-        return await handlers.sample(asked(), params) if handlers.sample else None
-
-    async def roots(_: object) -> Any:
-        return await handlers.roots(asked()) if handlers.roots else None
-
-    given = {
-        "elicitation_callback": (handlers.elicit, elicit),
-        "sampling_callback": (handlers.sample, sample),
-        "list_roots_callback": (handlers.roots, roots),
-    }
-    return {
-        **{key: callback for key, (handler, callback) in given.items() if handler is not None},
-        "sampling_capabilities": types.SamplingCapability(
-            tools=types.SamplingToolsCapability() if handlers.sample_tools else None,
-            context=types.SamplingContextCapability() if handlers.sample_context else None,
-        ),
-    }
-
-
-async def _negotiate(client: ClientSession, era: Era | None, probe: float) -> None:
-    if era is Era.HANDSHAKE:
-        await client.initialize()
-    elif era is Era.STATELESS:
-        if not await _discover(client):
-            await client.initialize()
-    else:
-        await _negotiate_unknown(client, probe)
-
-
-async def _negotiate_unknown(client: ClientSession, probe: float) -> None:
+async def _negotiate_unknown(greeter: Greeter, probe: float) -> Terms:
     """Ask the new way; where no answer comes for a moment, the old way too, and take the first.
 
     A slow starter reads both questions late, so the new way's answer still counts when it comes.
     """
     verdict = anyio.Event()
+    agreed: Terms | None = None
     async with anyio.create_task_group() as tasks:
 
         async def discover() -> None:
-            if await _discover(client):
+            nonlocal agreed
+            if (terms := await greeter.discover()) is not None:
+                agreed = terms
                 tasks.cancel_scope.cancel()
             verdict.set()
 
@@ -543,17 +520,12 @@ async def _negotiate_unknown(client: ClientSession, probe: float) -> None:
         with anyio.move_on_after(probe):
             await verdict.wait()
         try:
-            await client.initialize()
-        except MCPError:
+            terms = await greeter.initialize()
+        except RpcError:
             await verdict.wait()  # a server that is still at the first question refuses the second
             raise
+        agreed = terms
         tasks.cancel_scope.cancel()
-
-
-async def _discover(client: ClientSession) -> bool:
-    """Whether the server speaks the stateless era; if so, the session does from here on."""
-    try:
-        await client.discover()
-    except (MCPError, ValidationError, AnswerInvalid, RuntimeError):  # the last: no common version
-        return False
-    return True
+    if agreed is None:
+        raise AnswerInvalid("it answered neither way of shaking hands", sent=True)
+    return agreed

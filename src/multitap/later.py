@@ -1,0 +1,27 @@
+"""A module that is imported when something of it is first used."""
+
+from importlib import import_module
+from typing import Any
+
+
+class Later:
+    """Stands for a module that most runs never need, and that takes long to import.
+
+    Type checkers are shown the module itself:
+
+        if TYPE_CHECKING:
+            import mcp_types as types
+        else:
+            types = Later("mcp_types")
+
+    Args:
+        module: Its full name.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self._module), name)
+        setattr(self, name, value)  # from here on it is found without us
+        return value

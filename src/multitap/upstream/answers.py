@@ -1,0 +1,103 @@
+"""Answers what a server asks, in the SDK's types, which are imported when one asks."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp_types import methods
+from msgspec import Raw
+from pydantic import BaseModel, ValidationError
+
+from multitap.errors import ungrouped
+from multitap.upstream.handlers import Asked, Handlers
+from multitap.wire.wire import AnswerInvalid, RpcError
+
+logger = logging.getLogger(__name__)
+
+
+async def answer(
+    handlers: Handlers,
+    asked: Asked,
+    method: str,
+    params: Mapping[str, Any] | None,
+    *,
+    version: str,
+) -> dict[str, Any]:
+    """The host's answer to a request of a server.
+
+    Args:
+        handlers: Who answers.
+        asked: Where the request comes from.
+        method: What it asks for.
+        params: Its parameters.
+        version: The protocol version that the server speaks.
+
+    Raises:
+        RpcError: There is none, and why.
+    """
+    try:
+        request = methods.parse_server_request(method, version, params)
+    except KeyError:
+        raise RpcError(types.METHOD_NOT_FOUND, "Method not found", method) from None
+    except ValidationError:
+        raise RpcError(types.INVALID_PARAMS, "Invalid request parameters") from None
+    answered = await _handled(handlers, asked, request)
+    try:
+        methods.validate_client_result(method, version, answered)
+    except ValidationError:
+        logger.exception("%s: the answer to %r is invalid", asked.server, method)
+        words = "the answer of the client is invalid"
+        raise RpcError(types.INTERNAL_ERROR, words) from None
+    return answered
+
+
+def questions(result: Raw) -> types.InputRequiredResult:
+    """What a server of the stateless era has to know before it gives its own answer.
+
+    Raises:
+        AnswerInvalid: It cannot be read.
+    """
+    try:
+        return types.InputRequiredResult.model_validate_json(bytes(result))
+    except ValidationError as exc:
+        raise AnswerInvalid(
+            f"it asks back in a way that can not be read ({exc.error_count()} mistakes)", sent=True
+        ) from None
+
+
+async def fulfil(
+    handlers: Handlers, asked: Asked, requests: Mapping[str, types.InputRequest]
+) -> dict[str, Any]:
+    """The host's answers to all of them, by their keys.
+
+    Raises:
+        RpcError: One is refused.
+    """
+    answers: dict[str, Any] = {}
+
+    async def take(key: str, request: types.InputRequest) -> None:
+        answers[key] = await _handled(handlers, asked, request)
+
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            for key, request in requests.items():
+                tasks.start_soon(take, key, request)
+    return answers
+
+
+async def _handled(handlers: Handlers, asked: Asked, request: BaseModel) -> dict[str, Any]:
+    answered: BaseModel
+    match request:
+        case types.CreateMessageRequest(params=params) if handlers.sample is not None:
+            answered = await handlers.sample(asked, params)
+        case types.ElicitRequest(params=params) if handlers.elicit is not None:
+            answered = await handlers.elicit(asked, params)
+        case types.ListRootsRequest() if handlers.roots is not None:
+            answered = await handlers.roots(asked)
+        case _:
+            raise RpcError(types.INVALID_REQUEST, f"{type(request).__name__} not supported")
+    if isinstance(answered, types.ErrorData):
+        raise RpcError(answered.code, answered.message, answered.data)
+    return answered.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -1,0 +1,207 @@
+"""The first words with a server: who we are, what both can do, which version to speak."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import LONGEST_QUOTE, quoted, shortened
+from multitap.upstream.handlers import Handlers
+from multitap.wire import envelope, vocabulary
+from multitap.wire.wire import AnswerInvalid, RpcError, Wire
+
+
+class BadGreeting(Exception):
+    """What a server answers to the handshake misses what MCP demands."""
+
+
+class Offered(msgspec.Struct, frozen=True, rename="camel"):
+    """What a server can do beside listing one kind of things."""
+
+    list_changed: bool | None = None
+    """Whether it says so when the list changes."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
+    """What a server can do, as far as it matters to us."""
+
+    tools: Offered | None = None
+    resources: Offered | None = None
+    prompts: Offered | None = None
+    logging: dict[str, Any] | None = None
+
+
+class _Info(msgspec.Struct):
+    name: str
+    version: str
+    title: str | None = None
+
+
+class _Initialized(msgspec.Struct, rename="camel"):
+    protocol_version: str
+    capabilities: Capabilities
+    server_info: _Info
+    instructions: str | None = None
+
+
+class _Discovered(msgspec.Struct, rename="camel"):
+    supported_versions: list[str]
+    capabilities: Capabilities
+    instructions: str | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class _Supported(msgspec.Struct):
+    supported: list[str]
+
+
+# not strict: some servers write a truth as a text or a number, and mean it
+_parse_initialized = msgspec.json.Decoder(_Initialized, strict=False).decode
+_parse_discovered = msgspec.json.Decoder(_Discovered, strict=False).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a server and we agreed on."""
+
+    protocol_version: str
+    capabilities: Capabilities
+    instructions: str | None
+    title: str | None
+    """What the server calls itself, with its version."""
+
+
+class Greeter:
+    """Says the first words to one server.
+
+    Args:
+        wire: Where they travel.
+        handlers: Who answers what the server asks; it is told which of these there are.
+        timeout: Seconds for each request.
+    """
+
+    def __init__(self, wire: Wire, handlers: Handlers, *, timeout: float) -> None:
+        self._wire = wire
+        self._capabilities = capabilities(handlers)
+        self._timeout = timeout
+
+    def introduction(self, version: str) -> dict[str, Any]:
+        """What every request of the stateless era says about us."""
+        return {
+            vocabulary.PROTOCOL_VERSION_KEY: version,
+            vocabulary.CLIENT_INFO_KEY: _ourselves(),
+            vocabulary.CLIENT_CAPABILITIES_KEY: self._capabilities,
+        }
+
+    async def initialize(self) -> Terms:
+        """Shake hands in the way of the handshake era.
+
+        Raises:
+            BadGreeting: The answer is incomplete.
+            AnswerInvalid: The server wants a version that we do not speak.
+            RpcError: The server refuses.
+            WireFault: The wire failed.
+        """
+        params = {
+            "protocolVersion": vocabulary.HANDSHAKE_VERSIONS[-1],
+            "capabilities": self._capabilities,
+            "clientInfo": _ourselves(),
+        }
+        result = await self._ask("initialize", params)
+        try:
+            told = _parse_initialized(result)
+        except envelope.UNPARSABLE as exc:
+            raise BadGreeting(str(exc)) from None
+        version = told.protocol_version
+        if version not in vocabulary.HANDSHAKE_VERSIONS:
+            raise AnswerInvalid(
+                f"it speaks version {quoted(version)}, which is not known", sent=True
+            )
+        headers = {vocabulary.VERSION_HEADER: version}
+        await self._wire.notify("notifications/initialized", None, headers=headers)
+        return Terms(version, told.capabilities, told.instructions, _title(told.server_info))
+
+    async def discover(self) -> Terms | None:
+        """Ask in the way of the stateless era; None where the server does not speak it.
+
+        Raises:
+            WireFault: The wire failed.
+        """
+        version = vocabulary.STATELESS_VERSIONS[-1]
+        try:
+            try:
+                result = await self._probe(version)
+            except RpcError as exc:
+                if (common := _common(exc)) is None:
+                    return None
+                result = await self._probe(common)
+            told = _parse_discovered(result)
+        except (RpcError, AnswerInvalid, *envelope.UNPARSABLE):
+            return None
+        spoken = _newest(told.supported_versions)
+        if spoken is None:
+            return None
+        title = _stamped_title(told.meta or {})
+        return Terms(spoken, told.capabilities, told.instructions, title)
+
+    async def _probe(self, version: str) -> Raw:
+        method = "server/discover"
+        headers = {vocabulary.VERSION_HEADER: version, vocabulary.METHOD_HEADER: method}
+        return await self._ask(method, {"_meta": self.introduction(version)}, headers)
+
+    async def _ask(
+        self, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Raw:
+        return await self._wire.request(
+            method, params, timeout=self._timeout, headers=headers, cancellable=False
+        )
+
+
+def capabilities(handlers: Handlers) -> dict[str, Any]:
+    """What we tell servers that we can answer."""
+    told: dict[str, Any] = {}
+    if handlers.sample is not None:
+        given = {"context": handlers.sample_context, "tools": handlers.sample_tools}
+        told["sampling"] = {name: {} for name, on in given.items() if on}
+    if handlers.elicit is not None:
+        told["elicitation"] = {"form": {}, "url": {}}
+    if handlers.roots is not None:
+        told["roots"] = {"listChanged": True}
+    return told
+
+
+@cache
+def _ourselves() -> dict[str, str]:
+    """Who we are; the version comes from a file that takes longer to parse than a handshake."""
+    return {"name": "multitap", "version": installed_version("multitap")}
+
+
+def _newest(versions: list[str]) -> str | None:
+    """The newest stateless version that is among these and spoken by us."""
+    return next((one for one in reversed(vocabulary.STATELESS_VERSIONS) if one in versions), None)
+
+
+def _common(exc: RpcError) -> str | None:
+    """The version to try instead of one that was refused."""
+    if exc.code != vocabulary.UNSUPPORTED_VERSION:
+        return None
+    try:
+        return _newest(msgspec.convert(exc.data, _Supported).supported)
+    except msgspec.ValidationError:
+        return None
+
+
+def _stamped_title(meta: Mapping[str, Any]) -> str | None:
+    """What a stateless server calls itself; only shown, so a malformed name is none."""
+    try:
+        return _title(msgspec.convert(meta.get(vocabulary.SERVER_INFO_KEY), _Info))
+    except msgspec.ValidationError:
+        return None
+
+
+def _title(info: _Info) -> str:
+    return shortened(f"{info.title or info.name} {info.version}".strip(), LONGEST_QUOTE)

@@ -520,3 +520,126 @@ def test_grep_refuses_patterns_of_no_or_too_great_length(pattern):
 def test_grep_refuses_expressions_it_cannot_search_with(pattern):
     with pytest.raises(BadArguments, match="not a regular expression we can search with"):
         kept_lines("a").grep(pattern, regex=True)
+
+
+def sifted(*content):
+    answer = result(*content)
+    answer.sift()
+    return answer
+
+
+@pytest.mark.parametrize("filling", [0, 5_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        None,
+        "x",
+        5,
+        [],
+        {},
+        {"type": 5},
+        {"type": "text"},
+        {"type": "text", "text": None},
+        {"type": "image", "mimeType": "image/png"},
+        {"type": "image", "data": "", "mimeType": 5},
+        {"type": "audio", "data": 5},
+        {"type": "resource_link", "name": "a"},
+        {"type": "resource"},
+        {"type": "resource", "resource": {"text": ""}},
+        {"type": "resource", "resource": {"uri": "a:"}},
+    ],
+)
+def test_a_block_that_no_client_can_use_is_dropped_with_a_warning(block, filling):
+    others = [text("before and after")] * filling
+
+    answer = sifted(*others, block, text("good"))
+
+    assert answer.blocks[-1] == TextBlock("good")
+    assert len(answer.blocks) == filling + 1
+    assert answer.warnings[0].startswith(f"malformed content was dropped: block {filling}: ")
+
+
+@pytest.mark.parametrize("filling", [0, 5_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        text("x"),
+        {"type": "hologram"},
+        {"type": "hologram", "text": 5},
+        {"type": "image", "data": "?"},
+        {"type": "resource_link", "uri": "a:"},
+        {"type": "resource", "resource": {"uri": "a:", "blob": ""}},
+    ],
+)
+def test_a_block_that_some_client_can_use_is_left_alone(block, filling):
+    answer = result(*[text("others")] * filling, block, isError=True, other={"a": [1]})
+    raw = answer.raw
+
+    answer.sift()
+
+    assert answer.raw is raw
+    assert answer.warnings == ()
+
+
+def test_what_else_a_result_says_stays_when_blocks_are_dropped():
+    answer = result(None, isError=True, other={"a": [1]})
+
+    answer.sift()
+
+    assert msgspec.json.decode(answer.raw) == {"content": [], "isError": True, "other": {"a": [1]}}
+
+
+@pytest.mark.parametrize("content", [b"null", b'"x"', b"5", b"{}"])
+def test_content_that_is_no_list_is_dropped_as_a_whole(content):
+    answer = ToolResult(b'{"content":%b}' % content)
+
+    answer.sift()
+
+    assert answer.blocks == ()
+    assert answer.warnings == ("malformed content was dropped: its content is not a list",)
+
+
+def test_dropped_blocks_are_counted_not_listed():
+    assert sifted(*[None] * 1000).warnings[0].endswith("; and 997 more")
+
+
+def large(*broken):
+    """A large answer whose last block cannot be decoded: nobody has to look at it."""
+    blocks = [msgspec.json.encode(text(f"line {number}")) for number in range(20_000)]
+    return ToolResult(b'{"content":[%b]}' % b",".join((*blocks, *broken)))
+
+
+def test_of_a_large_result_only_as_much_is_decoded_as_is_shown():
+    view = large(b'{"type":"text","text":"\xff"}').capped(500, kept := KeptResults())
+
+    assert view.text.startswith("line 0\nline 1\n")
+    assert view.text.endswith(
+        f'… the result has 0.7 MB; the rest: result "{view.result_id}" page 2'
+    )
+    assert len(view.text) <= 500
+    assert view.beginning(8) == "line 0\nl"
+    assert len(view.blocks) == 20_001
+    assert view.blocks[1:3][1] == TextBlock("line 2")
+    held = kept.result(view.result_id)
+    assert held.page(1) + held.page(2) in "\n".join(f"line {n}" for n in range(500))
+    assert held.grep("line 77", limit=1).lines[0].number == 78
+    with pytest.raises(BadAnswer):
+        _ = held.text
+
+
+def test_the_pages_of_a_large_result_join_to_the_whole():
+    view = large().capped(5000, kept := KeptResults())
+
+    held = kept.result(view.result_id)
+    pages = [held.page(number) for number in range(1, held.pages + 1)]
+
+    assert "".join(pages) == held.text == large().text
+    assert all(len(page) <= 5000 for page in pages)
+    assert held.grep("line 19999").hits == 1
+
+
+def test_images_are_found_among_everything_else():
+    image = {"type": "image", "mimeType": "image/png", "data": encoded(png(1, 2))}
+
+    assert [one.width for one in result(text('"image"'), image, None).images] == [1]
+    assert list(large(b'{"type":"text","text":"\xff"}').images) == []

@@ -1,12 +1,20 @@
 import http.server
 import threading
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.errors import BadArguments
-from multitap.schemas import Checker, Unchecked, bounds, compile_schema, defect
+from multitap.schemas import (
+    Checker,
+    ResultChecker,
+    Unchecked,
+    bounds,
+    compile_schema,
+    defect,
+)
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
@@ -417,3 +425,34 @@ def test_no_schema_makes_more_of_a_call_than_pass_or_refuse(odd, arguments):
 
     assert refusal is None or isinstance(checker, Checker)
     assert defect(tool(odd)) is None or "inputSchema" in defect(tool(odd))
+
+
+def misfit(schema, value):
+    return ResultChecker(schema).misfit(msgspec.Raw(msgspec.json.encode(value)))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"n": 1}, None),
+        ({"n": "secret"}, '/n is not of type "integer"'),
+        ([1], 'the whole is not of type "object"'),
+        ({"n": 1, "rest": list(range(1000))}, None),
+    ],
+)
+def test_a_result_that_does_not_fit_is_told_by_its_first_mistake(value, words):
+    assert misfit(schema(n={"type": "integer"}), value) == words
+
+
+@pytest.mark.parametrize(
+    ("hostile", "value"),
+    [
+        pytest.param(bomb("anyOf", 20, {"type": "null"}), {"x": 1}, id="schema out of bounds"),
+        pytest.param(bomb("allOf", 12, {"type": "null"}), {"x": [1] * 5000}, id="too much work"),
+        pytest.param(schema(x={"type": "null"}), deep(40), id="deep"),
+        pytest.param(schema(x={"type": "null"}), {"x": "y" * 1_100_000}, id="large"),
+        pytest.param(schema(x={"pattern": "(?=a)(a|a)*$"}), {"x": "b"}, id="costly pattern"),
+    ],
+)
+def test_a_result_that_would_cost_too_much_to_check_passes(hostile, value):
+    assert misfit(hostile, value) is None

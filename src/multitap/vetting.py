@@ -20,7 +20,8 @@ def is_large(tool: Tool, raw: Raw) -> bool:
 
 def vet(tool: Tool, raw: Raw) -> ToolResult:
     """The result without malformed blocks, and with warnings of what is wrong with it."""
-    return _noted(tool, _vetted(tool, raw))
+    result = _vetted(tool, raw)
+    return _noted(tool, result) if result.warnings else result
 
 
 async def vet_large(tool: Tool, raw: Raw) -> ToolResult:

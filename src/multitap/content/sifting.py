@@ -119,7 +119,7 @@ def _problem(piece: Raw) -> str | None:
     except msgspec.ValidationError as exc:
         return None if _is_of_other_kind(piece) else str(exc)
     except _UNREADABLE:
-        return None  # half a surrogate pair, or nested very deep: some clients can read it
+        return None  # it is no text, as everybody who reads it will see
     return None
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.schemas.bounds import evaluations
-from multitap.schemas.checker import Unchecked, compile_schema
+from multitap.schemas.checker import Checker, Unchecked, compile_schema
 from multitap.schemas.values import is_list, is_object
 
 LARGEST = 1024 * 1024
@@ -16,6 +16,7 @@ LARGEST = 1024 * 1024
 MAX_DEPTH = 32
 _MAX_WORK = 5_000_000  # checks, as far as can be told before
 _SLOW = 0.05  # seconds of CPU time after which a tool is not checked any more
+_SMALL = 1024  # bytes up to which to look at the clock would cost more than it saves
 _TINY = 64  # bytes that cannot be deep
 
 
@@ -36,7 +37,16 @@ class ResultChecker:
         checker = self._checker
         if isinstance(checker, Unchecked) or len(structured) > LARGEST:
             return None
+        if len(structured) <= _SMALL:
+            return self._found(checker, structured)
         started = time.thread_time()
+        try:
+            return self._found(checker, structured)
+        finally:
+            if time.thread_time() - started > _SLOW:
+                self._checker = Unchecked("to check results takes too long")
+
+    def _found(self, checker: Checker, structured: Raw) -> str | None:
         try:
             value = msgspec.json.decode(structured)
             if len(structured) > _TINY and not self._is_modest(value):
@@ -44,9 +54,6 @@ class ResultChecker:
             return checker.misfit(value)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return None  # numbers that are none, or too deep: whoever reads it finds out
-        finally:
-            if time.thread_time() - started > _SLOW:
-                self._checker = Unchecked("to check results takes too long")
 
     def _is_modest(self, value: Any) -> bool:
         depth, parts = _extent(value)

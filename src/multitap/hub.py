@@ -573,11 +573,11 @@ class Hub:
             StoredCatalog(
                 era=session.era.value,
                 protocol_version=session.protocol_version,
-                tools=list(offers.tools),
-                resources=list(offers.resources),
-                templates=list(offers.templates),
-                prompts=list(offers.prompts),
-                instructions=session.instructions,
+                tools=link.redacted_data(list(offers.tools)),
+                resources=link.redacted_data(list(offers.resources)),
+                templates=link.redacted_data(list(offers.templates)),
+                prompts=link.redacted_data(list(offers.prompts)),
+                instructions=session.instructions and link.redacted(session.instructions),
                 saved_at=time.time(),
             ),
         )

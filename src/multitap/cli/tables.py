@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from multitap.cli.output import Colour, painted, say
+from multitap.errors import shortened
 from multitap.wire.stderr import printable
 
 Paint = Callable[[str], Colour | None]
@@ -16,6 +17,7 @@ Paint = Callable[[str], Colour | None]
 GAP = "  "
 _BREAKS = re.compile(r"\s+")
 _WIDE = frozenset("WF")
+_CELL = 2000  # characters; `--json` has it all
 
 
 def table(
@@ -33,7 +35,7 @@ def table(
         right: Columns that are aligned to the right.
         paint: The colours of columns.
     """
-    lines = [[*header], *([one_line(cell) for cell in row] for row in rows)]
+    lines = [[*header], *([one_line(shortened(cell, _CELL)) for cell in row] for row in rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     room = _room(widths)
     for number, line in enumerate(lines):

@@ -455,6 +455,10 @@ class Link:
         """`text` without what the server was given in confidence."""
         return self._redact(text)
 
+    def redacted_data(self, value: Any) -> Any:
+        """Plain data without it; the very same where it holds nothing of the kind."""
+        return self._redact.data(value)
+
     def note_misfit(self, tool: str, words: str) -> None:
         """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
         if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
@@ -481,22 +485,23 @@ class Link:
         standing, session = self._standing, self.session
         evidence = self._trial.evidence()
         offers = self.offers or Offers()
-        warnings = (*offers.warnings, *warnings)
-        if self._warning:
-            warnings += (self._warning,)
-        warnings += tuple(
+        own = [self._warning] if self._warning else []
+        own += (
             f"its {key} could not be fetched and will be asked for again: {why}"
             for key, why in offers.missing.items()
         )
-        warnings += (*self._misfits.values(), *self._odd_results.values())
+        own += (*self._misfits.values(), *self._odd_results.values())
         if evidence.noise:
-            warnings += (f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}",)
+            own.append(f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}")
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,
             state=standing.state,
             failure=standing.failure,
-            warnings=self._bounded(warnings),
+            warnings=(
+                *self._bounded((*offers.warnings, *warnings)),
+                *map(self._worded, own),
+            ),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
             title=self._said(session.title) if session else None,

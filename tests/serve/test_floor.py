@@ -46,14 +46,14 @@ async def test_a_server_that_never_asks_works_for_all_clients_at_once(settings):
         gate(settings(zoo=zoo("good_legacy"))) as opened,
         Talker("old", opened.url) as one,
         Talker("new", opened.url) as other,
-        anyio.create_task_group() as tasks,
     ):
         await text(one, "sleep", seconds=0)
-        for talker in (one, other):
-            tasks.start_soon(talker.client.call_tool, "zoo_sleep", {"seconds": 30})
-        await until(lambda: in_flight(opened) == 2)
-        answer = await text(other, "echo", text="hi")
-        tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            for talker in (one, other):
+                tasks.start_soon(talker.client.call_tool, "zoo_sleep", {"seconds": 30})
+            await until(lambda: in_flight(opened) == 2)
+            answer = await text(other, "echo", text="hi")
+            tasks.cancel_scope.cancel()
         await until(lambda: not in_flight(opened))
 
     assert answer == "hi"

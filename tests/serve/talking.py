@@ -63,7 +63,9 @@ def zoo(mode="good", *options, **fields):
 @asynccontextmanager
 async def _authorized(url, token):
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as client,
+        httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}"}, timeout=httpx2.Timeout(60)
+        ) as client,
         streamable_http_client(url, http_client=client) as streams,
     ):
         yield streams

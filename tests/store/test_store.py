@@ -216,6 +216,18 @@ async def test_how_the_last_start_of_a_server_ended_is_remembered(tmp_path):
         assert store.load_outcomes() == {("git", "a"): True, ("web", "a"): False}
 
 
+async def test_that_a_server_asks_is_remembered(tmp_path):
+    async with open_store(tmp_path) as store:
+        assert store.load_asking() == set()
+        store.save_asking("git", "a")
+        await store.flush()
+        store.save_asking("web", "b")
+        store.save_asking("git", "a")
+
+    async with open_store(tmp_path) as store:
+        assert store.load_asking() == {("git", "a"), ("web", "b")}
+
+
 async def test_only_the_newest_outcomes_are_kept(tmp_path):
     async with open_store(tmp_path) as store:
         for number in range(MAX_OUTCOMES + 10):

@@ -5,12 +5,13 @@ therefore never run at the same time in a session with a server that does so: ea
 for its turn, and gets another session if that takes long, as it does while a person thinks.
 
 A server that nobody has seen to ask is tried first: what it has not been asked for before runs
-for one client at a time. From then on it works for all of them at once.
+for one client at a time, and alone if the server says that it logs. From then on it works for all
+of them at once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -78,6 +79,9 @@ class _Floor:
     def __init__(self, link: Link) -> None:
         self.first = _Place(link)
         self.spares: list[_Place] = []
+        self.tries = 0
+        self.trial_until = 0.0
+        """When what the server was never asked for has run for one client long enough."""
         self.visitors = 0
         """Calls that have their turn there, or wait for it."""
         self.last: WeakKeyDictionary[Peer, _Place] = WeakKeyDictionary()
@@ -148,10 +152,35 @@ class Floors:
                 if isinstance(party, Peer):
                     floor.last[party] = place
                 await agree_on_logs(link, place.link)
-                yield place.link
+                with self._trial(floor, subject, party):
+                    await self._drained(link, party, min(floor.trial_until, deadline.at))
+                    yield place.link
         finally:
             floor.visitors -= 1
             link.habits.changed.ring()
+
+    @contextmanager
+    def _trial(self, floor: _Floor, subject: str, party: object) -> Generator[None]:
+        """Within the block a server does what it was never asked for, if it is that."""
+        link = floor.first.link
+        if link.habits.asks or link.is_quiet(subject):
+            yield
+            return
+        if floor.first.is_used_only_by(party):
+            floor.trial_until = self._clock() + TRIAL
+        floor.tries += 1
+        link.is_tried = link.logs
+        try:
+            yield
+        finally:
+            floor.tries -= 1
+            link.is_tried = link.logs and floor.tries > 0
+
+    async def _drained(self, link: Link, party: object, until: float) -> None:
+        """Let the calls of others end first: log messages cannot wait until it is certain."""
+        while link.is_tried and not link.serves_only(party) and (now := self._clock()) < until:
+            with anyio.move_on_after(until - now):
+                await link.habits.changed.wait()
 
     def _floor(self, link: Link) -> _Floor:
         floor = self._floors.get(link)
@@ -171,16 +200,16 @@ class Floors:
         link, habits = floor.first.link, floor.first.link.habits
         since, opened = self._clock(), False
         share = (deadline.at - since) / _SHARE  # where there is little time, nobody waits for long
-        trial, turn = min(TRIAL, share), min(TURN, share)
+        turn = min(TURN, share)
         while True:
             now = self._clock()
-            if not link.settled:
-                since = now  # nobody's turn has begun yet
+            if not link.settled:  # nobody's turn has begun yet
+                since, floor.trial_until = now, now + TRIAL
             waited, most = now - since, deadline.at - now if link.settled else _LOOK
             if not habits.asks:
-                is_tried = waited >= trial or not link.may_mix(subject)
-                place = floor.first if is_tried or floor.first.is_used_only_by(party) else None
-                pause = trial - waited
+                pause = min(floor.trial_until, since + share) - now
+                is_over = pause <= 0 or not link.may_mix(subject)
+                place = floor.first if is_over or floor.first.is_used_only_by(party) else None
             else:
                 is_urgent = waited >= turn
                 floor.spares = [one for one in floor.spares if self._private.has(one.link)]

@@ -21,7 +21,7 @@ class Habits:
         self.asks = asks
         """Whether the calls of its clients have to be kept apart."""
         self.changed = Bell()
-        """Rings when it is seen to ask and, once that is known, whenever one of its calls ends."""
+        """Rings when it is seen to ask, and when a call ends that somebody may wait for."""
         self._on_learned = on_learned
 
     def learn(self) -> None:
@@ -30,8 +30,3 @@ class Habits:
             self.asks = True
             self.changed.ring()
             self._on_learned()
-
-    def ended(self) -> None:
-        """A call has come to its end: who waits for it may have their turn."""
-        if self.asks:
-            self.changed.ring()

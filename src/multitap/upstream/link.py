@@ -150,6 +150,10 @@ class Link:
         self.habits = known.habits or Habits()
         self._mixes = isinstance(config, StdioServer)
         self._quiet: set[str] = set()
+        self.logs = False
+        """Whether it says that it logs."""
+        self.is_tried = False
+        """Whether it works on what it was never asked for, so that log messages may be its own."""
         self._redact = config.redact
         self._dial = dial
         self._expand = expand
@@ -241,7 +245,12 @@ class Link:
         Args:
             subject: What is asked for: a tool's own name, or a method.
         """
-        return self.habits.asks or (self._mixes and subject not in self._quiet)
+        mixes = self._mixes and (self.is_tried or subject not in self._quiet)
+        return self.habits.asks or mixes
+
+    def is_quiet(self, subject: str) -> bool:
+        """Whether it has answered that before without asking or logging."""
+        return subject in self._quiet
 
     def was_quiet(self, subject: str) -> None:
         """Note what it answered without asking or logging, unless it has done so before."""
@@ -326,7 +335,7 @@ class Link:
         finally:
             self._slots.give(rival)
             self._last_used = clock()
-            self.habits.ended()
+            self._call_ended()
 
     def launch(
         self,
@@ -374,11 +383,16 @@ class Link:
         """A launched request has come to its end; without an outcome if it was given up."""
         self._slots.give(rival_of(call))
         self._last_used = self._clock()
-        self.habits.ended()
+        self._call_ended()
         if isinstance(outcome, Raw):
             self._unanswered = False
         elif outcome is not None and not isinstance(outcome, AskedBack):
             self._doubt(outcome)
+
+    def _call_ended(self) -> None:
+        """Who waits for the end of a call may have their turn."""
+        if self.habits.asks or self.is_tried:
+            self.habits.changed.ring()
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
@@ -722,6 +736,7 @@ class Link:
         trial.connected_at = self._last_used = now()
         self.era = session.era
         self._mixes = session.wire.kind in _MIXING
+        self.logs = session.capabilities.logging is not None
         self.was_up = True
         self.offers = offers
         self.stale = False

@@ -1,0 +1,181 @@
+"""One client at a time on a session with a server that does not say whose question it asks."""
+
+import anyio
+import mcp_types as types
+import pytest
+from msgspec import Raw
+
+from multitap.errors import CallTimeout
+from multitap.serve.floor import Floors
+from multitap.serve.message import EMPTY, Params
+from multitap.serve.peer import Peer
+from multitap.serve.private import PrivateLinks
+from multitap.serve.sessions import Mailbox
+from multitap.serve.turn import Turn
+from multitap.wire.deadline import Deadline
+from tests.serve.talking import PATIENCE, Talker, gate, zoo
+from tests.zoo.ledger import Ledger
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+async def until(fact):
+    with anyio.fail_after(PATIENCE):
+        while not fact():
+            await anyio.sleep(0.005)
+
+
+def in_flight(opened):
+    return opened.hub.snapshot().server("zoo").in_flight
+
+
+async def text(talker, tool, **arguments):
+    with anyio.fail_after(PATIENCE):
+        return (await talker.client.call_tool(f"zoo_{tool}", arguments)).content[0].text
+
+
+def context():
+    """A call of somebody else."""
+    peer = Peer(Mailbox())
+    peer.introduce("2025-11-25", EMPTY, {})
+    return Turn(peer, Raw(b"1"), peer.outlet, Params(), modern=False).context()
+
+
+async def test_a_server_that_never_asks_works_for_all_clients_at_once(settings):
+    async with (
+        gate(settings(zoo=zoo("good_legacy"))) as opened,
+        Talker("old", opened.url) as one,
+        Talker("new", opened.url) as other,
+    ):
+        await text(one, "sleep", seconds=0)
+        async with anyio.create_task_group() as tasks:
+            for talker in (one, other):
+                tasks.start_soon(talker.client.call_tool, "zoo_sleep", {"seconds": 30})
+            await until(lambda: in_flight(opened) == 2)
+            answer = await text(other, "echo", text="hi")
+            tasks.cancel_scope.cancel()
+        await until(lambda: not in_flight(opened))
+
+    assert answer == "hi"
+    assert not len(opened.gateway.private)
+
+
+async def test_the_first_question_waits_until_it_is_certain_whose_it_is(settings):
+    async with (
+        gate(settings(zoo=zoo("good_legacy"))) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        await text(other, "sleep", seconds=0)
+        tasks.start_soon(other.client.call_tool, "zoo_sleep", {"seconds": 1})
+        await until(lambda: in_flight(opened) == 1)
+        answer = await text(one, "ask")
+
+    assert "Ada 1" in answer
+    assert not other.asked
+
+
+async def test_that_a_server_asks_is_known_in_the_next_run(settings):
+    servers = {"zoo": zoo("good_legacy")}
+    async with gate(settings(**servers)) as opened, Talker("old", opened.url) as talker:
+        before = opened.hub.links["zoo"].habits.asks
+        await text(talker, "ask")
+    async with gate(settings(**servers)) as opened:
+        after = opened.hub.links["zoo"].habits.asks
+
+    assert (before, after) == (False, True)
+
+
+async def test_a_client_that_takes_its_time_holds_up_nobody(settings):
+    async with (
+        gate(settings(zoo=zoo("good_legacy"))) as opened,
+        Talker("new", opened.url) as slow,
+        Talker("new", opened.url, name="Grace") as quick,
+        Talker("old", opened.url, name="Alan") as old,
+    ):
+        with anyio.fail_after(PATIENCE):
+            asked = await slow.client.session.call_tool("zoo_ask", {}, allow_input_required=True)
+        answers = [await text(talker, "ask") for talker in (quick, old)]
+        responses = {
+            key: types.ElicitResult(action="accept", content={"name": "Ada"})
+            for key in asked.input_requests
+        }
+        with anyio.fail_after(PATIENCE):
+            late = await slow.client.session.call_tool(
+                "zoo_ask", {}, input_responses=responses, request_state=asked.request_state
+            )
+
+    assert "Grace 1" in answers[0]
+    assert "Alan 1" in answers[1]
+    assert "Ada" in late.content[0].text
+
+
+async def test_who_does_not_have_its_turn_in_time_is_told_what_to_do(settings):
+    async with gate(settings(zoo=zoo("good_legacy"))) as opened:
+        gateway, link = opened.gateway, opened.hub.links["zoo"]
+        floors = Floors(PrivateLinks(opened.hub, gateway.tasks, most=0), gateway.tasks)
+        link.habits.learn()
+
+        def turn(timeout):
+            limit = Deadline(timeout, None, anyio.current_time())
+            return floors.turn(link, "ask", context(), "", limit)
+
+        async with turn(None):
+            with pytest.raises(CallTimeout, match="no turn within") as caught:
+                async with turn(0.05):
+                    pass
+
+    assert "all 0 sessions of single clients" in str(caught.value)
+    assert caught.value.hint == 'set `session = "per-client"` for the server'
+
+
+async def test_another_session_that_cannot_be_had_does_not_end_the_waiting(settings, tmp_path):
+    """There are programs that run only once."""
+    ledger = Ledger(tmp_path)
+    server = zoo("good_legacy", env=ledger.env)
+    async with gate(settings(zoo=server)) as opened, anyio.create_task_group() as tasks:
+        link, floors = opened.hub.links["zoo"], opened.gateway.floors
+        link.habits.learn()
+        only = link.config.model_copy(update={"command": "/nonexistent"})
+        spares = []
+
+        async def wait():
+            limit = Deadline(PATIENCE, None, anyio.current_time())
+            async with floors.turn(link, "ask", context(), "", limit) as found:
+                spares.append(found)
+
+        async with floors.turn(link, "ask", context(), "", Deadline(None, None, 0)):
+            real, link.config = link.config, only
+            tasks.start_soon(wait)
+            await until(lambda: floors._floors[link].refusal)
+            link.config = real
+
+    assert spares == [link]
+    assert len(ledger.pids) == 1
+
+
+async def test_a_call_that_was_given_up_is_over_before_another_client_has_its_turn(
+    settings, tmp_path
+):
+    ledger = Ledger(tmp_path)
+    async with (
+        gate(settings(zoo=zoo("good_legacy", env=ledger.env))) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url, name="Grace") as other,
+    ):
+        await text(one, "ask")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.client.call_tool, "zoo_sleep", {"seconds": 30})
+            await until(lambda: in_flight(opened))
+            tasks.cancel_scope.cancel()
+        await until(lambda: not in_flight(opened))
+        answer = await text(other, "ask")
+        *_, cancelled, ping, called = [
+            method
+            for method in ledger.methods
+            if method in {"notifications/cancelled", "ping", "tools/call"}
+        ]
+
+    assert "Grace 1" in answer
+    assert (cancelled, ping, called) == ("notifications/cancelled", "ping", "tools/call")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from multitap.store import calls, catalogs, fresh, logs, outcomes
+from multitap.store import calls, catalogs, choices, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 2
@@ -19,7 +19,7 @@ _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 _TABLES = (
     *(calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX),
-    *(catalogs.TABLE, outcomes.TABLE),
+    *(catalogs.TABLE, outcomes.TABLE, choices.TABLE),
 )
 
 
@@ -153,5 +153,6 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
     connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
     connection.execute(outcomes.TRIM, (outcomes.MAX_OUTCOMES,))
+    connection.execute(choices.TRIM, (choices.MAX_CHOICES,))
     connection.execute("COMMIT")
     return connection

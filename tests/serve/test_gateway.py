@@ -9,9 +9,11 @@ import mcp_types as types
 import pytest
 from mcp import MCPError
 from mcp.server import MCPServer
+from mcp.server.mcpserver.prompts import base
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 from msgspec import Raw
 
+from multitap import open_hub
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
 from multitap.serve import changes
@@ -124,11 +126,11 @@ def app(name):
     meta = {"ui": {"resourceUri": page}, "ui/resourceUri": page}
 
     @server.tool(meta=meta)
-    def show() -> CallToolResult:
+    def show() -> types.CallToolResult:
         link = types.ResourceLink(name="page", uri=page)
         embedded = types.TextResourceContents(uri=page, text="as it is")
         content = [link, types.EmbeddedResource(resource=embedded), types.TextContent(text=page)]
-        return CallToolResult(content=content, _meta=meta)
+        return types.CallToolResult(content=content, _meta=meta)
 
     @server.tool()
     def refresh() -> str:

@@ -2,10 +2,19 @@ import re
 import string
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.names import MAX_LENGTH, Naming, _mark, expose, prefix_description, slug
+from multitap.books import Books
+from multitap.names import (
+    MAX_LENGTH,
+    Naming,
+    _mark,
+    choose_names,
+    likely_owners,
+    prefix_description,
+    slug,
+)
 
 ACCEPTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SUFFIX = re.compile(r"_[0-9a-f]{8}$")
@@ -21,35 +30,28 @@ namings = st.sampled_from(Naming)
 slugged = st.sampled_from([naming for naming in Naming if naming is not Naming.KODE])
 
 
-def shared_names(configuration):
-    every = [tool for tools in configuration.values() for tool in tools]
-    return {tool for tool in every if every.count(tool) > 1}
-
-
-def exposed(configuration, naming):
-    """(server, tool) -> name over the whole configuration."""
-    shared = shared_names(configuration)
+def exposed(configuration, naming, *, lasting=True, remembered=None):
+    """(server, tool) -> name over the whole configuration, in its order."""
+    books = Books(configuration, naming, remembered or {}, lasting=lasting)
     return {
         (server, tool): name
         for server, tools in configuration.items()
-        for tool, name in expose(
-            server, tools, servers=configuration, naming=naming, shared=shared
-        ).items()
+        for tool, name in books.tools.give(server, tools).items()
     }
 
 
-@given(configurations, namings)
-def test_e15_every_name_leads_back_to_its_server_and_tool(configuration, naming):
-    names = exposed(configuration, naming)
+@given(configurations, namings, st.booleans())
+def test_e15_every_name_leads_back_to_its_server_and_tool(configuration, naming, lasting):
+    names = exposed(configuration, naming, lasting=lasting)
 
     back = {name: pair for pair, name in names.items()}
 
     assert all(back[names[pair]] == pair for pair in names)
 
 
-@given(configurations, namings)
-def test_two_different_tools_never_share_a_name(configuration, naming):
-    names = exposed(configuration, naming)
+@given(configurations, namings, st.booleans())
+def test_two_different_tools_never_share_a_name(configuration, naming, lasting):
+    names = exposed(configuration, naming, lasting=lasting)
 
     assert len(names) == sum(len(tools) for tools in configuration.values())
     assert len(set(names.values())) == len(names)
@@ -67,18 +69,40 @@ def test_a_kode_name_is_never_empty_and_can_be_encoded(configuration):
     assert all(name.encode() for name in names)
 
 
-@given(configurations, namings, st.data())
-def test_a_name_is_the_same_whatever_the_other_servers_offer(configuration, naming, data):
-    server = data.draw(st.sampled_from(sorted(configuration)))
-    others = {name: [] for name in configuration if name != server}
-    alone = {server: configuration[server], **others}
-    shared = shared_names(configuration)
+@given(configurations, namings, st.randoms())
+def test_a_name_that_was_given_stays_whoever_comes_later(configuration, naming, random):
+    books = Books(configuration, naming, {}, lasting=True)
+    servers = [*configuration]
+    random.shuffle(servers)
+    first = {server: books.tools.give(server, configuration[server][:3]) for server in servers}
+    random.shuffle(servers)
+    later = {server: books.tools.give(server, configuration[server]) for server in servers}
 
-    names = expose(server, alone[server], servers=alone, naming=naming, shared=shared)
+    assert all(first[server].items() <= later[server].items() for server in servers)
 
-    assert {(server, tool): name for tool, name in names.items()} == {
-        pair: name for pair, name in exposed(configuration, naming).items() if pair[0] == server
-    }
+
+@given(configurations, namings, st.randoms())
+def test_what_was_decided_is_the_same_whoever_comes_first_next_time(configuration, naming, random):
+    books = Books(configuration, naming, {}, lasting=True)
+    servers = [*configuration]
+    random.shuffle(servers)
+    names = {server: books.tools.give(server, configuration[server]) for server in servers}
+    remembered = books.take_unsaved()
+    random.shuffle(servers)
+    again = Books(configuration, naming, remembered, lasting=True)
+
+    assert {server: again.tools.give(server, configuration[server]) for server in servers} == names
+
+
+@given(configurations, st.sampled_from([one for one in Naming if one is not Naming.BARE]))
+def test_where_nothing_is_remembered_a_name_only_depends_on_what_is_configured(
+    configuration, naming
+):
+    backwards = dict(reversed(configuration.items()))
+
+    names = exposed(configuration, naming, lasting=False)
+
+    assert names == exposed(backwards, naming, lasting=False)
 
 
 @given(words, st.lists(words, unique=True), st.lists(words), namings, st.randoms())
@@ -89,17 +113,15 @@ def test_a_name_does_not_depend_on_the_order_of_tools_or_servers(
     random.shuffle(shuffled_tools)
     random.shuffle(shuffled_servers)
 
-    first = expose(server, tools, servers=servers, naming=naming)
-    second = expose(server, shuffled_tools, servers=shuffled_servers, naming=naming)
+    first = choose_names(server, tools, servers=servers, naming=naming)
+    second = choose_names(server, shuffled_tools, servers=shuffled_servers, naming=naming)
 
     assert first == second
 
 
 @given(st.text(string.ascii_letters, min_size=1, max_size=20), st.text("xyz-", max_size=20))
 def test_a_name_without_doubt_is_just_server_and_tool(server, tool):
-    assume(not SUFFIX.search(tool))
-
-    assert expose(server, [tool], servers=[server]) == {tool: f"{server}_{tool}"}
+    assert choose_names(server, [tool], servers=[server]) == {tool: f"{server}_{tool}"}
 
 
 @pytest.mark.parametrize(
@@ -113,61 +135,76 @@ def test_a_name_without_doubt_is_just_server_and_tool(server, tool):
     ],
 )
 def test_each_naming_has_its_shape(naming, name):
-    names = expose("my-git", ["list_issues"], servers=["my-git", "other"], naming=naming)
+    names = choose_names("my-git", ["list_issues"], servers=["my-git", "other"], naming=naming)
 
     assert names == {"list_issues": name}
 
 
-def test_a_bare_name_that_servers_share_is_prefixed():
-    names = expose(
-        "git", ["search", "log"], servers=["git", "web"], naming=Naming.BARE, shared=["search"]
-    )
+def test_a_bare_name_that_another_server_has_is_prefixed():
+    names = exposed({"web": ["search"], "git": ["search", "log"]}, Naming.BARE)
 
-    assert names == {"search": "git_search", "log": "log"}
+    assert [*names.values()] == ["search", "git_search", "log"]
 
 
-def test_where_a_name_could_be_read_both_ways_both_sides_carry_a_suffix():
-    servers = ["a", "a_b"]
+@pytest.mark.parametrize("naming", Naming)
+def test_a_server_whose_name_begins_like_anothers_renames_nothing(naming):
+    alone = exposed({"web-search": ["search", "images"]}, naming)
+    both = exposed({"web": ["find", "search"], "web-search": ["images"]}, naming)
 
-    (short,) = expose("a", ["b_c"], servers=servers).values()
-    (long,) = expose("a_b", ["c"], servers=servers).values()
-
-    assert short.startswith("a_b_c_")
-    assert long.startswith("a_b_c_")
-    assert SUFFIX.search(short)
-    assert SUFFIX.search(long)
-    assert short != long
-    assert expose("a", ["c"], servers=servers) == {"c": "a_c"}
+    assert both["web-search", "images"] == alone["web-search", "images"]
+    assert not any(SUFFIX.search(name) for name in both.values())
 
 
-def test_servers_with_the_same_slug_both_carry_a_suffix():
-    servers = ["a.b", "a b"]
+def test_of_two_equal_names_the_newcomer_carries_a_suffix():
+    names = exposed({"a": ["b_c", "c"], "a_b": ["c", "d"]}, Naming.SERVER_TOOL)
 
-    names = [expose(server, ["c"], servers=servers)["c"] for server in servers]
+    assert names["a", "b_c"] == "a_b_c"
+    assert re.fullmatch(r"a_b_c_[0-9a-f]{8}", names["a_b", "c"])
+    assert names["a", "c"] == "a_c"
+    assert names["a_b", "d"] == "a_b_d"
 
-    assert all(SUFFIX.search(name) for name in names)
-    assert len(set(names)) == 2
+
+def test_where_nothing_is_remembered_the_server_with_the_longer_name_keeps_its_names():
+    names = exposed({"a": ["b_c", "c"], "a_b": ["c", "d"]}, Naming.SERVER_TOOL, lasting=False)
+
+    assert SUFFIX.search(names["a", "b_c"])
+    assert names["a_b", "c"] == "a_b_c"
+
+
+def test_a_name_of_a_server_that_is_not_configured_any_more_is_free():
+    remembered = {f"tools {Naming.BARE}": {("git", "log"): "log"}}
+
+    assert exposed({"github": ["log"]}, Naming.BARE, remembered=remembered) == {
+        ("github", "log"): "log"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "owners"),
+    [("mcp_web_search_images", ["web-search", "web"]), ("mcp_web_find", ["web"]), ("x", [])],
+)
+def test_a_name_most_likely_belongs_to_the_server_with_the_longest_name_that_fits(name, owners):
+    assert likely_owners(name, ["web", "web-search"], Naming.EXCELMANUS) == owners
 
 
 def test_two_tools_with_the_same_slug_both_carry_a_suffix():
-    names = expose("s", ["x.y", "x/y", "z"], servers=["s"])
+    names = choose_names("s", ["x.y", "x/y", "z"], servers=["s"])
 
     assert SUFFIX.search(names["x.y"])
     assert SUFFIX.search(names["x/y"])
     assert names["z"] == "s_z"
 
 
-def test_a_tool_named_like_another_tools_suffixed_name_gets_another_name():
-    taken = expose("s", ["x.y", "x/y"], servers=["s"])["x.y"].removeprefix("s_")
+def test_a_tool_named_like_another_tools_suffixed_name_shares_none():
+    taken = choose_names("s", ["x.y", "x/y"], servers=["s"])["x.y"].removeprefix("s_")
 
-    names = expose("s", ["x.y", "x/y", taken], servers=["s"])
+    names = choose_names("s", ["x.y", "x/y", taken], servers=["s"])
 
-    assert names["x.y"] == f"s_{taken}"
-    assert names[taken] != f"s_{taken}"
+    assert len({*names.values()}) == 3
 
 
 def test_a_long_name_is_cut_to_a_readable_head_and_a_suffix():
-    (name,) = expose("server", ["x" * 100], servers=["server"]).values()
+    (name,) = choose_names("server", ["x" * 100], servers=["server"]).values()
 
     assert len(name) == MAX_LENGTH
     assert name.startswith("server_xxxx")
@@ -177,15 +214,15 @@ def test_a_long_name_is_cut_to_a_readable_head_and_a_suffix():
 def test_a_kode_name_is_neither_cut_nor_cleaned():
     tool = "a/b " + "ü" * 100
 
-    assert expose("s.1", [tool], servers=["s.1"], naming=Naming.KODE) == {tool: f"s.1:{tool}"}
+    assert choose_names("s.1", [tool], servers=["s.1"], naming=Naming.KODE) == {tool: f"s.1:{tool}"}
 
 
 def test_a_server_cannot_forge_the_suffixed_name_of_another_servers_tool():
     servers = ["bank", "bank_eu"]
-    (target,) = expose("bank_eu", ["pay"], servers=servers).values()
+    (target,) = choose_names("bank_eu", ["pay"], servers=servers, taken=["bank_eu_pay"]).values()
     forgeries = ["eu_pay" + chr(0x100 + i) for i in range(5000)] + ["eu_pay"]
 
-    assert target not in expose("bank", forgeries, servers=servers).values()
+    assert target not in choose_names("bank", forgeries, servers=servers).values()
 
 
 def test_servers_are_told_apart_even_where_their_digests_agree():
@@ -197,14 +234,14 @@ def test_servers_are_told_apart_even_where_their_digests_agree():
 def test_more_tools_with_one_slug_than_digests_still_get_different_names():
     tools = [chr(0x4E00 + number // 300) + chr(0x4E00 + number % 300) for number in range(66_000)]
 
-    names = expose("s", tools, servers=["s"])
+    names = choose_names("s", tools, servers=["s"])
 
     assert len(set(names.values())) == len(tools)
     assert all(ACCEPTABLE.fullmatch(name) for name in names.values())
 
 
 def test_a_suffix_is_the_same_in_every_process():
-    assert expose("s", ["x.y", "x/y"], servers=["s"]) == {
+    assert choose_names("s", ["x.y", "x/y"], servers=["s"]) == {
         "x.y": "s_x_y_acac7625",
         "x/y": "s_x_y_acac05ce",
     }

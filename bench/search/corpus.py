@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from multitap.catalog import Tool
-from multitap.names import expose
+from multitap.names import choose_names
 from multitap.tools import HubTool
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ def label(tool):
 
 
 def _named(server, servers):
-    names = expose(server, tuple(servers[server]), servers=servers)
+    names = choose_names(server, tuple(servers[server]), servers=servers)
     for raw_name, definition in servers[server].items():
         described = definition.get("description", "")
         tool = Tool(names[raw_name], server, raw_name, described, definition, link=None)

@@ -1,25 +1,21 @@
 """One immutable picture of everything the servers offer."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multitap import schemas
+from multitap.books import Book, Books
 from multitap.config import ToolFilter
+from multitap.directory import Directory, fits
 from multitap.errors import quoted
-from multitap.later import Later
-from multitap.names import Naming, expose, prefix_description
+from multitap.names import prefix_description
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition, Offers
-
-if TYPE_CHECKING:
-    from mcp.shared import uri_template
-else:
-    uri_template = Later("mcp.shared.uri_template")
 
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
@@ -77,8 +73,11 @@ class Tool:
 class Resource:
     """One resource or, with a `uriTemplate` in its definition, a family of them."""
 
-    uri: str
+    address: str
+    """What callers call it: another than its `uri` where another server has that."""
     server: str
+    uri: str
+    """What the server calls it."""
     definition: Definition
     link: Link = field(repr=False)
 
@@ -121,6 +120,10 @@ class Catalog:
     absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
     """Tools of servers that are down right now."""
     hidden: frozenset[str] = frozenset()
+    directory: Directory = field(default_factory=Directory)
+    """Whose each address is, of servers that are up and of others."""
+    links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
+    """All servers, up or not."""
 
     def named(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
@@ -128,13 +131,44 @@ class Catalog:
         return [tool for tool in everything if tool.raw_name == raw_name]
 
     def find_resource(self, uri: str, server: str | None = None) -> Resource | None:
-        """Who has `uri`: by its exact name, else by a template that fits."""
+        """Who has a resource, up or not.
+
+        Args:
+            uri: What callers call it; with `server`, what the server calls it.
+            server: Whose, if that is known.
+        """
+        if server is not None:
+            return self._of(server, uri) or self._renamed_of(server, uri)
+        found = self.directory.find(uri)
+        if found is None or found[0] not in self.links:
+            return None
+        owner, raw = found
+        return self._of(owner, raw) or Resource(uri, owner, raw, {}, self.links[owner])
+
+    def guess_resource(self, uri: str, has: Callable[[str], bool]) -> Resource | None:
+        """Who may have a resource that is on no list: tools hand out such addresses.
+
+        Args:
+            uri: Which one.
+            has: Whether a server counts.
+        """
+        found = self.directory.guess(uri, has)
+        if found is None or found[0] not in self.links:
+            return None
+        return Resource(uri, found[0], uri, {}, self.links[found[0]])
+
+    def _renamed_of(self, server: str, address: str) -> Resource | None:
+        found = self.directory.find(address)
+        return self._of(*found) if found is not None and found[0] == server else None
+
+    def _of(self, server: str, uri: str) -> Resource | None:
         for resource in self.resources:
-            if resource.uri == uri and server in {None, resource.server}:
+            if resource.uri == uri and resource.server == server:
                 return resource
         for template in self.templates:
-            if server in {None, template.server} and _fits(template.uri, uri):
-                return template
+            if template.server == server and fits(template.uri, uri):
+                address = self.directory.expose(server, uri)
+                return Resource(address, server, uri, template.definition, template.link)
         return None
 
 
@@ -146,20 +180,16 @@ def allowed(name: str, filter_: ToolFilter) -> bool:
     )
 
 
-def stock(
-    link: Link, offers: Offers, servers: Collection[str], naming: Naming, shared: Collection[str]
-) -> Shelf:
+def stock(link: Link, offers: Offers, books: Books) -> Shelf:
     """Name and check what one server offers.
 
     Args:
         link: The server.
         offers: What it says it has.
-        servers: All configured servers, up or not, because names must not depend on that.
-        naming: The shape of names.
-        shared: Tool names known from more than one server, which matter to bare names only.
+        books: Who has which name.
     """
     usable, warnings = _usable(offers.tools)
-    names = expose(link.name, tuple(usable), servers=servers, naming=naming, shared=shared)
+    names = books.tools.give(link.name, tuple(usable))
     tools: dict[str, Tool] = {}
     hidden: set[str] = set()
     for raw_name, definition in usable.items():
@@ -167,21 +197,41 @@ def stock(
         if not allowed(raw_name, link.config.filter):
             hidden.add(name)
             continue
-        description = prefix_description(naming, link.name, _text(definition.get("description")))
+        description = prefix_description(
+            books.naming, link.name, _text(definition.get("description"))
+        )
         tools[name] = Tool(name, link.name, raw_name, description, definition, link)
     return Shelf(
         offers,
         tools,
         frozenset(hidden),
-        _prompts(link, offers, servers, naming),
-        _resources(link, offers.resources, "uri"),
-        _resources(link, offers.templates, "uriTemplate"),
+        _prompts(link, offers, books.prompts),
+        _resources(link, offers.resources, "uri", books.resources),
+        _resources(link, offers.templates, "uriTemplate", books.templates),
         tuple(warnings),
     )
 
 
-def build(stocked: Iterable[tuple[Link, Shelf]], revision: int) -> Catalog:
-    """Everything on the shelves, in the order of the servers' names."""
+def reserve(server: str, offers: Offers, books: Books) -> None:
+    """Keep the names of what a server offered for it while it is not up."""
+    usable, _ = _usable(offers.tools)
+    books.tools.give(server, tuple(usable))
+    books.prompts.give(server, tuple(texts(offers.prompts, "name")))
+    books.resources.give(server, tuple(texts(offers.resources, "uri")))
+    books.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
+
+
+def build(
+    stocked: Iterable[tuple[Link, Shelf]], revision: int, books: Books, links: Mapping[str, Link]
+) -> Catalog:
+    """Everything on the shelves, in the order of the servers' names.
+
+    Args:
+        stocked: What each server offers.
+        revision: Of the new catalog.
+        books: Who has which address.
+        links: All servers, up or not.
+    """
     tools: dict[str, Tool] = {}
     absent: dict[str, Tool] = {}
     prompts: dict[str, Prompt] = {}
@@ -205,6 +255,8 @@ def build(stocked: Iterable[tuple[Link, Shelf]], revision: int) -> Catalog:
         tuple(templates),
         MappingProxyType(absent),
         frozenset(hidden),
+        Directory(books.servers, books.resources.holders, books.templates.holders),
+        MappingProxyType(dict(links)),
     )
 
 
@@ -223,34 +275,33 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
     return usable, warnings
 
 
-def _prompts(
-    link: Link, offers: Offers, servers: Collection[str], naming: Naming
-) -> dict[str, Prompt]:
-    usable = {
-        name: definition
-        for definition in offers.prompts
-        if isinstance(name := definition.get("name"), str)
-    }
-    names = expose(link.name, tuple(usable), servers=servers, naming=naming)
+def _prompts(link: Link, offers: Offers, book: Book) -> dict[str, Prompt]:
+    usable = texts(offers.prompts, "name")
+    names = book.give(link.name, tuple(usable))
     return {
         names[raw]: Prompt(names[raw], link.name, raw, definition, link)
         for raw, definition in usable.items()
     }
 
 
-def _resources(link: Link, definitions: Iterable[Definition], key: str) -> tuple[Resource, ...]:
+def _resources(
+    link: Link, definitions: Iterable[Definition], key: str, book: Book
+) -> tuple[Resource, ...]:
+    usable = texts(definitions, key)
+    addresses = book.give(link.name, tuple(usable))
     return tuple(
-        Resource(uri, link.name, definition, link)
-        for definition in definitions
-        if isinstance(uri := definition.get(key), str)
+        Resource(addresses[uri], link.name, uri, definition, link)
+        for uri, definition in usable.items()
     )
 
 
-def _fits(template: str, uri: str) -> bool:
-    try:
-        return uri_template.UriTemplate.parse(template).match(uri) is not None
-    except uri_template.InvalidUriTemplate:
-        return False
+def texts(definitions: Iterable[Definition], key: str) -> dict[str, Definition]:
+    """Definitions by one of their fields, where that is a text; of two alike the first."""
+    found: dict[str, Definition] = {}
+    for definition in definitions:
+        if isinstance(value := definition.get(key), str):
+            found.setdefault(value, definition)
+    return found
 
 
 def _text(value: object) -> str:

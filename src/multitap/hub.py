@@ -16,6 +16,7 @@ import platformdirs
 from msgspec import Raw
 
 from multitap import catalog, middleware, router
+from multitap.books import Books, Choices
 from multitap.catalog import Catalog, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
@@ -44,7 +45,7 @@ from multitap.events import (
 )
 from multitap.later import Later
 from multitap.metrics import Metrics
-from multitap.names import Naming, may_be_of
+from multitap.names import Naming, likely_owners
 from multitap.passage import OnPassed, Passage
 from multitap.router import LIBRARY, Call, CallDefaults
 from multitap.store import (
@@ -118,14 +119,15 @@ class Hub:
         self._warned: dict[str, str] = {}
         """Why a successor is not up, as it was last told."""
         self._shelves: dict[Link, Shelf] = {}
-        self._shelf_key: tuple[frozenset[str], Naming, frozenset[str]] | None = None
         self._known = store.load_catalogs()
+        self._books = Books((), settings.naming, {}, lasting=False)
         self._outcomes = store.load_outcomes()
         self._asking = store.load_asking()
         self._habits: dict[CatalogKey, Habits] = {}
         self._starts = StartQueue(settings.start_concurrency)
         self._changed = Bell()
         self._closed = False
+        store.on_disagreement = self._reread_choices
         self._supervisor = Supervisor(tasks, self._make_link, self._rebuild)
         self._handle = router.chain(
             (
@@ -164,6 +166,7 @@ class Hub:
         self.gateway_defaults = CallDefaults("off", settings.serve.timeout)
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
+        self._open_books()
         todo = self._supervisor.apply(settings.servers)
         self._rebuild()
         for name in todo.stop:
@@ -275,7 +278,8 @@ class Hub:
     ) -> _Found | None:
         """What `find` finds, once the servers are up that are still starting and may have it.
 
-        Whose it can be shows in its name. An address, and a bare name, may be any server's.
+        Whose a name is may be remembered; if not, the name itself shows whose it can be. An
+        address, and a bare name, may be any server's.
 
         Args:
             find: Looks for it.
@@ -289,18 +293,19 @@ class Hub:
         """
         if (found := find()) is not None:
             return found
-        naming = self.settings.naming
-        is_telling = name is not None and naming is not Naming.BARE
+        known = self._books.owners(name) if name is not None else set[str]()
+        is_telling = bool(known) or (name is not None and self.settings.naming is not Naming.BARE)
         waited: dict[Link, None] = {}
         since = anyio.current_time()
         deadline: Deadline | None = None
         while True:
+            names = [*(known or self.links)]
+            if name is not None:
+                names = likely_owners(name, names, self.settings.naming)
             unseen = [
                 link
-                for link in self.links.values()
-                if link.offers is None
-                and has(link.name)
-                and (name is None or may_be_of(link.name, name, naming))
+                for link in map(self.links.get, names)
+                if link is not None and link.offers is None and has(link.name)
             ]
             starting = [link for link in unseen if not link.settled]
             if not starting:
@@ -365,7 +370,7 @@ class Hub:
             )
         result = await resource.link.request(
             "resources/read",
-            {"uri": uri},
+            {"uri": resource.uri},
             deadline=LIBRARY.deadline(resource.link.config, context=_NOBODY, since=since),
             repeatable=True,
         )
@@ -419,10 +424,11 @@ class Hub:
         if prompt := self.catalog.prompts.get(reference):
             link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
         else:
-            template = next((one for one in self.catalog.templates if one.uri == reference), None)
+            templates = self.catalog.templates
+            template = next((one for one in templates if one.address == reference), None)
             if template is None:
                 raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
-            link, ref = template.link, {"type": "ref/resource", "uri": reference}
+            link, ref = template.link, {"type": "ref/resource", "uri": template.uri}
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": known}
@@ -431,10 +437,12 @@ class Hub:
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
         """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
-        await self._owner(uri, server).subscribe(uri)
+        link, raw = self._owner(uri, server)
+        await link.subscribe(raw)
 
     async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
-        await self._owner(uri, server).unsubscribe(uri)
+        link, raw = self._owner(uri, server)
+        await link.unsubscribe(raw)
 
     def result(self, result_id: str) -> KeptResult:
         """The whole of a result whose text was cut.
@@ -481,14 +489,14 @@ class Hub:
                 f"no server named {quoted(server)}", hint="`multitap status` lists what there is"
             ) from None
 
-    def _owner(self, uri: str, server: str | None) -> Link:
+    def _owner(self, uri: str, server: str | None) -> tuple[Link, str]:
         self._open()
         if server is not None:
-            return self._link(server)
+            return self._link(server), uri
         resource = self.catalog.find_resource(uri)
         if resource is None:
             raise UnknownName(f"no server offers the resource {quoted(uri)}")
-        return resource.link
+        return resource.link, resource.uri
 
     def _make_link(
         self,
@@ -582,26 +590,68 @@ class Hub:
             ),
         )
 
+    def _open_books(self) -> None:
+        """Have names for the configured servers; those that are given already stay."""
+        servers, naming = self.settings.servers, self.settings.naming
+        books = self._books
+        if books.servers == frozenset(servers) and books.naming is naming:
+            return
+        given = {kind: book.choices for kind, book in books.by_kind.items()}
+        if books.naming is not naming:
+            self._shelves = {}
+        self._fill_books(given)
+
+    def _reread_choices(self) -> None:
+        """Give the names that another process gave first."""
+        if not self._closed:
+            self._shelves = {}
+            self._fill_books({})
+            self._rebuild()
+
+    def _fill_books(self, given: Mapping[str, Choices]) -> None:
+        """Names for what is known: what is given, then what is remembered, then what is stored."""
+        stored = self._store.load_choices()
+        choices = {
+            kind: {**(mine := given.get(kind, {})), **_without(stored.get(kind, {}), mine)}
+            for kind in given.keys() | stored.keys()
+        }
+        servers = self.settings.servers
+        lasting = self._store.path is not None
+        self._books = Books(servers, self.settings.naming, choices, lasting=lasting)
+        for name, config in servers.items():
+            if (offers := self._last_known(name, config)) is not None:
+                catalog.reserve(name, offers, self._books)
+
+    def _last_known(self, name: str, config: ServerConfig) -> Offers | None:
+        """What a server offers now or offered last, even if it was configured otherwise then."""
+        if (link := self.links.get(name)) is not None and link.offers is not None:
+            return link.offers
+        stored = self._known.get((name, fingerprint(config)))
+        if stored is None:
+            older = [one for (server, _), one in self._known.items() if server == name]
+            stored = max(older, key=lambda one: one.saved_at, default=None)
+        return _offers(stored) if stored is not None else None
+
     def _rebuild(self) -> None:
         """Publish a new catalog if anything in it differs; only changed servers are looked at."""
-        links = self.links
-        shared = _shared(links) if self.settings.naming is Naming.BARE else frozenset[str]()
-        key = (frozenset(links), self.settings.naming, shared)
-        stale = self._shelves if self._shelf_key == key else {}
-        self._shelf_key = key
+        links, stale = self.links, self._shelves
         shelves: dict[Link, Shelf] = {}
         for link in links.values():
             if (offers := link.offers) is None:
                 continue
             shelf = stale.get(link)
             if shelf is None or shelf.offers is not offers:
-                shelf = catalog.stock(link, offers, key[0], key[1], shared)
+                shelf = catalog.stock(link, offers, self._books)
             shelves[link] = shelf
         self._shelves = shelves
-        fresh = catalog.build(shelves.items(), self.catalog.revision + 1)
+        if chosen := self._books.take_unsaved():
+            self._store.save_choices(chosen, self._books.servers)
+        fresh = catalog.build(shelves.items(), self.catalog.revision + 1, self._books, links)
         if not _same(fresh, self.catalog):
             self.catalog = fresh
             self.events.publish(CatalogChanged(fresh.revision))
+        elif (fresh.directory, fresh.links) != (self.catalog.directory, self.catalog.links):
+            self.catalog = replace(fresh, revision=self.catalog.revision)
         self._changed.ring()
 
     def _link_snapshot(self, link: Link) -> ServerSnapshot:
@@ -646,19 +696,8 @@ def _offers(stored: StoredCatalog) -> Offers:
     )
 
 
-def _shared(links: Mapping[str, Link]) -> frozenset[str]:
-    """Tool names that more than one server has, as far as is known."""
-    seen: set[str] = set()
-    shared: set[str] = set()
-    for link in links.values():
-        names = {
-            name
-            for tool in (link.offers or Offers()).tools
-            if isinstance(name := tool.get("name"), str)
-        }
-        shared |= seen & names
-        seen |= names
-    return frozenset(shared)
+def _without(choices: Choices, others: Choices) -> Choices:
+    return {pair: name for pair, name in choices.items() if pair not in others}
 
 
 def _same(one: Catalog, other: Catalog) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from enum import StrEnum
 from hashlib import blake2s
 from itertools import count
@@ -29,49 +29,69 @@ def slug(text: str) -> str:
     return _FOREIGN.sub("_", text)
 
 
-def expose(
+def plain_name(naming: Naming, server: str, tool: str) -> str:
+    """What a tool is called unless that is too long, or another tool is called so."""
+    return _plain(naming, server, tool, prefixed=naming is not Naming.BARE)
+
+
+def choose_names(
     server: str,
     tools: Collection[str],
     *,
     servers: Collection[str],
     naming: Naming = Naming.SERVER_TOOL,
-    shared: Collection[str] = (),
+    taken: Container[str] = (),
+    careful: bool = False,
 ) -> dict[str, str]:
     """The name for callers of each of the server's tools, by the server's own tool name.
 
-    Over all configured servers no two tools share a name, whatever the servers offer. A name that
-    had to be cut, or that a tool of another server could have as well, ends in a digest of the
-    server and the tool, so that it is the same in every process.
+    No two share a name, and none gets one that is taken. A name that is too long or would clash
+    ends in a digest of the server and the tool; a bare one is prefixed first, if that is enough.
 
     Args:
         server: Whose tools these are.
-        tools: All of the server's own tool names.
+        tools: The server's own names of those that have no name yet.
         servers: The names of all configured servers, up or not.
         naming: The shape of the names.
-        shared: Tool names that more than one server has; only bare names ask for it.
+        taken: Names that others have.
+        careful: Whether a name that another configured server may want ends in a digest too: where
+            nothing is remembered, names would otherwise depend on who comes first.
     """
-    shared = frozenset(shared) if naming is Naming.BARE else frozenset[str]()
-    plain = {tool: _plain(naming, server, tool, prefixed=tool in shared) for tool in tools}
-    times = Counter(plain.values())
-    rivals = _rival_heads(naming, server, servers)
+    rivals = _rival_heads(naming, server, servers) if careful else ()
 
-    def doubtful(tool: str, name: str) -> bool:
-        return (
-            not name
-            or times[name] > 1
-            or (naming is not Naming.KODE and len(name) > MAX_LENGTH)
-            or name.startswith(rivals)
-            or _SUFFIX.search(name) is not None  # else it could equal a suffixed one
-            or (naming is Naming.BARE and name != tool and tool not in shared)
+    def is_free(tool: str, name: str) -> bool:
+        too_long = naming is not Naming.KODE and len(name) > MAX_LENGTH
+        if not name or too_long or name in taken:
+            return False
+        return not careful or not (
+            name.startswith(rivals)
+            or _SUFFIX.search(name)  # else it could equal a suffixed one
+            or (naming is Naming.BARE and name not in {tool, _head(naming, server) + tool})
         )
 
-    suffixed = {tool: name for tool, name in plain.items() if doubtful(tool, name)}
-    return plain | _with_suffix(suffixed, naming, server, servers) if suffixed else plain
+    given: dict[str, str] = {}
+    left = sorted(tools)
+    for prefixed in (False, True) if naming is Naming.BARE else (True,):
+        names = {tool: _plain(naming, server, tool, prefixed=prefixed) for tool in left}
+        times = Counter((*names.values(), *given.values()))
+        given |= {
+            tool: name for tool, name in names.items() if times[name] == 1 and is_free(tool, name)
+        }
+        left = [tool for tool in left if tool not in given]
+    if left:
+        names = {tool: plain_name(naming, server, tool) for tool in left}
+        mark = _mark(server, servers)
+        given |= _with_suffix(names, naming, server, mark, taken, {*given.values()})
+    return given
 
 
-def may_be_of(server: str, name: str, naming: Naming) -> bool:
-    """Whether a tool or prompt that callers know as `name` can be one of the server's."""
-    return naming is Naming.BARE or name.startswith(_head(naming, server)[:_SURELY_KEPT])
+def likely_owners(name: str, servers: Collection[str], naming: Naming) -> list[str]:
+    """The servers that a tool or prompt may belong to by its name; the likeliest first."""
+    heads = {server: _head(naming, server) for server in servers}
+    if naming is Naming.BARE:
+        return sorted(servers, key=lambda server: not name.startswith(heads[server]))
+    able = (server for server in servers if name.startswith(heads[server][:_SURELY_KEPT]))
+    return sorted(able, key=lambda server: -len(heads[server]))
 
 
 def prefix_description(naming: Naming, server: str, description: str) -> str:
@@ -82,11 +102,10 @@ def prefix_description(naming: Naming, server: str, description: str) -> str:
 
 
 def _plain(naming: Naming, server: str, tool: str, *, prefixed: bool) -> str:
+    head = _head(naming, server) if prefixed else ""
     if naming is Naming.KODE:
-        return _head(naming, server) + _UNPAIRED.sub("\ufffd", tool)  # no encoder takes those
-    if naming is Naming.BARE and not prefixed:
-        return slug(tool)
-    return _head(naming, server) + slug(tool)
+        return head + _UNPAIRED.sub("\ufffd", tool)  # no encoder takes those
+    return head + slug(tool)
 
 
 def _head(naming: Naming, server: str) -> str:
@@ -102,26 +121,27 @@ def _head(naming: Naming, server: str) -> str:
 
 
 def _rival_heads(naming: Naming, server: str, servers: Collection[str]) -> tuple[str, ...]:
-    """How the names of other servers' tools begin, where ours may begin like that too."""
+    """How names begin that rather belong to another server; of two heads the longer one counts."""
     own = _head(naming, server)
     heads = (_head(naming, other) for other in servers if other != server)
-    if naming is Naming.BARE:
-        return tuple(heads)
-    return tuple(head for head in heads if head.startswith(own) or own.startswith(head))
+    return tuple(head for head in heads if naming is Naming.BARE or head.startswith(own))
 
 
-def _with_suffix(
-    names: dict[str, str], naming: Naming, server: str, servers: Collection[str]
+def _with_suffix(  # noqa: PLR0917 - its only caller gives them all
+    names: dict[str, str],
+    naming: Naming,
+    server: str,
+    mark: str,
+    taken: Container[str],
+    own: set[str],
 ) -> dict[str, str]:
-    mark = _mark(server, servers)
     spare = count(0x10000)  # probing for a free digest would be quadratic, by a hostile list
     given: dict[str, str] = {}
-    taken: set[str] = set()
-    for tool in sorted(names):
-        name = _join(names[tool], f"_{mark}{_digest(server, tool):04x}", naming)
-        if name in taken:
-            name = _join(names[tool], f"_{mark}{next(spare):04x}", naming)
-        taken.add(name)
+    for tool, plain in names.items():
+        name = _join(plain, f"_{mark}{_digest(server, tool):04x}", naming)
+        while name in own or name in taken:
+            name = _join(plain, f"_{mark}{next(spare):04x}", naming)
+        own.add(name)
         given[tool] = name
     return given
 

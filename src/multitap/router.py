@@ -91,7 +91,11 @@ def find(catalog: Catalog, name: str) -> Tool:
 
 
 def look_up(
-    catalog: Catalog, name: str, *, shows: Callable[[Tool], bool] = lambda _: True
+    catalog: Catalog,
+    name: str,
+    *,
+    shows: Callable[[Tool], bool] = lambda _: True,
+    prefers: Callable[[Tool], bool] = lambda _: False,
 ) -> Tool | None:
     """The tool that callers know as `name`, or the only one that its server calls so.
 
@@ -99,6 +103,7 @@ def look_up(
         catalog: What there is.
         name: Which one.
         shows: Whether a caller may see a tool, for names that have to be the only ones.
+        prefers: Whether a caller rather means a tool than others that are called the same.
 
     Raises:
         NotAllowed: A filter hides it.
@@ -111,6 +116,8 @@ def look_up(
             f"the tool {quoted(name)} is hidden by a filter", hint="change the server's `filter`"
         )
     alike = [tool for tool in catalog.named(name) if shows(tool)]
+    if len(alike) > 1:
+        alike = [tool for tool in alike if prefers(tool)]
     return alike[0] if len(alike) == 1 else None
 
 

@@ -9,9 +9,11 @@ import mcp_types as types
 import pytest
 from mcp import MCPError
 from mcp.server import MCPServer
+from mcp.server.mcpserver.prompts import base
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 from msgspec import Raw
 
+from multitap import open_hub
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
 from multitap.serve import changes
@@ -86,31 +88,123 @@ async def test_a_client_sees_what_its_profile_shows(settings, era):
     assert hidden.data["reason"] == foreign.data["reason"] == "hidden"
 
 
+async def _two_zoos(settings):
+    """Settings of two servers with the same addresses, where `a` had them first."""
+    async with open_hub(settings(a=zoo())) as hub:
+        await hub.settled()
+    return settings(a=zoo(), b=zoo())
+
+
 async def test_resources_with_the_same_address_are_all_there(settings, era):
-    async with gate(settings(a=zoo(), b=zoo())) as opened, Talker(era, opened.url) as talker:
+    wanted = await _two_zoos(settings)
+    async with gate(wanted) as opened, Talker(era, opened.url) as talker:
         listed = [str(one.uri) for one in (await talker.client.list_resources()).resources]
         templates = (await talker.client.list_resource_templates()).resource_templates
-        read = await talker.client.read_resource("multitap://b/zoo://text")
-        made = await talker.client.read_resource("multitap://b/zoo://item/7")
+        read = await talker.client.read_resource("zoo://b/~/text")
+        made = await talker.client.read_resource("zoo://b/~/item/7")
 
-    assert sorted(listed) == [
-        "multitap://b/zoo://blob",
-        "multitap://b/zoo://text",
-        "zoo://blob",
-        "zoo://text",
-    ]
-    assert len(templates) == 2
-    assert read.contents[0].text == "the text"
-    assert made.contents[0].text == "7"
+    assert sorted(listed) == ["zoo://b/~/blob", "zoo://b/~/text", "zoo://blob", "zoo://text"]
+    assert {one.uri_template for one in templates} == {"zoo://item/{id}", "zoo://b/~/item/{id}"}
+    assert (read.contents[0].text, str(read.contents[0].uri)) == ("the text", "zoo://b/~/text")
+    assert (made.contents[0].text, str(made.contents[0].uri)) == ("7", "zoo://b/~/item/7")
 
 
 async def test_a_client_hears_of_a_resource_by_the_address_it_knows(settings):
-    async with gate(settings(a=zoo(), b=zoo())) as opened, Talker("new", opened.url) as talker:
-        uri = "multitap://b/zoo://text"
+    wanted = await _two_zoos(settings)
+    async with gate(wanted) as opened, Talker("new", opened.url) as talker:
+        uri = "zoo://b/~/text"
         async with talker.client.listen(resource_subscriptions=[uri]) as stream:
             await talker.client.call_tool("b_touch", {"uri": "zoo://text"})
             with anyio.fail_after(PATIENCE):
                 assert await anext(aiter(stream)) == ResourceUpdated(uri=uri)
+
+
+def app(name):
+    """A server with an MCP app, whose page has the same address at every such server."""
+    page = "ui://widget/main.html"
+    server = MCPServer(name)
+    meta = {"ui": {"resourceUri": page}, "ui/resourceUri": page}
+
+    @server.tool(meta=meta)
+    def show() -> types.CallToolResult:
+        link = types.ResourceLink(name="page", uri=page)
+        embedded = types.TextResourceContents(uri=page, text="as it is")
+        content = [link, types.EmbeddedResource(resource=embedded), types.TextContent(text=page)]
+        return types.CallToolResult(content=content, _meta=meta)
+
+    @server.tool()
+    def refresh() -> str:
+        return name
+
+    @server.resource(page)
+    def main() -> str:
+        return f"the page of {name}"
+
+    @server.resource("ui://widget/{part}.js")
+    def part(part: str) -> str:
+        return f"{part} of {name}"
+
+    @server.prompt()
+    def ask() -> list[base.UserMessage]:
+        embedded = types.TextResourceContents(uri=page, text="as it is")
+        return [base.UserMessage(types.EmbeddedResource(resource=embedded))]
+
+    return LocalServer(server=server)
+
+
+async def test_everything_that_refers_to_a_renamed_page_is_rewritten(settings, era):
+    servers = {"alpha": app("alpha"), "beta": app("beta")}
+    async with gate(settings(**servers)) as opened, Talker(era, opened.url) as talker:
+        tools = {one.name: one for one in (await talker.client.list_tools()).tools}
+        pages = {}
+        for name in servers:
+            meta = tools[f"{name}_show"].meta
+            page = pages[name] = meta["ui"]["resourceUri"]
+            read = await talker.client.read_resource(page)
+            made = await talker.client.read_resource(page.replace("main.html", "x.js"))
+            called = await talker.client.call_tool(f"{name}_show", {})
+            prompt = await talker.client.get_prompt(f"{name}_ask")
+            link, embedded, text = called.content
+
+            assert meta["ui/resourceUri"] == page
+            assert (read.contents[0].text, str(read.contents[0].uri)) == (
+                f"the page of {name}",
+                page,
+            )
+            assert made.contents[0].text == f"x of {name}"
+            assert str(link.uri) == str(embedded.resource.uri) == page
+            assert called.meta["ui"]["resourceUri"] == called.meta["ui/resourceUri"] == page
+            assert text.text == "ui://widget/main.html"
+            assert str(prompt.messages[0].content.resource.uri) == page
+
+    assert "ui://widget/main.html" in pages.values()
+    assert {"ui://alpha/~/widget/main.html", "ui://beta/~/widget/main.html"} & {*pages.values()}
+
+
+async def test_an_app_calls_its_own_servers_tool_by_its_bare_name(settings):
+    servers = {"alpha": app("alpha"), "beta": app("beta")}
+    async with gate(settings(**servers)) as opened, Talker("old", opened.url) as talker:
+        before = await refused(talker, "refresh")
+        tools = {one.name: one for one in (await talker.client.list_tools()).tools}
+        await talker.client.read_resource(tools["beta_show"].meta["ui"]["resourceUri"])
+        after = await talker.client.call_tool("refresh", {})
+        await talker.client.read_resource(tools["alpha_show"].meta["ui"]["resourceUri"])
+        both = await refused(talker, "refresh")
+
+    assert before.data["reason"] == both.data["reason"] == "unknown"
+    assert after.content[0].text == "beta"
+
+
+async def test_nobody_answers_for_a_server_that_is_down(settings, era):
+    await _two_zoos(settings)
+    gone = zoo("exit_at_start")
+    async with gate(settings(a=gone, b=zoo())) as opened, Talker(era, opened.url) as talker:
+        listed = {str(one.uri) for one in (await talker.client.list_resources()).resources}
+        with pytest.raises(MCPError) as caught:
+            await talker.client.read_resource("zoo://text")
+
+    assert listed == {"zoo://b/~/blob", "zoo://b/~/text"}
+    assert caught.value.error.data["server"] == "a"
 
 
 async def test_instructions_are_joined(settings):

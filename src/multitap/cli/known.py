@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from multitap.books import Books
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, state_directory
 from multitap.config import Loaded
-from multitap.names import expose
 from multitap.store import fingerprint
 from multitap.store.archive import Archive
 from multitap.store.catalogs import decode
@@ -32,8 +32,8 @@ def tool_names(asked: Asked) -> list[str]:
 
 def _remembered(loaded: Loaded, archive: Archive) -> Iterator[str]:
     settings = loaded.settings
+    books = Books(settings.servers, settings.naming, archive.choices, lasting=True)
     for name, config in settings.servers.items():
         if config.enabled and (saved := archive.saved.get((name, fingerprint(config)))):
             tools = [str(tool.get("name")) for tool in decode(saved[1]).tools]
-            exposed = expose(name, tools, servers=settings.servers, naming=settings.naming)
-            yield from exposed.values()
+            yield from books.tools.give(name, tools).values()

@@ -11,7 +11,7 @@ from multitap.config import Loaded
 from multitap.errors import ConfigError, Unavailable, ungrouped
 from multitap.events import Failure, LinkState, ServerSnapshot
 from multitap.hub import Hub
-from multitap.names import Naming, slug
+from multitap.names import Naming, likely_owners
 
 
 class Offered(Protocol):
@@ -72,11 +72,13 @@ def check_owner(loaded: Loaded, hub: Hub, name: str) -> None:
         ConfigError: It cannot be used as it is written.
     """
     naming = loaded.settings.naming
-    for server in hub.snapshot().servers:
-        if server.failure is not None and name.startswith(_head(naming, server.name)):
-            raise _unavailable(server.name, server.failure)
-    for broken, problems in loaded.broken.items():
-        if name.startswith(_head(naming, broken)):
+    failures = {server.name: server.failure for server in hub.snapshot().servers}
+    for owner in likely_owners(name, [*failures, *loaded.broken], naming):
+        if naming is Naming.BARE:
+            break
+        if (failure := failures.get(owner)) is not None:
+            raise _unavailable(owner, failure)
+        if problems := loaded.broken.get(owner):
             raise ConfigError(line(problems[0]), hint=problems[0].hint)
 
 
@@ -88,13 +90,6 @@ def check_up(hub: Hub, server: str) -> None:
     """
     if failure := hub.snapshot().server(server).failure:
         raise _unavailable(server, failure)
-
-
-def _head(naming: Naming, server: str) -> tuple[str, ...]:
-    """How the names of a server's tools begin; nothing where they do not tell."""
-    safe = slug(server)
-    heads = {naming.value.format(server=word, tool="") for word in (safe, safe.replace("-", "_"))}
-    return tuple(head for head in heads if head)
 
 
 async def _wake(hub: Hub, name: str) -> None:

@@ -33,12 +33,12 @@ def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json:
         resource
         for resource in listed(asked, _all, server=server)
         if server in {None, resource.server}
-        and fits(pattern, resource.uri, _word(resource, "name"), _word(resource, "description"))
+        and fits(pattern, resource.address, _word(resource, "name"), _word(resource, "description"))
     ]
     if as_json:
-        say_json([{"server": one.server, **one.definition} for one in found])
+        say_json([{"server": one.server, **_shown(one)} for one in found])
     elif found:
-        rows = [(one.uri, one.server, _word(one, "mimeType"), _summary(one)) for one in found]
+        rows = [(one.address, one.server, _word(one, "mimeType"), _summary(one)) for one in found]
         table(("URI", "SERVER", "TYPE", "DESCRIPTION"), rows)
     return Exit.DONE
 
@@ -74,7 +74,7 @@ async def _read(loaded: Loaded, asked: Asked, uri: str, server: str | None) -> R
 
 
 def _unknown(hub: Hub, uri: str) -> UnknownName:
-    near = get_close_matches(uri, [one.uri for one in _all(hub)], n=1)
+    near = get_close_matches(uri, [one.address for one in _all(hub)], n=1)
     down = [server.name for server in hub.snapshot().servers if server.failure]
     hints = (
         f"did you mean {near[0]!r}?" if near else "",
@@ -99,6 +99,11 @@ def _print(contents: Sequence[EmbeddedResource]) -> None:
             advise("`--save DIR` saves it; into a pipe or file it goes as it is")
         else:
             click.echo(content.data, nl=False)
+
+
+def _shown(resource: Resource) -> dict[str, Any]:
+    key = "uri" if "uri" in resource.definition else "uriTemplate"
+    return {**resource.definition, key: resource.address}
 
 
 def _word(resource: Resource, key: str) -> str:

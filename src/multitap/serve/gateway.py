@@ -76,6 +76,8 @@ _IN_SESSIONS = frozenset(
 _LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
 _NOTHING = Profile(servers=())
 """What clients of a profile see that is no more."""
+_APPS = "ui://"
+"""How the addresses of the pages of MCP apps begin."""
 _HANDSHAKE = 64 * 1024
 """Bytes a client may say about itself: they are kept for as long as it is there."""
 
@@ -173,7 +175,8 @@ class Gateway:
         It ends as `answer` would, with a result or with an exception; None: it was cancelled.
         """
         params, peer = turn.params, turn.peer
-        tool = self.view(peer.profile).tools.get(params.name)
+        view = self.view(peer.profile)
+        tool = view.tools.get(params.name)
         if tool is None or not self.private.shares(peer, tool.link):
             return None
         era = tool.link.era
@@ -189,6 +192,8 @@ class Gateway:
                 on_end = _translated(on_end, modern)
         elif era is Era.STATELESS:
             on_end = _translated(on_end, legacy)
+        if (references := view.references(tool.server)) is not None:
+            on_end = _translated(on_end, references.in_result)
         extra = _extra(turn, tool.link)
         return self.hub.launch(tool, params.arguments, extra, context=turn.context(), on_end=on_end)
 
@@ -292,16 +297,17 @@ class Gateway:
 
         async def work(context: CallContext) -> Result:
             nonlocal since
-            # once a person has been elsewhere, its time begins anew
+            # once a person has been elsewhere, its time begins again
             began, since = since or anyio.current_time(), None
             defaults, subject = self.hub.gateway_defaults, tool.raw_name
             deadline = defaults.deadline(link.config, context=context, since=began, tool=subject)
             holder, extra = turn.peer.holder, _extra(turn, link)
             async with self.floors.turn(link, subject, context, holder, deadline) as found:
                 its = tool if found is tool.link else replace(tool, link=found)
-                return await self.hub.pass_on(
+                result = await self.hub.pass_on(
                     its, params.arguments, extra, context=context, since=began
                 )
+            return self._referring(turn, link, result)
 
         try:
             return await self._rounds(turn, "tools/call", tool.name, link, work)
@@ -310,11 +316,13 @@ class Gateway:
             return modern(failed) if turn.modern else failed
 
     async def _tool(self, turn: Turn, name: str) -> Tool:
-        profile = turn.peer.profile
+        profile, apps = turn.peer.profile, turn.peer.apps
 
         def find() -> Tool | None:
             view = self.view(profile)
-            return view.tools.get(name) or look_up(view.catalog, name, shows=view.shows)
+            return view.tools.get(name) or look_up(
+                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+            )
 
         tool = await self._wait_for(turn, find, name)
         view = self.view(profile)
@@ -347,6 +355,8 @@ class Gateway:
         asked, profile, since = turn.params.uri, turn.peer.profile, anyio.current_time()
         await self._wait_for(turn, lambda: self.view(profile).resource(asked), None)
         link, uri = self._resource(turn, asked)
+        if asked.startswith(_APPS) and turn.peer.single:
+            turn.peer.apps.add(link.name)
         return await self._request(turn, link, "resources/read", {"uri": uri}, uri, since)
 
     async def _complete(self, turn: Turn, params: Raw) -> Result:
@@ -389,7 +399,7 @@ class Gateway:
             defaults, holder = self.hub.gateway_defaults, turn.peer.holder
             deadline = defaults.deadline(target.config, context=context, since=began)
             async with self.floors.turn(target, method, context, holder, deadline) as found:
-                return await found.request(
+                result = await found.request(
                     method,
                     {**params, **_extra(turn, found)},
                     deadline=deadline,
@@ -397,8 +407,14 @@ class Gateway:
                     call=context,
                     repeatable=True,
                 )
+            return self._referring(turn, target, result)
 
         return await self._rounds(turn, method, subject, target, work)
+
+    def _referring(self, turn: Turn, link: Link, result: Result) -> Result:
+        """A result whose references are addresses that the client knows."""
+        references = self.view(turn.peer.profile).references(link.name)
+        return result if references is None else references.in_result(result)
 
     async def _rounds(
         self, turn: Turn, method: str, subject: str, link: Link, work: Work

@@ -88,6 +88,8 @@ class Peer:
         self.can_be_asked = False
         """Whether it shook hands, and answers anything at all that servers may ask."""
         self.log_level: str | None = None
+        self.apps: set[str] = set()
+        """The servers of which it read pages of MCP apps, which call their own server's tools."""
         self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
         self._asked: dict[int, asyncio.Future[Raw]] = {}

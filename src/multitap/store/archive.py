@@ -2,17 +2,18 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from multitap.store import asking, catalogs, fresh, logs, outcomes
+from multitap.store import asking, catalogs, choices, fresh, logs, outcomes
 from multitap.store.asking import Asking
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
+from multitap.store.choices import Choices, Pair
 from multitap.store.database import is_unreadable, open_database, renewed
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.outcomes import Outcomes
@@ -35,6 +36,8 @@ class Archive:
         """Whether each server's last start succeeded, as of now."""
         self.asking = self._asking()
         """Which servers ask without saying for which call, as of now."""
+        self.choices: Choices = self._try(choices.read)
+        """Which names were given, as of when they were last written."""
 
     @property
     def path(self) -> Path | None:
@@ -102,6 +105,19 @@ class Archive:
                 connection, lambda it: it.executemany(asking.REPLACE, rows)
             )
         )
+
+    def write_choices(
+        self, chosen: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
+    ) -> bool:
+        """Remember names; False where `choices` says something else."""
+        agreed: list[bool] = []
+
+        def write(connection: sqlite3.Connection) -> None:
+            agreed[:] = [choices.add(connection, chosen, servers)]
+            self.choices = choices.read(connection)
+
+        self._try(lambda connection: _atomically(connection, write))
+        return agreed[0]
 
     def _sort_in_calls(self) -> None:
         kept: list[Row] = []

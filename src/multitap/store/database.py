@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from multitap.store import asking, calls, catalogs, fresh, logs, outcomes
+from multitap.store import asking, calls, catalogs, choices, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 2
@@ -19,7 +19,7 @@ _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 _TABLES = (
     *(calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX),
-    *(catalogs.TABLE, outcomes.TABLE, asking.TABLE),
+    *(catalogs.TABLE, outcomes.TABLE, asking.TABLE, choices.TABLE),
 )
 
 
@@ -154,5 +154,6 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
     connection.execute(outcomes.TRIM, (outcomes.MAX_OUTCOMES,))
     connection.execute(asking.TRIM, (asking.MAX_ASKING,))
+    connection.execute(choices.TRIM, (choices.MAX_CHOICES,))
     connection.execute("COMMIT")
     return connection

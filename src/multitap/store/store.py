@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,6 +21,7 @@ from multitap.store.archive import Archive
 from multitap.store.asking import Asking
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
+from multitap.store.choices import Choices, Pair
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.outcomes import Outcomes
 
@@ -133,6 +134,10 @@ class Store:
         self._offers: dict[CatalogKey, StoredCatalog] = {}
         self._outcomes: Outcomes = {}
         self._asking: Asking = set()
+        self._choices: Choices = {}
+        self._chosen_for: Collection[str] = ()
+        self.on_disagreement: Callable[[], None] | None = None
+        """Called when another process was first to choose a name; `load_choices` tells which."""
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -197,6 +202,24 @@ class Store:
     def load_asking(self) -> Asking:
         """Which servers ask without saying for which call, as of when the store was opened."""
         return set(self._archive.asking)
+
+    def save_choices(
+        self, choices: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
+    ) -> None:
+        """Remember names that were given; they are written within a second.
+
+        Args:
+            choices: The name by server and the server's own name, for each kind of thing.
+            servers: Those that are configured; the names of others may be taken over.
+        """
+        for kind, chosen in choices.items():
+            self._choices.setdefault(kind, {}).update(chosen)
+        self._chosen_for = servers
+        self._pending.set()
+
+    def load_choices(self) -> Choices:
+        """The names that were given, as of when the store was opened or last wrote some."""
+        return {kind: dict(chosen) for kind, chosen in self._archive.choices.items()}
 
     async def calls(
         self,
@@ -306,6 +329,26 @@ class Store:
         if asking and not await self._written(self._archive.write_asking, asking):
             self._asking |= asking
             self._pending.set()
+        await self._flush_choices()
+
+    async def _flush_choices(self) -> None:
+        choices, self._choices = self._choices, {}
+        if not choices:
+            return
+        agreed = True
+
+        def write(chosen: Choices) -> None:
+            nonlocal agreed
+            agreed = self._archive.write_choices(chosen, self._chosen_for)
+
+        if not await self._written(write, choices):
+            self._choices = {
+                kind: choices.get(kind, {}) | self._choices.get(kind, {})
+                for kind in choices.keys() | self._choices.keys()
+            }
+            self._pending.set()
+        elif not agreed and self.on_disagreement is not None:
+            self.on_disagreement()
 
     async def close(self) -> None:
         """Write the rest and close the file; `open_store` does it when its block is left."""

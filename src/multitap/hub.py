@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
 from multitap import catalog, middleware, router
-from multitap.catalog import Catalog, Shelf, Tool
+from multitap.catalog import Catalog, Prompt, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
 from multitap.errors import BadAnswer, HubClosed, Unavailable, UnknownName, ungrouped
@@ -176,15 +177,23 @@ class Hub:
         tool, since = self.catalog.tools.get(name), None
         if tool is None:
             since = anyio.current_time()
-            tool = await self.wait_for(
-                lambda: router.look_up(self.catalog, name),
-                name,
-                context=context,
-                defaults=LIBRARY,
-            )
+            tool = await self.find_tool(name, context=context)
+        return await self._handle(Call(tool, arguments or {}, context, since=since))
+
+    async def find_tool(self, name: str, *, context: CallContext = _NOBODY) -> Tool:
+        """The tool that `call` would call; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        self._open()
+        tool = await self.wait_for(
+            lambda: router.look_up(self.catalog, name), name, context=context, defaults=LIBRARY
+        )
         if tool is None:
             raise router.unknown(self.catalog, name)
-        return await self._handle(Call(tool, arguments or {}, context, since=since))
+        return tool
 
     async def pass_on(
         self,
@@ -349,13 +358,8 @@ class Hub:
             UnknownName: There is no such prompt.
             UpstreamError: The server could not answer.
         """
-        self._open()
         since = anyio.current_time()
-        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
-        if prompt is None:
-            raise UnknownName(
-                f"no prompt named {name!r}", hint="`multitap prompts` lists what there is"
-            )
+        prompt = await self.find_prompt(name)
         result = await prompt.link.request(
             "prompts/get",
             {"name": prompt.raw_name, "arguments": arguments or {}},
@@ -363,6 +367,23 @@ class Hub:
             repeatable=True,
         )
         return _typed(types.GetPromptResult, result, prompt.server)
+
+    async def find_prompt(self, name: str) -> Prompt:
+        """A prompt by its catalog name; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        self._open()
+        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
+        if prompt is None:
+            near = get_close_matches(name, self.catalog.prompts, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UnknownName(
+                f"no prompt named {name!r}", hint=f"{hint}`multitap prompts` lists what there is"
+            )
+        return prompt
 
     async def complete(
         self,

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import mcp_types as types
 import platformdirs
+from anyio import to_thread
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
@@ -53,6 +54,7 @@ from multitap.upstream.standing import still_starting
 from multitap.upstream.start_queue import StartQueue
 from multitap.wire.deadline import Deadline
 from multitap.wire.spawner import open_spawner
+from multitap.wire.stderr import log_folder, tidy
 
 _NOBODY = CallContext()
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -669,6 +671,7 @@ async def open_hub(
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
+    files: Collection[str] = (),
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -680,6 +683,7 @@ async def open_hub(
         dial: How servers are reached, in place of pipes and sockets.
         expand: Puts in the variables of a server's configuration, in place of this process's.
         recall: Whether what a server had last time is listed while it starts.
+        files: What the settings are written in: each configuration has logs of its own.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
@@ -687,7 +691,10 @@ async def open_hub(
             store = await stack.enter_async_context(open_store(state))
             if dial is None:
                 spawner = await stack.enter_async_context(open_spawner())
-                dial = Dialer(spawner, state / "logs", handlers.login)
+                servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
+                logs = log_folder(state, files, servers)
+                await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
+                dial = Dialer(spawner, logs, handlers.login)
             tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
                 tasks,

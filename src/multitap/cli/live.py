@@ -27,6 +27,7 @@ from multitap.errors import (
 from multitap.names import Naming, may_be_of
 from multitap.serve.control_place import sockets
 from multitap.serve.control_words import (
+    MAX_QUESTION,
     About,
     Answer,
     AskAbout,
@@ -67,6 +68,7 @@ OnStep = Callable[[float, float | None, str | None], None]
 """Told how far a call has come."""
 
 _CHUNK = 256 * 1024
+_WITHOUT = "`--no-live` does without it, where a command can"
 _Said = TypeVar("_Said")
 
 
@@ -170,8 +172,7 @@ class Live:
             raise self._silent(exc) from None
 
     def _silent(self, exc: OSError) -> MultitapError:
-        hint = "`--no-live` does without it, where a command can"
-        return MultitapError(f"{self.words} does not answer: {exc}", hint=hint)
+        return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
 
 
 class Following:
@@ -245,11 +246,16 @@ class _Lines:
 
 def _asked(path: Path, question: Question) -> _Lines:
     """The lines that answer a question; whoever asks closes them."""
+    line = msgspec.json.encode(question) + b"\n"
+    if len(line) > MAX_QUESTION:
+        raise MultitapError(
+            f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT
+        )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(FIRST)
         connection.connect(str(path))
-        connection.sendall(msgspec.json.encode(question) + b"\n")
+        connection.sendall(line)
     except OSError:
         connection.close()
         raise

@@ -64,7 +64,7 @@ async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
         places = {key: near(place) for key, place in loaded.places(name).items()}
         return expand_server(config, scope, places=places)
 
-    async with open_hub(settings, expand=expand) as hub:
+    async with open_hub(settings, expand=expand, files=loaded.files) as hub:
         yield hub
 
 

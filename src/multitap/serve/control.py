@@ -33,6 +33,7 @@ from multitap.serve.control_errands import (
     tool_line,
 )
 from multitap.serve.control_words import (
+    MAX_QUESTION,
     About,
     Answer,
     AnyQuestion,
@@ -69,8 +70,6 @@ MOST = 32
 """Commands at the same time."""
 MOST_ERRANDS = 24
 """Those among them that wait for servers, so that others still get an answer."""
-MAX_QUESTION = 32 * 1024 * 1024
-"""Bytes, as of any client's request: a call has arguments."""
 PIECE = 256 * 1024
 """Bytes of a result that are handed over in one turn of the loop."""
 BACKLOG = 4096

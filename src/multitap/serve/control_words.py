@@ -1,6 +1,5 @@
 """What is said on the socket of a running gateway: a line of JSON, and lines of JSON in return."""
 
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,6 +9,9 @@ from msgspec import Raw
 from multitap.config import Loaded
 from multitap.events import Snapshot
 from multitap.metrics import Stats
+
+MAX_QUESTION = 8 * 1024 * 1024
+"""Bytes of a question: a call has arguments."""
 
 
 class Question(msgspec.Struct, frozen=True, tag_field="ask"):
@@ -235,8 +237,4 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
 def files_of(loaded: Loaded) -> tuple[str, ...]:
     """The files of a configuration; a command and a gateway with the same ones mean the same."""
-    return tuple(
-        os.path.realpath(seen.source.path)
-        for seen in loaded.sources
-        if seen.found or seen.source.required
-    )
+    return loaded.files

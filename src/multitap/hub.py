@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import platformdirs
+from anyio import to_thread
 from msgspec import Raw
 
 from multitap import catalog, middleware, router
 from multitap.books import Books, Choices
-from multitap.catalog import Catalog, Shelf, Tool
+from multitap.catalog import Catalog, Prompt, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
 from multitap.errors import (
@@ -71,6 +73,7 @@ from multitap.upstream.standing import still_starting
 from multitap.upstream.start_queue import StartQueue
 from multitap.wire.deadline import Deadline
 from multitap.wire.spawner import open_spawner
+from multitap.wire.stderr import log_folder, tidy
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -208,15 +211,23 @@ class Hub:
         tool, since = self.catalog.tools.get(name), None
         if tool is None:
             since = anyio.current_time()
-            tool = await self.wait_for(
-                lambda: router.look_up(self.catalog, name),
-                name,
-                context=context,
-                defaults=LIBRARY,
-            )
+            tool = await self.find_tool(name, context=context)
+        return await self._handle(Call(tool, arguments or {}, context, since=since))
+
+    async def find_tool(self, name: str, *, context: CallContext = _NOBODY) -> Tool:
+        """The tool that `call` would call; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        self._open()
+        tool = await self.wait_for(
+            lambda: router.look_up(self.catalog, name), name, context=context, defaults=LIBRARY
+        )
         if tool is None:
             raise router.unknown(self.catalog.tools, name)
-        return await self._handle(Call(tool, arguments or {}, context, since=since))
+        return tool
 
     async def pass_on(
         self,
@@ -385,13 +396,8 @@ class Hub:
             UnknownName: There is no such prompt.
             UpstreamError: The server could not answer.
         """
-        self._open()
         since = anyio.current_time()
-        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
-        if prompt is None:
-            raise UnknownName(
-                f"no prompt named {quoted(name)}", hint="`multitap prompts` lists what there is"
-            )
+        prompt = await self.find_prompt(name)
         result = await prompt.link.request(
             "prompts/get",
             {"name": prompt.raw_name, "arguments": arguments or {}},
@@ -399,6 +405,24 @@ class Hub:
             repeatable=True,
         )
         return _typed(types.GetPromptResult, result, prompt.server)
+
+    async def find_prompt(self, name: str) -> Prompt:
+        """A prompt by its catalog name; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        self._open()
+        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
+        if prompt is None:
+            near = get_close_matches(name, self.catalog.prompts, n=1)
+            hint = f"did you mean {quoted(near[0])}? " if near else ""
+            raise UnknownName(
+                f"no prompt named {quoted(name)}",
+                hint=f"{hint}`multitap prompts` lists what there is",
+            )
+        return prompt
 
     async def complete(
         self,
@@ -733,6 +757,7 @@ async def open_hub(
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
+    files: Collection[str] = (),
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -744,6 +769,7 @@ async def open_hub(
         dial: How servers are reached, in place of pipes and sockets.
         expand: Puts in the variables of a server's configuration, in place of this process's.
         recall: Whether what a server had last time is listed while it starts.
+        files: What the settings are written in: each configuration has logs of its own.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
@@ -751,7 +777,10 @@ async def open_hub(
             store = await stack.enter_async_context(open_store(state))
             if dial is None:
                 spawner = await stack.enter_async_context(open_spawner())
-                dial = Dialer(spawner, state / "logs", handlers.login)
+                servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
+                logs = log_folder(state, files, servers)
+                await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
+                dial = Dialer(spawner, logs, handlers.login)
             tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
                 tasks,

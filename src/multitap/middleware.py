@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from multitap.catalog import allowed
+from multitap.catalog import Tool, allowed
 from multitap.config import ToolFilter
 from multitap.content import KeptResults, ToolResult
 from multitap.errors import BadArguments, CallTimeout, MultitapError, NotAllowed, Overloaded, quoted
@@ -179,10 +179,14 @@ def capped(kept: KeptResults, default: Callable[[], int]) -> Middleware:
 
     def wrap(following: Handler) -> Handler:
         async def handle(call: Call) -> ToolResult:
-            config = call.tool.link.config
-            limit = config.result_caps.get(call.tool.raw_name) or config.result_cap or default()
-            return (await following(call)).capped(limit, kept)
+            return (await following(call)).capped(cap_of(call.tool, default()), kept)
 
         return handle
 
     return wrap
+
+
+def cap_of(tool: Tool, default: int) -> int:
+    """Characters of a tool's text after which it is cut."""
+    config = tool.link.config
+    return config.result_caps.get(tool.raw_name) or config.result_cap or default

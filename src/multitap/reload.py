@@ -224,6 +224,7 @@ async def open_configured(
             dial=dial,
             expand=expand or files.expand,
             recall=recall,
+            files=files.loaded.files,
         ) as hub,
         auto_reload(hub, files),
     ):

@@ -404,3 +404,30 @@ def test_a_port_that_is_taken_is_a_clear_error(world):
     words = f"error: can not listen on 127.0.0.1:{port}: Address already in use\nhint: "
     assert (process.returncode, out) == (3, "")
     assert err.startswith(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("call zoo_add a=2 b=40", id="call"),
+        pytest.param("call zoo_add a=two b=1", id="wrong arguments"),
+        pytest.param("call zoo_ad a=2", id="unknown tool"),
+        pytest.param("call zoo_fail message=ouch", id="tool that fails"),
+        pytest.param("call no_tool", id="server that is down"),
+        pytest.param("resources", id="resources"),
+        pytest.param("resources --server nix", id="unknown server"),
+        pytest.param("read memo://none", id="unknown resource"),
+        pytest.param("prompts --json", id="prompts"),
+        pytest.param("prompt zoo_none", id="unknown prompt"),
+    ],
+)
+def test_a_gateway_answers_as_the_servers_do(served, typed, line):
+    without = typed(served, f"{line} --no-live")
+    starts = len(served.ledger.starts)
+
+    live = typed(served, line)
+
+    first, *others = live.err.splitlines(keepends=True)
+    assert first.startswith(f"of the gateway at pid {served.gateway.pid} ")
+    assert (live.code, live.out, "".join(others)) == (without.code, without.out, without.err)
+    assert len(served.ledger.starts) == starts

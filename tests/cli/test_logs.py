@@ -1,18 +1,23 @@
 """What servers wrote to their standard error, followed through rotation."""
 
+import os
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from multitap.cli.logs import written
+from multitap.wire.stderr import KEPT, log_folder, tidy
 
 
 @pytest.fixture
-def log(tmp_path, configure):
+def log(tmp_path, home, configure):
     """Writes the log of the server `zoo`."""
     configure(zoo="good")
-    folder = tmp_path / "state" / "multitap" / "logs"
+    files = (str(home / "multitap.toml"),)
+    folder = log_folder(tmp_path / "state" / "multitap", files)
     folder.mkdir(parents=True)
     return folder / "zoo.log"
 
@@ -24,7 +29,35 @@ def test_what_a_server_wrote_is_printed(multitap, configure):
     ended = multitap("logs crashing")
 
     assert (ended.code, ended.err) == (0, "")
-    assert "zoo: cannot open the database\n" in ended.out
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d zoo: cannot open", ended.out, re.MULTILINE)
+
+
+def test_each_configuration_has_its_own_logs(multitap, configure, home, monkeypatch):
+    configure(crashing="exit_at_start")
+    multitap("status")
+    other = home.parent / "other"
+    other.mkdir()
+    (other / "multitap.toml").write_text((home / "multitap.toml").read_text())
+    monkeypatch.chdir(other)
+
+    ended = multitap("logs crashing")
+
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_logs_that_nobody_writes_to_are_removed_after_a_month(tmp_path):
+    old, new = tmp_path / "old-1", tmp_path / "new-1"
+    before = time.time() - KEPT - 60
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "zoo.log").write_text("one\n")
+        os.utime(folder / "zoo.log", (before, before))
+        os.utime(folder, (before, before))
+    (new / "zoo.log").write_text("two\n")
+
+    tidy(tmp_path)
+
+    assert [*tmp_path.iterdir()] == [new]
 
 
 def test_the_part_before_the_rotation_comes_first(multitap, log):

@@ -62,7 +62,8 @@ def test_c10_each_folder_with_an_entry_script_is_a_server(tmp_path):
 @pytest.mark.parametrize(
     ("script", "programs", "expected"),
     [
-        ("server.mjs", ["node", "bun"], ["node", "{}"]),
+        ("server.mjs", ["node", "bun"], ["bun", "run", "{}"]),
+        ("server.mjs", ["node"], ["node", "{}"]),
         ("server.js", ["bun"], ["bun", "run", "{}"]),
         ("server.ts", ["node", "bun"], ["bun", "run", "{}"]),
         ("server.ts", ["node"], ["node", "--experimental-strip-types", "{}"]),

@@ -82,7 +82,7 @@ def test_a_text_is_expanded_once(text, expected):
         (
             "${auth:none}",
             "the secret `none` is not set",
-            "keep it in an environment variable and write `${none}` for now",
+            None,
         ),
         ("${file:none}", "cannot read `none`: No such file or directory", None),
         ("${A", "`${` without `}`", "write `$${` where you mean `${` itself"),
@@ -281,3 +281,13 @@ def test_an_argument_stays_one_argument(values):
 def test_no_text_breaks_the_engine(text):
     with suppress(ConfigError):
         expand(text, SCOPE)
+
+
+def test_without_a_secret_store_the_hint_says_what_works():
+    with pytest.raises(ConfigError) as caught:
+        expand("${auth:gh}", Scope({}, Path("/work"), Path("/home/me")))
+
+    assert str(caught.value) == "the secret `gh` is not set"
+    assert caught.value.hint == (
+        "there is no secret store yet: write `${VARIABLE}` or `${file:PATH}` instead"
+    )

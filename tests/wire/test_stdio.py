@@ -210,8 +210,9 @@ async def test_standard_error_goes_to_the_log_and_its_tail_to_the_evidence(tmp_p
             await wire.closed.wait()
     tail = wire.evidence().stderr
 
+    stamped = log.read_text().splitlines()
     assert tail
-    assert tail in log.read_text()
+    assert [line[len("2026-11-16 22:15:03 ") :] for line in stamped] == tail.splitlines()
     assert log.stat().st_mode & 0o777 == 0o600
 
 

@@ -11,6 +11,8 @@ import click
 
 WAIT = 5.0
 """Seconds in which most servers are up, and a person has not lost patience."""
+THOROUGH = 20.0
+"""The same for one who wants to know what is wrong: a first `npx` takes a while."""
 Work = Callable[..., int]
 """Does what a command says; how the program ends."""
 
@@ -78,14 +80,19 @@ timeout_option = click.option(
     callback=_duration,
     help="Wait at most so long for a server to start and for an answer: 5, 90s, 1m30s",
 )
-wait_option = click.option(
-    "--wait",
-    metavar="SECONDS",
-    callback=_duration,
-    default=f"{WAIT:g}",
-    show_default=True,
-    help="Show what there is after this time, whoever is still starting",
-)
+
+
+def _wait_option(seconds: float) -> Callable[[Work], Work]:
+    return click.option(
+        "--wait",
+        metavar="SECONDS",
+        callback=_duration,
+        default=f"{seconds:g}",
+        show_default=True,
+        help="Show what there is after this time, whoever is still starting",
+    )
+
+
 live_option = click.option(
     "--live", "pid", type=int, metavar="PID", help="Ask this gateway; else one with the same files"
 )
@@ -101,13 +108,8 @@ def with_config(command: Work) -> Work:
 
 
 def with_servers(command: Work) -> Work:
-    """Give a command the options of one that talks to servers."""
-    return config_option(dialect_option(timeout_option(_asking(command))))
-
-
-def with_list(command: Work) -> Work:
-    """Give a command the options of one that lists what servers have."""
-    return config_option(dialect_option(timeout_option(wait_option(_asking(command)))))
+    """Give a command the options of one that examines servers."""
+    return config_option(dialect_option(timeout_option(_wait_option(THOROUGH)(_asking(command)))))
 
 
 def with_gateway(command: Work) -> Work:
@@ -117,9 +119,11 @@ def with_gateway(command: Work) -> Work:
 
 def with_either(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway, or else to servers."""
-    return config_option(
-        dialect_option(timeout_option(wait_option(live_option(no_live_option(_asking(command))))))
-    )
+    options = (no_live_option, live_option, _wait_option(WAIT), timeout_option, dialect_option)
+    given = _asking(command)
+    for option in (*options, config_option):
+        given = option(given)
+    return given
 
 
 def _asking(command: Work) -> Work:

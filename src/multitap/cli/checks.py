@@ -1,5 +1,6 @@
 """What is found out about one server, phase by phase."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,6 +87,9 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
     """How far it came, and what stopped it."""
     failure = None if server.state is LinkState.CONNECTED else server.failure
     steps = _steps(server)
+    if server.state is not LinkState.CONNECTED and failure is None:
+        yield from _unfinished(server, steps)
+        return
     stop = _stop(failure)
     reached = steps[: steps.index(stop)] if stop in steps else steps
     for step in reached:
@@ -94,6 +98,17 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
         words = _last_words(failure)
         yield Check(stop or "health", Verdict.FAILED, str(failure), failure.hint, words)
         yield from _skipped(steps[len(reached) + 1 :])
+
+
+def _unfinished(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]:
+    """How far one came that is still starting."""
+    reached = [step for step in steps if step in server.timings]
+    for step in reached:
+        yield Check(step, Verdict.OK, _achieved(step, server, None))
+    words = f"it is still starting, after {time.time() - server.since:.0f} s"
+    waiting, *rest = steps[len(reached) :] or ("list",)
+    yield Check(waiting, Verdict.FAILED, words, "`--wait 1m` waits longer for it")
+    yield from _skipped(rest)
 
 
 def of_nothing(server: ServerSnapshot) -> Iterator[Check]:

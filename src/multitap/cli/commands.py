@@ -13,7 +13,6 @@ from multitap.cli.asked import (
     with_config,
     with_either,
     with_gateway,
-    with_list,
     with_servers,
 )
 from multitap.cli.completion import complete_server, complete_tool
@@ -129,7 +128,7 @@ def tools(
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files there"
 )
-@with_servers
+@with_either
 @json_option
 def call(
     asked: Asked,
@@ -154,7 +153,7 @@ def call(
 @multitap.command()
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
-@with_list
+@with_either
 @json_option
 def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
     """List the resources and resource templates"""
@@ -167,7 +166,7 @@ def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json:
 @click.argument("uri")
 @click.option("-s", "--server", shell_complete=complete_server, help="Where several have the same")
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it there")
-@with_servers
+@with_either
 @json_option
 def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_json: bool) -> int:
     """Print a resource"""
@@ -179,7 +178,7 @@ def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_js
 @multitap.command()
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
-@with_list
+@with_either
 @json_option
 def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
     """List the prompts and what they take"""
@@ -191,7 +190,7 @@ def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: b
 @multitap.command()
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
-@with_servers
+@with_either
 @json_option
 def prompt(asked: Asked, name: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
     """Fill in a prompt

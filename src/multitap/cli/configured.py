@@ -1,5 +1,6 @@
 """The configuration that a person asked for."""
 
+import shlex
 from pathlib import Path
 
 import platformdirs
@@ -46,11 +47,12 @@ def state_directory(loaded: Loaded) -> Path:
 
 
 def explain_emptiness(loaded: Loaded) -> None:
-    """Say what to do when no file names a server."""
-    if loaded.merged.servers:
+    """Say what to do when no file names a server; one that can not be read may name some."""
+    if loaded.merged.servers or loaded.errors:
         return
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
     note(f"no servers are configured; looked for them in {looked}")
     others = host_files(Surroundings.here())
-    path = str(others[0].path) if others else "FILE"
+    here = [one for one in others if not one.trusted]  # in this folder, so likely what is meant
+    path = shlex.quote(str((here or others)[0].path)) if others else "FILE"
     advise(f"`multitap --config {path} status` reads the file of any MCP host")

@@ -92,10 +92,11 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
             for name, config in loaded.settings.servers.items():
                 if name in names and isinstance(config, StdioServer):
                     tasks.start_soon(find, name, config)
-            await hub.settled()
-            if hub.catalog.tools:
-                await anyio.sleep(STEADY)
+            with anyio.move_on_after(asked.patience()):
                 await hub.settled()
+                if hub.catalog.tools:
+                    await anyio.sleep(STEADY)
+                    await hub.settled()
         return [
             Findings("multitap", tuple(_of_everything(loaded, hub))),
             *(

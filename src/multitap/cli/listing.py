@@ -2,40 +2,78 @@
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, require
+from multitap.cli.live import Live, chosen
 from multitap.cli.output import advise, note
 from multitap.cli.running import run_async
+from multitap.cli.status import stories_of
 from multitap.cli.stories import Story, stories
 from multitap.config import Loaded
-from multitap.errors import Unavailable
+from multitap.errors import Unavailable, UnknownName
 
 if TYPE_CHECKING:
     from multitap.hub import Hub
 
-_Listed = TypeVar("_Listed")
+
+class Listed(Protocol):
+    """Something of a server's."""
+
+    @property
+    def server(self) -> str: ...
+
+
+_Listed = TypeVar("_Listed", bound=Listed)
 
 
 def listed(
-    asked: Asked, collect: Callable[["Hub"], Iterable[_Listed]], *, server: str | None
+    asked: Asked,
+    of_hub: Callable[["Hub"], Iterable[_Listed]],
+    of_live: Callable[[Live], Iterable[_Listed]],
+    *,
+    server: str | None,
 ) -> tuple[_Listed, ...]:
-    """What `collect` finds, after a word on each server that cannot be asked.
+    """What there is, of a running gateway or else of the servers, or of one server.
+
+    Before it comes a word on each server that cannot be asked.
 
     Raises:
         UnknownName: There is no such server.
         Unavailable: It is the one that cannot be asked.
     """
     loaded = configured(asked)
-    if server is not None:
-        require(loaded, server)
-    found, told = run_async(lambda: _looked(loaded, asked, collect, server))
-    problems.show(problem for problem in loaded.errors if problem.server is None)
-    explain_emptiness(loaded)
+    live = chosen(asked, loaded)
+    if live is not None:
+        told = stories_of(live, loaded)
+        check_server(live, loaded, told, server)
+        found = tuple(of_live(live))
+    else:
+        if server is not None:
+            require(loaded, server)
+        found, told = run_async(lambda: _looked(loaded, asked, of_hub, server))
+        problems.show(problem for problem in loaded.errors if problem.server is None)
+        explain_emptiness(loaded)
     mention(told, server)
-    return found
+    return tuple(one for one in found if server in {None, one.server})
+
+
+def check_server(live: Live, loaded: Loaded, told: Iterable[Story], server: str | None) -> None:
+    """Make sure that a gateway has a server.
+
+    Raises:
+        UnknownName: It has none of that name.
+        ConfigError: What is written about it cannot be used.
+    """
+    if server is None or server in {story.name for story in told}:
+        return
+    if live.runs(loaded):
+        require(loaded, server)
+    raise UnknownName(
+        f"the gateway has no server named {server!r}", hint="`multitap status` lists what there is"
+    )
 
 
 def mention(told: Iterable[Story], server: str | None) -> None:

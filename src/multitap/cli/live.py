@@ -2,35 +2,57 @@
 
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from multitap.cli.asked import Asked
 from multitap.cli.configured import state_directory
 from multitap.cli.exits import Exit
 from multitap.cli.output import complain, note
+from multitap.cli.problems import line
 from multitap.config import Loaded
-from multitap.errors import MultitapError, UnknownName
+from multitap.errors import (
+    BadArguments,
+    ConfigError,
+    MultitapError,
+    Unavailable,
+    UnknownName,
+)
+from multitap.names import Naming, likely_owners
 from multitap.serve.control_place import sockets
 from multitap.serve.control_words import (
+    MAX_QUESTION,
     About,
     Answer,
     AskAbout,
+    AskCall,
     AskEvents,
     AskFigures,
+    AskFill,
     AskPicture,
+    AskPrompt,
+    AskPrompts,
+    AskRead,
     AskReload,
+    AskResources,
     AskRestart,
+    AskTool,
     AskTools,
+    Delivery,
+    Errand,
     Figures,
     Picture,
+    PromptLine,
     Question,
     ReloadReport,
+    ResourceLine,
+    Step,
     ToolLine,
     files_of,
 )
@@ -42,7 +64,11 @@ PATIENCE = 40.0
 """Seconds for any other answer: reading files anew may take a while."""
 MAX_ANSWER = 256 * 1024 * 1024
 
+OnStep = Callable[[float, float | None, str | None], None]
+"""Told how far a call has come."""
+
 _CHUNK = 256 * 1024
+_WITHOUT = "`--no-live` does without it, where a command can"
 _Said = TypeVar("_Said")
 
 
@@ -68,6 +94,31 @@ class Live:
     def tools(self) -> list[ToolLine]:
         return self._ask(AskTools(), list[ToolLine])
 
+    def resources(self) -> list[ResourceLine]:
+        return self._ask(AskResources(), list[ResourceLine])
+
+    def prompts(self) -> list[PromptLine]:
+        return self._ask(AskPrompts(), list[PromptLine])
+
+    def tool(self, name: str) -> ToolLine:
+        return self._await(AskTool(name), ToolLine)[0]
+
+    def prompt(self, name: str) -> PromptLine:
+        return self._await(AskPrompt(name), PromptLine)[0]
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None, on_step: OnStep
+    ) -> tuple[Delivery, bytes]:
+        """Call a tool; leaving before it is done cancels the call."""
+        question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout)
+        return self._await(question, Delivery, on_step)
+
+    def read(self, uri: str, server: str | None) -> bytes:
+        return self._await(AskRead(uri, server), Delivery)[1]
+
+    def fill(self, name: str, arguments: dict[str, str]) -> bytes:
+        return self._await(AskFill(name, arguments), Delivery)[1]
+
     def figures(self) -> Figures:
         return self._ask(AskFigures(), Figures)
 
@@ -88,6 +139,23 @@ class Live:
         with closing(self._opened(question)) as lines:
             return self._said(lines, PATIENCE, kind)
 
+    def _await(
+        self, errand: Errand, kind: type[_Said], on_step: OnStep | None = None
+    ) -> tuple[_Said, bytes]:
+        """What comes of something that takes a server's time, and what follows it."""
+        with closing(self._opened(errand)) as lines:
+            while (answer := self._heard(lines, PATIENCE)).more:
+                if on_step is not None and bytes(answer.ok) != b"null":
+                    step = _decoded(answer.ok, Step)
+                    on_step(step.done, step.total, step.message)
+            said = _content(answer, kind)
+            if not isinstance(said, Delivery):
+                return said, b""
+            try:
+                return said, lines.take(said.size, PATIENCE)
+            except OSError as exc:
+                raise self._silent(exc) from None
+
     def _opened(self, question: Question) -> "_Lines":
         try:
             return _asked(self.path, question)
@@ -95,14 +163,16 @@ class Live:
             raise self._silent(exc) from None
 
     def _said(self, lines: "_Lines", wait: float, kind: type[_Said]) -> _Said:
+        return _content(self._heard(lines, wait), kind)
+
+    def _heard(self, lines: "_Lines", wait: float) -> Answer:
         try:
-            return _content(lines.next(wait), kind)
+            return _decoded(lines.next(wait), Answer)
         except OSError as exc:
             raise self._silent(exc) from None
 
     def _silent(self, exc: OSError) -> MultitapError:
-        hint = "`--no-live` does without it, where a command can"
-        return MultitapError(f"{self.words} does not answer: {exc}", hint=hint)
+        return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
 
 
 class Following:
@@ -118,7 +188,7 @@ class Following:
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
-                yield _content(self._lines.next(left), Happening)
+                yield _content(_decoded(self._lines.next(left), Answer), Happening)
             except TimeoutError:
                 return
             except OSError:
@@ -147,35 +217,76 @@ class _Lines:
             looked = len(self._waiting)
             if looked > MAX_ANSWER:
                 raise ConnectionError("its answer is too long")
-            self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            received = self._connection.recv(_CHUNK)
-            if not received:
-                raise ConnectionResetError("it has ended")
-            self._waiting += received
+            self._receive(deadline)
         line = bytes(self._waiting[:end])
         del self._waiting[: end + 1]
         return line
 
+    def take(self, size: int, wait: float) -> bytes:
+        """The next so many bytes.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        if size > MAX_ANSWER:
+            raise ConnectionError("its answer is too long")
+        while len(self._waiting) < size:
+            self._receive(time.monotonic() + wait)
+        taken = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return taken
+
+    def _receive(self, deadline: float) -> None:
+        self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        received = self._connection.recv(_CHUNK)
+        if not received:
+            raise ConnectionResetError("it has ended")
+        self._waiting += received
+
 
 def _asked(path: Path, question: Question) -> _Lines:
     """The lines that answer a question; whoever asks closes them."""
+    line = msgspec.json.encode(question) + b"\n"
+    if len(line) > MAX_QUESTION:
+        raise MultitapError(
+            f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT
+        )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(FIRST)
         connection.connect(str(path))
-        connection.sendall(msgspec.json.encode(question) + b"\n")
+        connection.sendall(line)
     except OSError:
         connection.close()
         raise
     return _Lines(connection)
 
 
-def _content(line: bytes, kind: type[_Said]) -> _Said:
+def _content(answer: Answer, kind: type[_Said]) -> _Said:
+    if answer.error is not None:
+        raise _error(answer, answer.error)
+    return _decoded(answer.ok, kind)
+
+
+def _error(answer: Answer, words: str) -> MultitapError:
+    """The error of a gateway, such as it would be without one."""
+    server, hint = answer.server or "", answer.hint
+    match answer.kind:
+        case "unknown":
+            return UnknownName(words, hint=hint)
+        case "arguments":
+            return BadArguments(words, path="", hint=hint)
+        case "configuration":
+            return ConfigError(words, hint=hint)
+        case "unavailable" if server:
+            return Unavailable(server, words.removeprefix(f"{server}: "), hint=hint)
+        case _:
+            return MultitapError(words, hint=hint)
+
+
+def _decoded(data: bytes | Raw, kind: type[_Said]) -> _Said:
     try:
-        answer = msgspec.json.decode(line, type=Answer)
-        if answer.error is not None:
-            raise MultitapError(answer.error, hint=answer.hint)
-        return msgspec.json.decode(answer.ok, type=kind)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as exc:
         raise MultitapError(
             f"the gateway can not be understood: {exc}",
@@ -189,7 +300,7 @@ def gateways(loaded: Loaded) -> tuple[Live, ...]:
     for pid, path in sockets(state_directory(loaded)).items():
         try:
             with closing(_asked(path, AskAbout())) as lines:
-                found.append(Live(_content(lines.next(FIRST), About), path))
+                found.append(Live(_content(_decoded(lines.next(FIRST), Answer), About), path))
         except (OSError, MultitapError) as exc:
             note(f"the gateway at pid {pid} does not answer: {exc}")
     return tuple(sorted(found, key=lambda live: live.about.started, reverse=True))
@@ -228,6 +339,24 @@ def chosen(asked: Asked, loaded: Loaded) -> Live | None:
         pids = ", ".join(str(live.about.pid) for live in others)
         note(f"more run with the same files: choose with `--live PID` among {pids}")
     return first
+
+
+@contextmanager
+def explained(live: Live, loaded: Loaded, name: str) -> Generator[None]:
+    """Within the block, a tool or prompt of a server that can not be used is not just unknown.
+
+    Raises:
+        ConfigError: What is written about its server cannot be used.
+    """
+    try:
+        yield
+    except UnknownName:
+        naming = loaded.settings.naming
+        if live.runs(loaded) and naming is not Naming.BARE:
+            for broken, problems in loaded.broken.items():
+                if likely_owners(name, [broken], naming):
+                    raise ConfigError(line(problems[0]), hint=problems[0].hint) from None
+        raise
 
 
 def nobody_serves() -> Exit:

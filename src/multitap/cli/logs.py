@@ -21,7 +21,7 @@ from multitap.cli.output import Colour, note, painted, say
 from multitap.cli.tables import one_line
 from multitap.config import Loaded
 from multitap.store.logs import Happening
-from multitap.wire.stderr import log_path, printable, rotated
+from multitap.wire.stderr import log_folder, log_path, printable, rotated
 
 INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
@@ -51,7 +51,7 @@ def logs(asked: Asked, server: str | None, wanted: Wanted) -> int:
     live = chosen(asked, loaded) if wanted.follow else None
     if server is None or wanted.as_json:
         return _follow(live, server, as_json=wanted.as_json) if live else nobody_serves()
-    path = log_path(state_directory(loaded) / "logs", server)
+    path = log_path(log_folder(state_directory(loaded), loaded.files), server)
     _explain_silence(loaded, server, path)
     with ExitStack() as stack:
         pause = _pause

@@ -15,18 +15,21 @@ from multitap.cli.progress import progress
 from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
 from multitap.hub import Hub, open_hub
 
+_ONCE = {"reconnect": False}
+"""A command starts a server once: what fails is shown, not tried again."""
+
 Change = Callable[[str, ServerConfig], Mapping[str, Any]]
 """Which fields of a server a command sees in another way."""
 
 
 def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
     """To call: only the server that is called, where it is known which one that is."""
-    return {"start": "lazy"}
+    return {"start": "lazy", **_ONCE}
 
 
 def all_awake(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
     """To examine: lazy servers too."""
-    return {"start": "eager"}
+    return {"start": "eager", **_ONCE}
 
 
 def asleep(loaded: Loaded) -> frozenset[str]:
@@ -61,7 +64,7 @@ async def opened(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
         places = {key: near(place) for key, place in loaded.places(name).items()}
         return expand_server(config, scope, places=places)
 
-    async with open_hub(settings, expand=expand) as hub:
+    async with open_hub(settings, expand=expand, files=loaded.files) as hub:
         yield hub
 
 
@@ -71,7 +74,7 @@ async def settled(loaded: Loaded, asked: Asked, *, only: str | None = None) -> A
     lazy = asleep(loaded)
 
     def off(names: frozenset[str]) -> Change:
-        return lambda name, _: {"enabled": False} if name in names else {"reconnect": False}
+        return lambda name, _: {"enabled": False} if name in names else _ONCE
 
     async with opened(loaded, adapted(loaded, asked, off(lazy), only=only)) as hub:
         # one that was never seen would be started to see what it has

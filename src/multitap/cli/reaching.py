@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from multitap.cli.asked import Asked
 from multitap.cli.problems import line
 from multitap.cli.progress import progress
 from multitap.config import Loaded
@@ -21,35 +22,87 @@ class Offered(Protocol):
     def server(self) -> str: ...
 
 
+Owns = Callable[[str], bool]
+"""Whether a server, by its name, is the one that must have what is looked for."""
 _Offered = TypeVar("_Offered", bound=Offered)
 
 
-async def reach(hub: Hub, find: Callable[[], _Offered | None]) -> _Offered | None:
+def named(loaded: Loaded, name: str) -> Owns:
+    """Whose a tool or prompt is, as far as its name says so."""
+    naming = loaded.settings.naming
+    return lambda server: naming is not Naming.BARE and bool(likely_owners(name, [server], naming))
+
+
+async def reach(
+    hub: Hub, asked: Asked, find: Callable[[], _Offered | None], *, owns: Owns
+) -> _Offered | None:
     """What is looked for, as a server that is up describes it; None: no server has it.
 
     What the servers had the last time tells which one to start. Where that is not enough, all are.
 
     Args:
         hub: Where all servers are lazy.
+        asked: How long to wait for servers that need not have it.
         find: Looks for it in the hub's catalog.
+        owns: Whom to wait for in any case.
 
     Raises:
         Unavailable: The server that had it does not come up.
     """
     async with progress(hub):
-        await until(hub, find)
+        await _until(hub, asked, find, owns)
         if find() is None:
             for server in hub.snapshot().servers:
                 if server.stale and server.state is not LinkState.DISABLED:
                     hub.restart(server.name)
-            await until(hub, find)
+            await _until(hub, asked, find, owns)
         found = find()
         if found is not None and hub.snapshot().server(found.server).stale:
             await _wake(hub, found.server)
         return find()
 
 
-async def until(hub: Hub, holds: Callable[[], object]) -> None:
+def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
+    """Make sure that nothing is missing only because its server is.
+
+    Raises:
+        Unavailable: The server that must have it is down, or one that may have it still starts.
+        ConfigError: The server that must have it cannot be used as it is written.
+    """
+    down = [one for one in hub.snapshot().servers if one.failure and owns(one.name)]
+    for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the best fit first
+        if server.failure is not None:
+            raise _unavailable(server.name, server.failure)
+    for broken, problems in loaded.broken.items():
+        if owns(broken):
+            raise ConfigError(line(problems[0]), hint=problems[0].hint)
+    if starting := [link.name for link in hub.links.values() if not link.settled]:
+        first, *others = sorted(starting, key=owns, reverse=True)
+        also = f" (so may {', '.join(others)})" if others else ""
+        raise Unavailable(
+            first,
+            f"it is still starting and may have it{also}",
+            hint="`--wait 1m` waits longer for it",
+        )
+
+
+async def _until(hub: Hub, asked: Asked, holds: Callable[[], object], owns: Owns) -> None:
+    """Wait until it holds, or the servers are up; for those that must have it as long as it takes.
+
+    How long a server may take to start is bounded in any case.
+    """
+
+    def is_over() -> object:
+        owners = [link for link in hub.links.values() if owns(link.name)]
+        return holds() or all(link.settled for link in owners)
+
+    with anyio.move_on_after(asked.patience()):
+        await _settled(hub, holds)
+    if not is_over():
+        await _settled(hub, is_over)
+
+
+async def _settled(hub: Hub, holds: Callable[[], object]) -> None:
     """Wait until it holds, or every server has answered, failed or timed out."""
     with ungrouped(), hub.events.subscribe() as events:
         async with anyio.create_task_group() as tasks:
@@ -64,40 +117,12 @@ async def until(hub: Hub, holds: Callable[[], object]) -> None:
             tasks.cancel_scope.cancel()
 
 
-def check_owner(loaded: Loaded, hub: Hub, name: str) -> None:
-    """Make sure that a tool or prompt is not missing only because its server is.
-
-    Raises:
-        Unavailable: The server that it belongs to by its name is down.
-        ConfigError: It cannot be used as it is written.
-    """
-    naming = loaded.settings.naming
-    failures = {server.name: server.failure for server in hub.snapshot().servers}
-    for owner in likely_owners(name, [*failures, *loaded.broken], naming):
-        if naming is Naming.BARE:
-            break
-        if (failure := failures.get(owner)) is not None:
-            raise _unavailable(owner, failure)
-        if problems := loaded.broken.get(owner):
-            raise ConfigError(line(problems[0]), hint=problems[0].hint)
-
-
-def check_up(hub: Hub, server: str) -> None:
-    """Make sure that a server is up.
-
-    Raises:
-        Unavailable: It is not.
-    """
-    if failure := hub.snapshot().server(server).failure:
-        raise _unavailable(server, failure)
-
-
 async def _wake(hub: Hub, name: str) -> None:
     def now() -> ServerSnapshot:
         return hub.snapshot().server(name)
 
     hub.restart(name)
-    await until(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
+    await _settled(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
     if now().state is not LinkState.CONNECTED and (failure := now().failure):
         raise _unavailable(name, failure)
 

@@ -17,7 +17,7 @@ from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, state_directory
 from multitap.cli.exits import Exit
-from multitap.cli.output import advise, note
+from multitap.cli.output import advise, can_draw, note
 from multitap.cli.running import run_async
 from multitap.cli.tables import one_line
 from multitap.config import Settings
@@ -88,6 +88,7 @@ def serve(asked: Asked, serving: Serving) -> int:
     _spare_the_collector()
     if address is None:
         _warn_of_nobody()
+        _greet()
         run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
     else:
         run_async(lambda: _serve_http(served, address, serving), fast=True)
@@ -100,6 +101,14 @@ def _warn_of_nobody() -> None:
         which = " and ".join(streams)
         note(f"warning: no client can use this gateway: standard {which} is closed or null")
         advise(INSTEAD)
+
+
+def _greet() -> None:
+    """Tell a person who typed it that it is no command to talk to."""
+    if can_draw(sys.stdin) and can_draw(sys.stderr):
+        note("waiting for an MCP client on standard input; Ctrl-C ends it")
+        advise("a client starts it itself: `claude mcp add multitap -- multitap serve`")
+        advise("`multitap serve --http` serves at a URL instead")
 
 
 def _spare_the_collector() -> None:

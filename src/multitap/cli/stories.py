@@ -8,15 +8,11 @@ from multitap.cli.places import near
 from multitap.config import Loaded, Problem
 from multitap.events import (
     Failure,
-    FailureCode,
     LinkState,
     ServerSnapshot,
     Snapshot,
     pending_words,
 )
-
-_LOUD = frozenset({FailureCode.CRASH, FailureCode.CRASH_LOOP})
-"""Failures whose reason is more likely in the server's words than in ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,6 @@ def stories_of_gateway(
     running = [_running(server, asleep=server.name in asleep) for server in snapshot.servers]
     lost = broken.keys() - {story.name for story in running}
     return (*running, *(_broken(name, broken[name]) for name in sorted(lost)))
-
-
-def reason(failure: Failure) -> str:
-    """What happened, with the server's last words where it gave up by itself."""
-    last = failure.stderr.strip().rpartition("\n")[2]
-    return f"{failure}: {last}" if last and failure.code in _LOUD else str(failure)
 
 
 def latency(server: ServerSnapshot) -> float | None:
@@ -137,15 +127,15 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> Story:
             hint = server.failure.hint if server.failure else None
             return Story(server.name, "needs auth", fine=False, note=hint or "", server=server)
         case _ if server.failure is not None:
-            note = reason(server.failure)
+            note = str(server.failure)
             return Story(server.name, "error", fine=False, note=note, server=server)
         case state:
-            starting = "it is still starting; `--wait 1m` waits longer for it"
-            note = starting if state is LinkState.CONNECTING else ""
+            stage = "is still starting" if state is LinkState.CONNECTING else "waits for its turn"
+            note = f"it {stage}; `--wait 1m` waits longer for it"
             return Story(server.name, state.value, fine=False, note=note, server=server)
 
 
 def _warned(server: ServerSnapshot) -> str:
-    pending = (pending_words(reason(server.pending)),) if server.pending else ()
+    pending = (pending_words(server.pending),) if server.pending else ()
     first, *others = (*pending, *server.warnings) or ("",)
     return f"{first} (and {len(others)} more)" if others else first

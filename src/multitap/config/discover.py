@@ -99,13 +99,12 @@ def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
     """The command that runs a script, and what is missed to run it well."""
     if script.suffix == ".py":
         return _python(script, tools)
-    preferred, other = ("bun", "node") if script.suffix == ".ts" else ("node", "bun")
     commands = {"bun": ("bun", "run", str(script)), "node": ("node", str(script))}
     if script.suffix == ".ts":
         commands["node"] = ("node", "--experimental-strip-types", str(script))
-    for program in (preferred, other):
+    for program, command in commands.items():
         if tools.which(program):
-            return commands[program], None
+            return command, None
     return (), "node or bun"
 
 

@@ -17,11 +17,14 @@ OF_USER = (
     ("continue", ".continue/config.yaml"),
     ("opencode", ".config/opencode/opencode.json"),
     ("opencode", ".config/opencode/opencode.jsonc"),
+    ("kode", ".kode.json"),
+    ("excelmanus", ".excelmanus/mcp.json"),
 )
 """Below the home directory."""
 OF_SYSTEM = (
     ("claude-desktop", "Claude/claude_desktop_config.json"),
     ("vscode", "Code/User/mcp.json"),
+    ("otter", "otter/config.toml"),
 )
 """Below the directory where this system keeps configurations."""
 OF_PROJECT = (
@@ -33,6 +36,9 @@ OF_PROJECT = (
     ("gemini", ".gemini/settings.json"),
     ("opencode", "opencode.json"),
     ("opencode", "opencode.jsonc"),
+    ("kode", ".kode.json"),
+    ("otter", "otter.toml"),
+    ("excelmanus", "mcp.json"),
 )
 
 

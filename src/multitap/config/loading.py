@@ -1,5 +1,6 @@
 """From files on disk to settings, problems, and the reason for every value."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +51,15 @@ class Loaded:
     def intact(self) -> bool:
         """Whether every source could be read; if not, servers are missing that nobody took away."""
         return all(seen.intact for seen in self.sources)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it is written in, those that must be there included."""
+        return tuple(
+            os.path.realpath(seen.source.path)
+            for seen in self.sources
+            if seen.found or seen.source.required
+        )
 
     @property
     def errors(self) -> tuple[Problem, ...]:

@@ -22,6 +22,9 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+_NO_STORE = "there is no secret store yet: write `${VARIABLE}` or `${file:PATH}` instead"
+
+
 def _no_secrets(_: str) -> str | None:
     return None
 
@@ -151,7 +154,7 @@ def _looked_up(reference: Reference, scope: Scope) -> str:
             return _file(reference, scope)
         case "auth":
             found = scope.auth(reference.name)
-            hint = f"keep it in an environment variable and write `${{{reference.name}}}` for now"
+            hint = _NO_STORE if scope.auth is _no_secrets else None
         case _:
             found = scope.env.get(reference.name)
             hint = f"set it, or write `${{{reference.name}:-default}}`"

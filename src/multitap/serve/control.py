@@ -18,13 +18,22 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec import Raw
 
-from multitap.catalog import Tool
 from multitap.errors import MultitapError, ungrouped
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.reload import Reloader
-from multitap.serve import control_place
+from multitap.serve import control_errands, control_place
+from multitap.serve.control_errands import (
+    CALM,
+    Progress,
+    prompt_lines,
+    refusal,
+    resource_lines,
+    tool_line,
+)
 from multitap.serve.control_words import (
+    MAX_QUESTION,
     About,
     Answer,
     AnyQuestion,
@@ -32,15 +41,18 @@ from multitap.serve.control_words import (
     AskEvents,
     AskFigures,
     AskPicture,
+    AskPrompts,
     AskReload,
+    AskResources,
     AskRestart,
     AskTools,
     Client,
+    Errand,
     Figures,
     Picture,
+    Quick,
     ReloadReport,
     ServerFigures,
-    ToolLine,
     files_of,
 )
 from multitap.serve.gateway import Gateway
@@ -56,12 +68,16 @@ WORK = 30.0
 """Seconds for an answer to be found."""
 MOST = 32
 """Commands at the same time."""
-MAX_QUESTION = 64 * 1024
+MOST_ERRANDS = 24
+"""Those among them that wait for servers, so that others still get an answer."""
+PIECE = 256 * 1024
+"""Bytes of a result that are handed over in one turn of the loop."""
 BACKLOG = 4096
 """Events that wait for a command to read them; what comes when it is full is not told."""
 
 _PAUSE = 1.0
 _LONGEST_WORD = 100
+_CHATTER = 64 * 1024
 _GONE = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
@@ -99,6 +115,7 @@ class Control:
         self._sessions = sessions or (lambda: len(gateway.changes.peers))
         self._started = time.time()
         self._meetings = 0
+        self._errands = 0
         self._turn = anyio.Lock()
 
     async def serve(self, listener: SocketListener, tasks: TaskGroup) -> None:
@@ -141,27 +158,63 @@ class Control:
             await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents):
             await self._tell(stream, question.server)
+        elif isinstance(question, Errand):
+            await self._run(stream, question)
         else:
             await _say(stream, await self._answer(question))
 
-    async def _answer(self, question: AnyQuestion) -> Answer:
+    async def _run(self, stream: SocketStream, errand: Errand) -> None:
+        """Do what takes a server's time, until it is done or the command is gone."""
+        if self._errands >= MOST_ERRANDS:
+            words = f"{MOST_ERRANDS} commands wait for servers already"
+            await _say(stream, Answer(error=words, kind="unavailable"))
+            return
+        self._errands += 1
+        try:
+            await self._do(stream, errand)
+        finally:
+            self._errands -= 1
+
+    async def _do(self, stream: SocketStream, errand: Errand) -> None:
+        progress = Progress()
+        ended: list[tuple[Answer, bytes | Raw]] = []
+
+        async def work() -> None:
+            ended.append(await control_errands.run(self._gateway.hub, errand, progress))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
+            tasks.start_soon(work)
+            while (line := await progress.next()) is not None:
+                await _say(stream, line)
+                await anyio.sleep(CALM)
+            for answer, result in ended:
+                await _say(stream, answer)
+                await _hand_over(stream, memoryview(result))
+            tasks.cancel_scope.cancel()
+
+    async def _answer(self, question: Quick) -> Answer:
         try:
             with anyio.fail_after(WORK):
                 return _ok(await self._found(question))
         except MultitapError as exc:
-            return Answer(error=str(exc), hint=exc.hint)
+            return refusal(exc)
         except TimeoutError:
             return Answer(error=f"it took more than {WORK:g} seconds")
 
-    async def _found(self, question: AnyQuestion) -> Any:
+    async def _found(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
         hub = self._gateway.hub
         match question:
-            case AskAbout() | AskEvents():
+            case AskAbout():
                 return self._about()
             case AskPicture():
                 return Picture(hub.snapshot(), self._asleep())
             case AskTools():
-                return [line_of(tool) for tool in hub.catalog.tools.values()]
+                return [tool_line(tool) for tool in hub.catalog.tools.values()]
+            case AskResources():
+                return resource_lines(hub)
+            case AskPrompts():
+                return prompt_lines(hub)
             case AskFigures():
                 return self._figures()
             case AskReload():
@@ -248,20 +301,6 @@ async def open_control(control: Control, state: Path) -> AsyncGenerator[None]:
                 tasks.cancel_scope.cancel()
 
 
-def line_of(tool: Tool) -> ToolLine:
-    """A tool as commands show it."""
-    return ToolLine(
-        name=tool.name,
-        server=tool.server,
-        tool=tool.raw_name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=tool.annotations,
-    )
-
-
 async def _listen(state: Path) -> tuple[SocketListener, Path]:
     path = control_place.own_socket(state)
     control_place.sockets(state)  # away with what dead gateways left
@@ -273,7 +312,7 @@ async def _listen(state: Path) -> tuple[SocketListener, Path]:
 
 async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
     """Notice that a command is gone; one that goes on talking is treated as if it were."""
-    left = MAX_QUESTION
+    left = _CHATTER
     with contextlib.suppress(*_GONE):
         while left > 0:
             left -= len(await stream.receive())
@@ -285,8 +324,16 @@ async def _say(stream: SocketStream, answer: Answer) -> None:
         await stream.send(_encode(answer) + b"\n")
 
 
+async def _hand_over(stream: SocketStream, result: memoryview) -> None:
+    """A result of any size, as fast as it is read."""
+    for start in range(0, len(result), PIECE):
+        with anyio.fail_after(PATIENCE):
+            await stream.send(bytes(result[start : start + PIECE]))
+        await anyio.lowlevel.checkpoint()
+
+
 def _ok(value: Any) -> Answer:
-    return Answer(ok=msgspec.Raw(_encode(value)))
+    return Answer(ok=Raw(_encode(value)))
 
 
 def _told(event: Event) -> LogRecord | None:

@@ -1,8 +1,7 @@
 """What is said on the socket of a running gateway: a line of JSON, and lines of JSON in return."""
 
-import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -10,6 +9,9 @@ from msgspec import Raw
 from multitap.config import Loaded
 from multitap.events import Snapshot
 from multitap.metrics import Stats
+
+MAX_QUESTION = 8 * 1024 * 1024
+"""Bytes of a question: a call has arguments."""
 
 
 class Question(msgspec.Struct, frozen=True, tag_field="ask"):
@@ -48,7 +50,65 @@ class AskEvents(Question, frozen=True, tag="events"):
     server: str | None = None
 
 
-AnyQuestion = AskAbout | AskPicture | AskTools | AskFigures | AskReload | AskRestart | AskEvents
+class AskResources(Question, frozen=True, tag="resources"):
+    """What is there to read? Answered by a list of `ResourceLine`."""
+
+
+class AskPrompts(Question, frozen=True, tag="prompts"):
+    """Which prompts are there? Answered by a list of `PromptLine`."""
+
+
+class AskTool(Question, frozen=True, tag="tool"):
+    """What does this tool take? Answered by a `ToolLine`, once its server is up."""
+
+    name: str
+
+
+class AskPrompt(Question, frozen=True, tag="prompt"):
+    """What does this prompt take? Answered by a `PromptLine`, once its server is up."""
+
+    name: str
+
+
+class AskCall(Question, frozen=True, tag="call"):
+    """Call a tool. Answered by a `Delivery`."""
+
+    name: str
+    arguments: Raw = Raw(b"{}")
+    timeout: float | None = None
+
+
+class AskRead(Question, frozen=True, tag="read"):
+    """Read a resource. Answered by a `Delivery`."""
+
+    uri: str
+    server: str | None = None
+
+
+class AskFill(Question, frozen=True, tag="fill"):
+    """Fill in a prompt. Answered by a `Delivery`."""
+
+    name: str
+    arguments: dict[str, str]
+
+
+Errand = AskTool | AskPrompt | AskCall | AskRead | AskFill
+"""What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
+Quick = (
+    AskAbout
+    | AskPicture
+    | AskTools
+    | AskResources
+    | AskPrompts
+    | AskFigures
+    | AskReload
+    | AskRestart
+)
+"""What the gateway answers by itself."""
+AnyQuestion = Quick | AskEvents | Errand
+
+Kind = Literal["unknown", "arguments", "configuration", "unavailable", "failed"]
+"""What kind of error it is."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +117,30 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     ok: Raw = Raw(b"null")
     error: str | None = None
     hint: str | None = None
+    kind: Kind = "failed"
+    server: str | None = None
+    """Whose error it is."""
+    more: bool = False
+    """Whether it is still being worked on; `ok` is the latest `Step` then, or null."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """How far a call has come."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A result follows, as it came: so many bytes of JSON, which may hold line breaks."""
+
+    size: int
+    server: str = ""
+    tool: str = ""
+    """What the server calls it."""
+    cap: int = 0
+    """Characters after which its text is cut."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -92,6 +176,22 @@ class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any]
+
+
+class ResourceLine(msgspec.Struct, frozen=True):
+    """One resource or template."""
+
+    uri: str
+    server: str
+    definition: Mapping[str, Any]
+
+
+class PromptLine(msgspec.Struct, frozen=True):
+    """One prompt."""
+
+    name: str
+    server: str
+    definition: Mapping[str, Any]
 
 
 class ServerFigures(msgspec.Struct, frozen=True):
@@ -137,8 +237,4 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
 def files_of(loaded: Loaded) -> tuple[str, ...]:
     """The files of a configuration; a command and a gateway with the same ones mean the same."""
-    return tuple(
-        os.path.realpath(seen.source.path)
-        for seen in loaded.sources
-        if seen.found or seen.source.required
-    )
+    return loaded.files

@@ -7,6 +7,7 @@ from multitap.errors import ConfigError, shortened, sole
 from multitap.events import Failure, FailureCode, Phase
 from multitap.redaction import Redactor
 from multitap.upstream.handshake import BadGreeting
+from multitap.upstream.last_words import advice, telling_line
 from multitap.wire.spawner import CannotStart
 from multitap.wire.stderr import printable
 from multitap.wire.wire import (
@@ -82,7 +83,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case Flooded():
             return FailureCode.FLOOD, str(exc), _NO_SERVER
         case WireClosed() if evidence.pid is not None:
-            return FailureCode.CRASH, _ended(exc, phase, evidence), _why_it_ended(evidence, log)
+            return FailureCode.CRASH, _ended(exc, phase, evidence), advice(evidence.stderr) or log
         case RequestFailed() | WireClosed():
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
         case AnswerTimeout() | TimeoutError():
@@ -99,32 +100,36 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
 
 
 def _ended(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
-    when = "" if phase in {Phase.CALL, Phase.HEALTH} else f" before the {phase} was done"
-    code = evidence.exit_code
+    is_up = phase in {Phase.CALL, Phase.HEALTH}
+    when = "" if is_up else f" before the {phase} was done"
+    said = f": {line}" if (line := telling_line(evidence.stderr, is_up=is_up)) else ""
+    return f"{_how_it_ended(exc, evidence.exit_code)}{when}{said}"
+
+
+def _how_it_ended(exc: WireClosed, code: int | None) -> str:
     if code is None:
-        return f"{exc}{when}"
+        return str(exc)
     if code >= 0:
-        return f"it exited with code {code}{when}"
+        return f"it exited with code {code}"
     try:
-        return f"it was ended by {signal.Signals(-code).name}{when}"
+        return f"it was ended by {signal.Signals(-code).name}"
     except ValueError:
-        return f"it was ended by signal {-code}{when}"
-
-
-def _why_it_ended(evidence: Evidence, log: str) -> str:
-    if "ImportError" in evidence.stderr and "mcp" in evidence.stderr:
-        return "it may need an older SDK: try `uvx --with 'mcp<2' …`"
-    if "ENOENT" in evidence.stderr or "ModuleNotFoundError" in evidence.stderr:
-        return f"something it needs is not installed; {log}"
-    return log
+        return f"it was ended by signal {-code}"
 
 
 def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
     words = str(exc) if isinstance(exc, AnswerTimeout) else f"it did not finish the {phase} in time"
-    return f"{words}; it wrote {evidence.noise_sample!r} instead" if evidence.noise else words
+    if evidence.noise:
+        return f"{words}; it wrote {evidence.noise_sample!r} instead"
+    line = telling_line(evidence.stderr, is_up=True)  # many say that all is well, and hang
+    return f"{words}; it wrote to its standard error: {line}" if line else words
 
 
 def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
         return _NO_SERVER
-    return f"raise `connect_timeout` if it is only slow; {log}"
+    if found := advice(evidence.stderr):
+        return found
+    if evidence.pid is not None and not evidence.has_read:  # it does not even listen yet
+        return f"raise `connect_timeout` if it takes longer to start; {log}"
+    return log if evidence.pid is not None else "check that it runs and that `url` is right"

@@ -37,7 +37,7 @@ from multitap.events import (
     Warned,
 )
 from multitap.upstream.approach import Approach, era_after, first_approach, next_approach
-from multitap.upstream.backoff import Restarts
+from multitap.upstream.backoff import BURST, PROVED, WINDOW, Restarts
 from multitap.upstream.caller import rival_of
 from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.habits import Habits
@@ -89,6 +89,7 @@ IDLE_TIMEOUT = 300.0
 
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server cannot say for which call it asks or logs."""
+_MOST_REPORTED = 32  # failures that are remembered, so that each is logged once
 _MOST_MISFITS = 32  # tools that are warned about
 _MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
 _LOG_MESSAGE = 4000  # characters of one that a server sends
@@ -172,6 +173,8 @@ class Link:
         self._starts = 0
         self._latency: float | None = None
         self._warning: str | None = None
+        self._reported: set[str] = set()
+        """Failures that were logged since it last proved healthy."""
         self._misfits: dict[str, str] = {}
         """By tool: what was wrong with arguments that were passed on all the same."""
         self._odd_results: dict[tuple[str, str], str] = {}
@@ -628,7 +631,7 @@ class Link:
                 failure = _stays_down(failure, self.name)
         elif tripped:
             failure = _crash_loop(failure)
-        logger.warning("%s: %s", self.name, failure)
+        self._report(failure, trial.healthy_for)
         standing.failure = failure
         standing.failing = trial.connected_at is None
         if standing.failing:
@@ -637,6 +640,14 @@ class Link:
         standing.retry_due = now() + pause if math.isfinite(pause) else None
         standing.become(_state_after(failure, pause, was_up=trial.connected_at is not None))
         return pause
+
+    def _report(self, failure: Failure, healthy_for: float | None) -> None:
+        """Log a failure once, however often the same one comes back."""
+        if (healthy_for or 0.0) >= PROVED or len(self._reported) >= _MOST_REPORTED:
+            self._reported.clear()
+        if (text := str(failure)) not in self._reported:
+            self._reported.add(text)
+            logger.warning("%s: %s", self.name, text)
 
     def _failure(self, trial: Trial, exc: BaseException) -> Failure:
         if trial.stopped and isinstance(exc, TimeoutError | AnswerTimeout):
@@ -850,5 +861,6 @@ def _stays_down(failure: Failure, name: str) -> Failure:
 
 
 def _crash_loop(failure: Failure) -> Failure:
-    words = f"crash loop: it was started too often of late; the last time, {failure.message}"
+    often = f"more than {BURST} starts in {WINDOW / 60:g} minutes"
+    words = f"crash loop ({often}): the last time, {failure.message}"
     return replace(failure, code=FailureCode.CRASH_LOOP, message=words)

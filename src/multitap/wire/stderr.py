@@ -1,7 +1,10 @@
 """What a server writes to its standard error: its last lines, and a log file."""
 
+import hashlib
 import os
+import re
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from multitap.redaction import RedactedStream, Redactor
@@ -12,6 +15,11 @@ RING = 64 * 1024
 FILE_SIZE = 1024 * 1024
 RATE = 256 * 1024
 """Bytes a second that reach the file; a flood is cut, and the cut is noted."""
+
+KEPT = 30 * 86400.0
+"""Seconds for which logs are kept that nobody writes to."""
+
+_NEXT_LINE = re.compile(r"\n(?!\n|\Z)")
 
 
 class StderrLog:
@@ -27,6 +35,7 @@ class StderrLog:
         self._second = 0
         self._allowance = RATE
         self._skipped = 0
+        self._begins_line = True
 
     def feed(self, data: bytes) -> None:
         self._ring += data
@@ -68,7 +77,7 @@ class StderrLog:
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
-                self._written += os.write(self._fd, text.encode())
+                self._written += os.write(self._fd, self._stamped(text).encode())
         except OSError:
             self._give_up()  # a full disk must not hurt the server
 
@@ -77,11 +86,58 @@ class StderrLog:
             os.close(self._fd)
             self._fd = None
 
+    def _stamped(self, text: str) -> str:
+        """Each line with the time at which it began; empty ones stay empty."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime())
+        stamped = _NEXT_LINE.sub("\n" + stamp, text)
+        if self._begins_line and not text.startswith("\n"):
+            stamped = stamp + stamped
+        self._begins_line = text.endswith("\n")
+        return stamped
+
+
+def log_folder(state: Path, files: Collection[str], servers: Iterable[str] = ()) -> Path:
+    """Where the logs of one configuration are.
+
+    Args:
+        state: The state directory.
+        files: What it is written in; empty: in a program.
+        servers: What such a program has, in words that differ where the servers do.
+    """
+    key = "\n".join(files or sorted(servers))
+    place = Path([*files][-1]).parent.name if files else "program"
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
+    return state / "logs" / f"{_safe(place)}-{digest}"
+
+
+def tidy(logs: Path) -> None:
+    """Remove what nobody has written to for a month."""
+    oldest = time.time() - KEPT
+    for path in _entries(logs):
+        try:
+            files = [path, *_entries(path)]
+            if max(file.stat().st_mtime for file in files) < oldest:
+                for file in reversed(files):
+                    file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
+        except OSError:
+            continue  # somebody else was faster, or it is not ours to remove
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return [] if folder.is_symlink() else [*folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _safe(name: str) -> str:
+    safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
+    return safe.lstrip(".") or "_"
+
 
 def log_path(log_dir: Path, name: str) -> Path:
     """The file that gets a server's standard error; its name is safe whatever the server's is."""
-    safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
-    return log_dir / f"{safe.lstrip('.') or '_'}.log"
+    return log_dir / f"{_safe(name)}.log"
 
 
 def rotated(path: Path) -> Path:

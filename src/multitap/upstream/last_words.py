@@ -1,0 +1,212 @@
+"""What a program wrote before it ended: the line that says why, and what to do about it."""
+
+import re
+from collections.abc import Callable, Iterator
+
+LONGEST = 300
+"""Characters of a line that are quoted."""
+
+_COLOUR = re.compile(r"\N{REPLACEMENT CHARACTER}\[[0-9;]*[A-Za-z]")
+_FRAME = re.compile(r"^[\s|+\-─╰▶\N{MULTIPLICATION SIGN}]+")
+_NPM = re.compile(r"^npm (?:error|ERR!) ?")
+_NPM_DETAIL = re.compile(r"(?:code|errno|syscall|path|dest|cwd|signal|command|A complete log)\b|$")
+_CAUSE = re.compile(r"^(?:cause|caused by): ", re.IGNORECASE)
+_EXCEPTION = re.compile(
+    r"^(?:Uncaught )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)"
+    r"(?: \[\w+\])?(?::|$)|^Error(?: \[\w+\])?: |^panic: "
+)
+_GROUP = re.compile(r"^(?:Base)?ExceptionGroup: ")
+_ERROR = re.compile(
+    r"^(?:\S+: )?\W?(?:error|fatal|critical)\b\W|\b(?:ERROR|FATAL|CRITICAL)\b|^\S+: error: ",
+    re.IGNORECASE,
+)
+_TROUBLE = re.compile(
+    r"\b(?:error|fail(?:ed|ure)?|cannot|can't|could not|unable|not found|no such|denied|refused"
+    r"|missing|required|invalid|unknown|not provided|does not exist|must)\b",
+    re.IGNORECASE,
+)
+_IDLE = re.compile(
+    r"npm (?:warn|notice|WARN)|at .+:\d+|File \"|Traceback |Node\.js v|throw\b|\.\.\. "
+    r"|(?:usage|hint|help|note|warning|info|debug)\b|Run '|For (?:more|further) information"
+    r"|(?:During handling|The above exception)|Emitted 'error'|(?:code|errno|syscall): "
+    r"|Downloading |Downloaded |Installed \d|Resolved \d|[^\w]*$",
+    re.IGNORECASE,
+)
+_VALIDATION = re.compile(r"validation errors? for \S+$")
+
+
+def telling_line(text: str, *, is_up: bool = False) -> str:
+    """The line that most likely says why a program ended or hangs; empty if none does.
+
+    Not the last one: npm ends with where its log is, Node with its version.
+
+    Args:
+        text: All that is known of what it wrote.
+        is_up: Whether it had come up: its usual words are no reason then.
+    """
+    lines = [*_lines(text)]
+    best, said = 0, ""
+    for index, line in enumerate(lines):
+        weight = _weight(line)
+        if weight >= max(
+            best, 2 if is_up else 1
+        ):  # of equals the last: what came before it may have been mended
+            best, said = weight, _with_details(lines, index)
+    return said[: LONGEST - 1] + "…" if len(said) > LONGEST else said
+
+
+def advice(text: str) -> str | None:
+    """What to do, where what a program wrote leaves no doubt; else None."""
+    for pattern, words in _ADVICE:
+        if found := pattern.search(text):
+            return words(found)
+    return None
+
+
+def _lines(text: str) -> Iterator[str]:
+    """What counts; of npm's lines and of a chain of causes only those that say why."""
+    has_npm = has_cause = False
+    for line in _COLOUR.sub("", text).splitlines():
+        if npm := _NPM.match(line):
+            if not has_npm and not _NPM_DETAIL.match(line, npm.end()):
+                has_npm = True
+                yield line
+            continue
+        stripped = _FRAME.sub("", line).rstrip()
+        if not stripped:
+            continue
+        is_cause = _CAUSE.match(stripped) is not None
+        if not (is_cause and has_cause):  # the first names the place
+            yield stripped
+        has_cause = is_cause
+
+
+def _weight(line: str) -> int:
+    if _NPM.match(line) or _CAUSE.match(line) or line.startswith("Because "):
+        return 5
+    if _GROUP.match(line):
+        return 3
+    if _EXCEPTION.match(line):
+        return 4
+    if _IDLE.match(line):
+        return 0
+    if _ERROR.search(line):
+        return 3
+    return 2 if _TROUBLE.search(line) else 1
+
+
+def _with_details(lines: list[str], index: int) -> str:
+    line = lines[index]
+    if _VALIDATION.search(line):  # which field it is comes below
+        return ": ".join(lines[index : index + 3])
+    return _CAUSE.sub("", line)
+
+
+def _missing_package(found: re.Match[str]) -> str:
+    return f"the Python package with `{found[1]}` is not installed where it runs"
+
+
+def _missing_module(found: re.Match[str]) -> str:
+    name = found[1]
+    if name.startswith((".", "/")) or re.match(r"[A-Za-z]:\\", name):
+        return f"`{name}` is not there: check the path in `args`, and `cwd`"
+    return f"the npm package `{name}` is not installed where it runs"
+
+
+def _missing_variable(found: re.Match[str]) -> str:
+    name = found[1] or found[2]
+    return f"set `{name}` in `env` of its configuration"
+
+
+def _fixed(words: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: words
+
+
+_UPPER = r"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
+_ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (
+        re.compile(
+            r"cannot import name '\w+' from '(?:mcp|mcp\.[\w.]+)'|No module named 'mcp\.[\w.]+'"
+            r"|module 'mcp(?:\.[\w.]+)?' has no attribute"
+        ),
+        _fixed(
+            "it was written for another release of the MCP SDK; if that is an older one, "
+            "`uvx --with 'mcp<2' …` runs it"
+        ),
+    ),
+    (re.compile(r"No module named '([^']+)'"), _missing_package),
+    (re.compile(r"Cannot find (?:module|package) '([^']+)'"), _missing_module),
+    (
+        re.compile(r"^npm (?:error|ERR!) code E404$", re.MULTILINE),
+        _fixed("there is no such npm package: check its name in `args`"),
+    ),
+    (
+        re.compile(
+            r"^npm (?:error|ERR!) code ETARGET$|Because there is no version of", re.MULTILINE
+        ),
+        _fixed("there is no such version of the package: check it in `args`"),
+    ),
+    (
+        re.compile(r"^npm (?:error|ERR!) could not determine executable to run$", re.MULTILINE),
+        _fixed("the npm package has no program to run: check its name in `args`"),
+    ),
+    (
+        re.compile(r"was not found in the package registry"),
+        _fixed("there is no such Python package: check its name in `args`"),
+    ),
+    (
+        re.compile(r"An executable named `[^`]+` is not provided by package `([^`]+)`"),
+        lambda found: f"write `uvx --from {found[1]} PROGRAM` with one of the programs it has",
+    ),
+    (
+        re.compile(r"current Python version \([^)]+\) does not satisfy (Python[<>=!~][^\s,]+)"),
+        lambda found: f"it needs {found[1]}: `uvx --python VERSION …` chooses one",
+    ),
+    (
+        re.compile(
+            r"^npm (?:error|ERR!) code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$",
+            re.MULTILINE,
+        ),
+        _fixed("the npm registry cannot be reached: check network and proxy"),
+    ),
+    (
+        re.compile(
+            r"^ *(?:cause|Caused by): (?:dns error|tcp connect error|Connection refused)",
+            re.MULTILINE,
+        ),
+        _fixed("what it downloads cannot be reached: check network and proxy"),
+    ),
+    (
+        re.compile(r"EADDRINUSE|Address already in use", re.IGNORECASE),
+        _fixed("another program uses its port: end that one, or give this one another port"),
+    ),
+    (
+        re.compile(
+            r"unrecognized arguments?:|no such option|unknown option|unexpected argument"
+            r"|unknown argument",
+            re.IGNORECASE,
+        ),
+        _fixed("it does not know one of its arguments: check `args`"),
+    ),
+    (
+        re.compile(
+            r"(?:sh: (?:line )?\d+: |^sh: |env: \W)([\w.@+-]+)\W?: "
+            r"(?:command not found|not found|No such file)",
+            re.MULTILINE,
+        ),
+        lambda found: f"install `{found[1]}`, or check that it is on PATH",
+    ),
+    (
+        re.compile(r"Cannot connect to the Docker daemon"),
+        _fixed("start Docker, or check that you may use it"),
+    ),
+    (
+        re.compile(
+            rf"^KeyError: '{_UPPER}'$|\b{_UPPER}\b['\"`]? (?:environment variable )?"
+            r"(?:is (?:required|missing|not set|undefined)|must be (?:set|provided)|not set)",
+            re.MULTILINE,
+        ),
+        _missing_variable,
+    ),
+)
+"""By the first that is found."""

@@ -13,6 +13,7 @@ from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories, stories_of_gateway
 from multitap.cli.tables import table
 from multitap.config import Loaded, Problem, Severity
+from multitap.serve.control_words import Picture
 
 _COLOURS: dict[str, Colour] = {
     "connected": "green",
@@ -28,7 +29,11 @@ def status(asked: Asked, *, as_json: bool) -> int:
     loaded = configured(asked)
     live = chosen(asked, loaded)
     ours = live is None or live.runs(loaded)
-    told = stories_of(live, loaded) if live else run_async(lambda: _told(loaded, asked))
+    if live:
+        picture = live.picture()
+        told, degraded = told_by(live, loaded, picture), picture.degraded
+    else:
+        told, degraded = run_async(lambda: _told(loaded, asked))
     known = loaded.problems if ours else ()
     if as_json:
         say_json(
@@ -36,12 +41,15 @@ def status(asked: Asked, *, as_json: bool) -> int:
                 "servers": [described(story) for story in told],
                 "problems": [problems.for_programs(problem) for problem in known],
                 "gateway": live and live.about.pid,
+                "degraded": degraded,
             }
         )
     elif told:
         _show(told)
     if not as_json:
         problems.show(problems.serious(known))
+        for reason in degraded:
+            note(f"degraded: {reason}")
         if ours:
             explain_emptiness(loaded)
         _suggest(told)
@@ -57,7 +65,11 @@ def verdict(known: Sequence[Problem], told: Sequence[Story]) -> Exit:
 
 def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
     """The servers of a running gateway, after a word if the files name others by now."""
-    picture = live.picture()
+    return told_by(live, loaded, live.picture())
+
+
+def told_by(live: Live, loaded: Loaded, picture: Picture) -> tuple[Story, ...]:
+    """The same from a picture of it."""
     if not live.runs(loaded):
         return stories_of_gateway(picture.snapshot, picture.asleep, {})
     servers = picture.snapshot.servers
@@ -69,11 +81,11 @@ def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
     return stories_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
 
 
-async def _told(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:
+async def _told(loaded: Loaded, asked: Asked) -> tuple[tuple[Story, ...], tuple[str, ...]]:
     from multitap.cli.opening import asleep, settled  # noqa: PLC0415 - 0.5 s that a gateway spares
 
     async with settled(loaded, asked) as hub:
-        return stories(loaded, hub.snapshot(), asleep(loaded))
+        return stories(loaded, hub.snapshot(), asleep(loaded)), hub.store.warnings
 
 
 def _show(told: Sequence[Story]) -> None:

@@ -124,6 +124,8 @@ class Changes:
         """What the clients of a profile may have seen since they were last told of a change."""
         self._levels_matter = False
         """Whether any client ever said what it wants to see of logs."""
+        self._is_listed = False
+        """Whether anybody can have got a list yet."""
 
     @property
     def peers(self) -> tuple[Peer, ...]:
@@ -158,6 +160,11 @@ class Changes:
         """
         if (views := self._shown.get(profile)) is not None:
             views.append(view)
+
+    def begin(self) -> None:
+        """Lists are given out from here on: what there was before, nobody has seen."""
+        self._is_listed = True
+        self._shown = {profile: [self._view(profile)] for profile in self._shown}
 
     async def left(self, peer: Peer) -> None:
         if (listener := self._peers.pop(peer, None)) is not None:
@@ -273,6 +280,8 @@ class Changes:
             listener.ended.set()
 
     def _tell_of_lists(self) -> None:
+        if not self._is_listed:
+            return
         for profile, shown in tuple(self._shown.items()):
             listeners = [one for one in self._listeners() if one.profile == profile]
             if not listeners:

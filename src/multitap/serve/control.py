@@ -55,6 +55,7 @@ from multitap.serve.control_words import (
     ServerFigures,
     files_of,
 )
+from multitap.serve.degradation import reasons
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
 from multitap.store.logs import Happening, LogRecord
@@ -208,7 +209,7 @@ class Control:
             case AskAbout():
                 return self._about()
             case AskPicture():
-                return Picture(hub.snapshot(), self._asleep())
+                return Picture(hub.snapshot(), self._asleep(), reasons(hub))
             case AskTools():
                 return [tool_line(tool) for tool in hub.catalog.tools.values()]
             case AskResources():

@@ -162,6 +162,8 @@ class Picture(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     asleep: tuple[str, ...] = ()
     """Those that start with the first call."""
+    degraded: tuple[str, ...] = ()
+    """What keeps the gateway from doing all it should, in words."""
 
 
 class ToolLine(msgspec.Struct, frozen=True, rename="camel"):

@@ -29,6 +29,7 @@ from multitap.router import look_up, unknown
 from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes, parse_wanted
+from multitap.serve.degradation import report
 from multitap.serve.errands import TTL, Errands, Work
 from multitap.serve.floor import Floors
 from multitap.serve.message import (
@@ -220,6 +221,7 @@ class Gateway:
                     await self.hub.changed()
                 if quiet.cancelled_caught:
                     break
+        self.changes.begin()
         self._complete_view.set()
 
     async def left(self, peer: Peer) -> None:
@@ -547,6 +549,7 @@ async def open_gateway(
             gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)
             tasks.start_soon(gateway.changes.follow)
             tasks.start_soon(gateway.watch_start)
+            tasks.start_soon(report, hub)
             try:
                 yield gateway
             finally:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 from msgspec import Raw
@@ -13,6 +14,7 @@ from multitap.serve import faults
 from multitap.serve.access import Access, Admitted, Denied, repeated
 from multitap.serve.admission import MODERN, admit, admit_arguments, claims_modern
 from multitap.serve.crowd import WebLimits
+from multitap.serve.degradation import reasons
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
 from multitap.serve.message import Message, Params, Refused, answer, refusal
@@ -24,6 +26,7 @@ from multitap.serve.turn import Turn
 from multitap.serve.visit import JSON, Headers, ToDo, Visit
 from multitap.serve.web import open_web
 from multitap.tasks import CancelHandle
+from multitap.wire import envelope
 from multitap.wire.vocabulary import HTTP_STATUS
 
 _SESSION = b"mcp-session-id"
@@ -304,8 +307,15 @@ class HttpFront:
     def _health(self, visit: Visit, _: Admitted) -> None:
         servers = self._gateway.hub.snapshot().servers
         up = sum(one.state.value == "connected" for one in servers)
-        body = b'{"status":"ok","servers":%d,"connected":%d}' % (len(servers), up)
-        visit.respond(200, (body,))
+        degraded = reasons(self._gateway.hub)
+        told: dict[str, Any] = {
+            "status": "degraded" if degraded else "ok",
+            "servers": len(servers),
+            "connected": up,
+        }
+        if degraded:
+            told["degraded"] = degraded
+        visit.respond(200, (envelope.encode(told),))
 
     def _metrics(self, visit: Visit, _: Admitted) -> None:
         text = self._gateway.hub.metrics.prometheus() + _gauges(self._gateway, len(self.sessions))

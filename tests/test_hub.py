@@ -307,6 +307,108 @@ async def test_bare_names_are_prefixed_where_two_servers_share_them(settings):
         assert named in ({"one": "add", "two": "two_add"}, {"one": "one_add", "two": "add"})
 
 
+def offering(**tools):
+    """Servers in this process, each with tools of some names."""
+    servers = {}
+    for name, names in tools.items():
+        server = MCPServer(name)
+        for tool in names:
+            server.tool(tool)(lambda: None)
+        servers[name] = LocalServer(server=server)
+    return servers
+
+
+def named(hub):
+    return {(tool.server, tool.raw_name): name for name, tool in hub.catalog.tools.items()}
+
+
+async def test_a_name_stays_with_who_had_it_and_the_newcomer_is_known_by_another(tmp_path):
+    first = Settings(servers=offering(a_b=["c"]), state_dir=tmp_path)
+    both = Settings(servers=offering(a=["b_c", "d"], a_b=["c"]), state_dir=tmp_path)
+    async with open_hub(first) as hub:
+        await hub.settled()
+        hub.apply(both)
+        await hub.settled()
+        names = named(hub)
+    async with open_hub(both) as hub:
+        await hub.settled()
+        again = named(hub)
+
+    assert names["a_b", "c"] == "a_b_c"
+    assert names["a", "d"] == "a_d"
+    assert names["a", "b_c"].startswith("a_b_c_")
+    assert again == names
+
+
+async def test_hubs_that_share_a_state_directory_agree_on_names(tmp_path):
+    both = Settings(servers=offering(a=["b_c"], a_b=["c"]), state_dir=tmp_path)
+    only = [
+        both.model_copy(update={"servers": {name: both.servers[name]}}) for name in both.servers
+    ]
+    async with open_hub(only[0]) as one, open_hub(only[1]) as other:
+        await one.settled()
+        await other.settled()
+        for hub in (one, other):
+            hub.apply(both)
+            await hub.settled()
+        assert named(one) != named(other)
+        with anyio.fail_after(10):
+            await one.store.flush()
+            await other.store.flush()
+
+        assert named(one) == named(other)
+        assert len({*named(one).values()}) == 2
+
+
+async def test_names_do_not_depend_on_who_comes_first_where_nothing_can_be_remembered(tmp_path):
+    occupied = tmp_path / "occupied"
+    occupied.touch()
+    servers = offering(a=["b_c", "d"], a_b=["c"])
+    found = []
+    for order in (["a", "a_b"], ["a_b", "a"]):
+        ordered = {name: servers[name] for name in order}
+        async with open_hub(Settings(servers=ordered, state_dir=occupied)) as hub:
+            await hub.settled()
+            found.append(named(hub))
+
+    assert found[0] == found[1]
+    assert found[0]["a_b", "c"] == "a_b_c"
+
+
+async def test_prompts_with_the_same_bare_name_are_all_there(settings):
+    async with open_hub(settings("one", "two", naming=Naming.BARE)) as hub:
+        await hub.settled()
+
+        assert {prompt.server for prompt in hub.catalog.prompts.values()} == {"one", "two"}
+
+
+async def test_still_starting_is_said_of_the_server_that_the_name_belongs_to(settings):
+    deaf = StdioServer(command="sleep", args=("60",), timeout=0.2)
+    wanted = settings(naming=Naming.EXCELMANUS).model_copy(
+        update={"servers": {"web": deaf, "web-search": deaf}}
+    )
+    async with open_hub(wanted) as hub:
+        with anyio.fail_after(10), pytest.raises(Unavailable) as caught:
+            await hub.call("mcp_web_search_images")
+
+    assert caught.value.server == "web-search"
+
+
+async def test_a_resource_of_two_servers_is_read_by_the_address_of_each(settings):
+    async with open_hub(settings("one", "two")) as hub:
+        await hub.settled()
+        addresses = {one.server: one.address for one in hub.catalog.resources}
+        for server, address in addresses.items():
+            assert hub.catalog.find_resource(address).server == server
+            assert hub.catalog.find_resource("calc://pi", server).address == address
+            assert (await hub.read(address)).contents[0].text == "3.14159"
+
+    assert sorted(addresses.values()) in (
+        ["calc://one/~/pi", "calc://pi"],
+        ["calc://pi", "calc://two/~/pi"],
+    )
+
+
 async def test_calls_are_measured_and_told_of(settings):
     async with open_hub(settings("calc")) as hub:
         await hub.settled()

@@ -320,3 +320,34 @@ async def test_two_stores_may_share_a_directory(tmp_path):
         await other.flush()
 
         assert [record.at for record in (await one.calls()).records] == [2.0, 1.0]
+
+
+async def test_choices_are_there_the_next_time_in_their_order(tmp_path):
+    chosen = {("b", "x"): "b_x", ("a", "y"): "a_y"}
+    async with open_store(tmp_path) as store:
+        store.save_choices({"tools": chosen}, {"a", "b"})
+
+    async with open_store(tmp_path) as store:
+        assert [*store.load_choices()["tools"].items()] == [*chosen.items()]
+
+
+async def test_a_choice_that_another_process_made_first_counts(tmp_path):
+    heard = []
+    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
+        other.on_disagreement = lambda: heard.append(other.load_choices())
+        one.save_choices({"tools": {("a", "b_c"): "a_b_c"}}, {"a", "a_b"})
+        await one.flush()
+        other.save_choices({"tools": {("a_b", "c"): "a_b_c"}}, {"a", "a_b"})
+        await other.flush()
+
+    assert heard == [{"tools": {("a", "b_c"): "a_b_c"}}]
+
+
+async def test_a_name_of_a_server_that_is_not_configured_is_taken_over(tmp_path):
+    async with open_store(tmp_path) as store:
+        store.save_choices({"tools": {("git", "log"): "log"}}, {"git"})
+        await store.flush()
+        store.save_choices({"tools": {("github", "log"): "log"}}, {"github"})
+        await store.flush()
+
+        assert store.load_choices() == {"tools": {("github", "log"): "log"}}

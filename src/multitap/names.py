@@ -70,7 +70,7 @@ def choose_names(
         )
 
     given: dict[str, str] = {}
-    left = sorted(tools)
+    left: list[str] = sorted(tools)
     for prefixed in (False, True) if naming is Naming.BARE else (True,):
         names = {tool: _plain(naming, server, tool, prefixed=prefixed) for tool in left}
         times = Counter((*names.values(), *given.values()))

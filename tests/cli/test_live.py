@@ -382,7 +382,7 @@ def test_on_pipes_only_the_protocol_is_spoken_and_what_is_good_is_served(world):
     assert "one_echo" in {tool["name"] for tool in answers[2]["result"]["tools"]}
     assert not [line for line in rest.splitlines() if not json.loads(line)]
     assert err.count("neither `command` nor `url`") == 1
-    assert "crashing: it exited with code 1 before the handshake was done\n" in err
+    assert "crashing: it exited with code 1 before the handshake was done: zoo: cannot open" in err
     assert "Traceback" not in err
 
 
@@ -393,6 +393,7 @@ def test_a_file_that_can_not_be_read_is_said_once_and_is_no_end(world):
 
     assert (process.returncode, out) == (0, "")
     assert err.count("not valid TOML") == 1
+    assert "no servers are configured" not in err
 
 
 def test_a_port_that_is_taken_is_a_clear_error(world):
@@ -431,3 +432,30 @@ def test_a_gateway_answers_as_the_servers_do(served, typed, line):
     assert first.startswith(f"of the gateway at pid {served.gateway.pid} ")
     assert (live.code, live.out, "".join(others)) == (without.code, without.out, without.err)
     assert len(served.ledger.starts) == starts
+
+
+def test_ctrl_c_reaches_the_server_through_the_gateway(served):
+    calls = served.ledger.methods.count("tools/call")
+    with served.start("call", "zoo_sleep", "seconds=20", stderr=subprocess.DEVNULL) as calling:
+        wait_for(lambda: served.ledger.methods.count("tools/call") > calls)
+        before = served.ledger.methods.count("notifications/cancelled")
+        calling.send_signal(signal.SIGINT)
+
+        assert calling.wait(PATIENCE) == 130
+    wait_for(lambda: served.ledger.methods.count("notifications/cancelled") > before)
+
+
+def test_at_a_terminal_serve_says_what_it_waits_for(world):
+    world.configure()
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        process = world.start("serve", stdin=theirs, stderr=theirs)
+        os.close(theirs)
+        seen = bytearray()
+        while b"--http" not in seen:
+            assert select.select([screen], [], [], PATIENCE)[0]
+            seen += screen.read(4096)
+        process.terminate()
+        process.wait(PATIENCE)
+
+    assert b"waiting for an MCP client on standard input" in seen

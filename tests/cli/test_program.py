@@ -161,7 +161,7 @@ def test_a_reader_that_has_seen_enough_is_no_traceback():
 def test_on_a_terminal_servers_are_shown_while_they_start_and_then_the_table(configure):
     configure(good="good", slow=zoo("slow_init"))
 
-    code, seen = on_a_terminal("status")
+    code, seen = on_a_terminal("status", "--wait", "1m")
 
     assert code == 0
     assert "good  ready, 26 tools" in seen

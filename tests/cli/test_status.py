@@ -221,3 +221,48 @@ def test_one_that_crashes_is_started_once_while_others_are_waited_for(
     multitap("status --wait 4")
 
     assert len(Ledger(crashing).starts) == 1
+
+
+@pytest.mark.parametrize("name", [".kode.json", "otter.toml", "mcp.json"])
+def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name):
+    (home / name).write_text("")
+
+    ended = multitap("status")
+
+    assert f"`multitap --config {home / name} status` reads" in ended.err
+
+
+@pytest.mark.parametrize("line", ["status", "tools", "doctor"])
+def test_a_broken_file_is_not_also_an_empty_one(multitap, home, line):
+    (home / "multitap.toml").write_text("[servers")
+
+    ended = multitap(line)
+
+    assert "not valid TOML" in ended.err + ended.out
+    assert "no servers are configured" not in ended.err
+
+
+def test_every_broken_server_gets_a_sentence_in_time(multitap, configure):
+    hanging = {f"hanging{number}": "never_init" for number in range(4)}
+    crashing = {f"crashing{number}": "exit_at_start" for number in range(4)}
+    missing = {f"missing{number}": {"command": "nope"} for number in range(4)}
+    nowhere = {f"nowhere{number}": {"url": "http://127.0.0.1:1/mcp"} for number in range(4)}
+    configure(**hanging, **crashing, **missing, **nowhere)
+
+    ended = multitap("status --wait 3")
+
+    told = rows(ended)
+    assert ended.code == 4
+    assert len(told) == 16
+    assert all(note for _, note in told.values())
+
+
+def test_a_lost_store_is_said(multitap, configure, tmp_path):
+    configure(good="good")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "multitap").write_text("in the way")
+
+    ended = multitap("status")
+
+    assert "degraded: " in ended.err
+    assert "nothing will be remembered after this run" in ended.err

@@ -17,6 +17,7 @@ from multitap.events import CallDone, Outcome, ServerLog
 from multitap.serve import control as control_module
 from multitap.serve.control import BACKLOG, MAX_QUESTION, MOST, Control, open_control
 from multitap.serve.control_place import folder, leave, own_socket, sockets
+from multitap.serve.degradation import reasons
 from multitap.serve.gateway import open_gateway
 from tests.zoo.modes import command
 
@@ -288,3 +289,29 @@ def test_what_a_dead_gateway_left_is_removed(state):
 
     assert sockets(state) == {}
     assert [*path.parent.iterdir()] == [other]
+
+
+async def test_what_is_degraded_is_told(state):
+    with anyio.fail_after(PATIENCE):
+        async with gateway(state) as running:
+            running.hub.store._warn("the disk is full")
+            degraded = (await answer(state, {"ask": "snapshot"}))["ok"]["degraded"]
+            assert reasons(running.hub) == ("the disk is full",)
+
+    assert degraded == ["the disk is full"]
+
+
+async def test_a_call_that_its_command_leaves_is_cancelled(state):
+    program, *args = command("good")
+    async with gateway(state, zoo=StdioServer(command=program, args=tuple(args))) as running:
+        async with connected(state) as (stream, _):
+            await stream.send(
+                b'{"ask": "call", "name": "zoo_sleep", "arguments": {"seconds": 20}}\n'
+            )
+            with anyio.fail_after(PATIENCE):
+                await running.hub.settled()
+                while not running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight:
+                    await anyio.sleep(0.01)
+        with anyio.fail_after(PATIENCE):
+            while running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight:
+                await anyio.sleep(0.01)

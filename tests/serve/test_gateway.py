@@ -811,3 +811,13 @@ async def test_a_client_that_vanishes_leaves_nothing(settings, era):
         await until(lambda: era == "new" or not len(gateway.private))
 
         assert not len(gateway.errands)
+
+
+async def test_a_client_that_just_listed_hears_of_no_change(settings):
+    one, two = zoo("good"), zoo("slow_init")
+    async with gate(settings(one=one, two=two)) as opened, Talker("old", opened.url) as talker:
+        await names(talker)
+        opened.hub.apply(settings(one=one))
+        await talker.heard("notifications/tools/list_changed")
+
+    assert len(talker.hearsay("notifications/tools/list_changed")) == 1

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from multitap.config.models import (
     HttpServer,

@@ -88,6 +88,7 @@ async def fulfil(
 
 
 async def _handled(handlers: Handlers, asked: Asked, request: BaseModel) -> dict[str, Any]:
+    answered: BaseModel
     match request:
         case types.CreateMessageRequest(params=params) if handlers.sample is not None:
             answered = await handlers.sample(asked, params)

@@ -427,7 +427,10 @@ class _Unasked:
         self._handlers = handlers
         self.version = vocabulary.HANDSHAKE_VERSIONS[-1]
         """What the server speaks; until that is known, what only a handshake server can be."""
-        self.notification = on_notification
+        self._on_notification = on_notification
+
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
+        self._on_notification(method, params, call)
 
     async def request(self, method: str, params: Raw, call: object | None) -> Any:
         if method == "ping" and _era(self.version) is Era.HANDSHAKE:

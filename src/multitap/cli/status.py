@@ -13,6 +13,7 @@ from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories, stories_of_gateway
 from multitap.cli.tables import table
 from multitap.config import Loaded, Problem, Severity
+from multitap.events import Snapshot
 
 _COLOURS: dict[str, Colour] = {
     "connected": "green",
@@ -28,7 +29,7 @@ def status(asked: Asked, *, as_json: bool) -> int:
     loaded = configured(asked)
     live = chosen(asked, loaded)
     ours = live is None or live.runs(loaded)
-    told = stories_of(live, loaded) if live else run_async(lambda: _told(loaded, asked))
+    told = stories_of(live, loaded) if live else _looked_at(loaded, asked)
     known = loaded.problems if ours else ()
     if as_json:
         say_json(
@@ -67,6 +68,12 @@ def stories_of(live: Live, loaded: Loaded) -> tuple[Story, ...]:
         note("the files name other servers by now")
         advise("`multitap reload` has the gateway take them over")
     return stories_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
+
+
+def _looked_at(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:
+    if not loaded.settings.servers:
+        return stories(loaded, Snapshot(0, ()), frozenset())
+    return run_async(lambda: _told(loaded, asked))
 
 
 async def _told(loaded: Loaded, asked: Asked) -> tuple[Story, ...]:

@@ -105,7 +105,7 @@ async def test_what_a_server_says_about_itself_is_understood():
     assert (handshake.protocol_version, handshake.title) == ("2025-11-25", "Calculator 1.0")
     assert handshake.instructions == "add first"
     assert handshake.capabilities.tools.list_changed
-    assert handshake.capabilities.logging == {}
+    assert handshake.capabilities.logging
     assert handshake.capabilities.resources is None
     assert (stateless.protocol_version, stateless.title) == ("2026-07-28", "calc 2")
     assert stateless.capabilities.prompts is not None

@@ -29,7 +29,6 @@ from multitap.serve.access import Access, check_exposure, read_tokens
 from multitap.serve.control import Control, open_control
 from multitap.serve.errands import Errand
 from multitap.serve.gateway import Gateway, open_gateway
-from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.stdio import INSTEAD, null_streams, serve_stdio
 from multitap.serve.turn import Turn
 from multitap.serve.web import bind
@@ -37,8 +36,10 @@ from multitap.upstream.caller import guest_of
 from multitap.upstream.handlers import Handlers
 
 if TYPE_CHECKING:
+    from multitap.serve import http
     from multitap.wire import local
 else:
+    http = Later("multitap.serve.http")
     local = Later("multitap.wire.local")
 
 
@@ -187,8 +188,10 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: Serving
     listener = bind(host, port)
     try:
         async with open_gateway(served.open, host=served.host) as gateway:
-            front = HttpFront(gateway, Access(host, tokens, serving.hosts), profile=serving.profile)
-            async with serve_http(front, listener) as url:
+            front = http.HttpFront(
+                gateway, Access(host, tokens, serving.hosts), profile=serving.profile
+            )
+            async with http.serve_http(front, listener) as url:
                 control = Control(
                     gateway,
                     reloader=served.reloader,

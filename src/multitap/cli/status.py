@@ -13,6 +13,7 @@ from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories, stories_of_gateway
 from multitap.cli.tables import table
 from multitap.config import Loaded, Problem, Severity
+from multitap.events import Snapshot
 from multitap.serve.control_words import Picture
 
 _COLOURS: dict[str, Colour] = {
@@ -33,7 +34,7 @@ def status(asked: Asked, *, as_json: bool) -> int:
         picture = live.picture()
         told, degraded = told_by(live, loaded, picture), picture.degraded
     else:
-        told, degraded = run_async(lambda: _told(loaded, asked))
+        told, degraded = _looked_at(loaded, asked)
     known = loaded.problems if ours else ()
     if as_json:
         say_json(
@@ -79,6 +80,12 @@ def told_by(live: Live, loaded: Loaded, picture: Picture) -> tuple[Story, ...]:
         note("the files name other servers by now")
         advise("`multitap reload` has the gateway take them over")
     return stories_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
+
+
+def _looked_at(loaded: Loaded, asked: Asked) -> tuple[tuple[Story, ...], tuple[str, ...]]:
+    if not loaded.settings.servers:
+        return stories(loaded, Snapshot(0, ()), frozenset()), ()
+    return run_async(lambda: _told(loaded, asked))
 
 
 async def _told(loaded: Loaded, asked: Asked) -> tuple[tuple[Story, ...], tuple[str, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from multitap.config.models import (
     HttpServer,

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from multitap.config import discover, search
 from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
 from multitap.config.documents import Document, Malformed, Node, is_table
 from multitap.config.files import is_there, read_file
 from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
+from multitap.config.model import Model
 from multitap.config.models import Settings
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.config.search import Search, Source, Surroundings
@@ -115,7 +114,7 @@ class Loaded:
         return {value.key: value.place for value in values if value.place}
 
 
-def _with_defaults(said: Explanation, model: BaseModel | None) -> Explanation:
+def _with_defaults(said: Explanation, model: Model | None) -> Explanation:
     written = {value.key.partition(".")[0] for value in said.values}
     defaults = (
         Explained(key, getattr(model, key), None)

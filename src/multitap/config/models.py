@@ -2,23 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-
 from multitap.config.durations import PATTERN, seconds
 from multitap.config.mask import masked
+from multitap.config.model import Model, setting
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
 from multitap.redaction import Redactor
@@ -35,31 +26,40 @@ def _seconds(value: object) -> float:
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
-WRITTEN_SPAN = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "number", "minimum": 0},
-            {"type": "string", "pattern": PATTERN, "examples": ["30s", "1m30s", "500ms"]},
-        ]
-    }
-)
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), WRITTEN_SPAN]
+WRITTEN_SPAN: Mapping[str, Any] = {
+    "anyOf": [
+        {"minimum": 0, "type": "number"},
+        {"examples": ["30s", "1m30s", "500ms"], "pattern": PATTERN, "type": "string"},
+    ]
+}
+Duration = Annotated[float, setting(before=_seconds, gt=0, written=WRITTEN_SPAN)]
 """Seconds; a text such as "1m30s" is understood too."""
-Grace = Annotated[float, BeforeValidator(_seconds), Field(ge=0), WRITTEN_SPAN]
+Grace = Annotated[float, setting(before=_seconds, ge=0, written=WRITTEN_SPAN)]
 """The same, and it may be none at all."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        arbitrary_types_allowed=True,
-        hide_input_in_errors=True,  # it may be a secret
-    )
+def _without_nul(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if any("\0" in part for part in ((value,) if isinstance(value, str) else value)):
+        raise ValueError("contains a NUL character")
+    return value
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, masked(name, value) if name in _MASKED else value
+
+def _settable(env: Mapping[str, str]) -> Mapping[str, str]:
+    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
+        raise ValueError("an empty name, a name with `=`, or a NUL character")
+    return env
+
+
+def _one_line(headers: Mapping[str, str]) -> Mapping[str, str]:
+    if any(_LINE_BREAKS & {*name, *value} for name, value in headers.items()):
+        raise ValueError("a header with a line break or NUL character")
+    return headers
+
+
+class _Model(Model):
+    def _shown(self, name: str) -> object:
+        value = super()._shown(name)
+        return masked(name, value) if name in _MASKED else value
 
 
 CheckArguments = Literal["refuse", "warn", "off"]
@@ -77,15 +77,15 @@ class ToolFilter(_Model):
 class Limits(_Model):
     """What one server may cost us."""
 
-    message: int = Field(default=32 * MIB, ge=1024)
+    message: int = setting(default=32 * MIB, ge=1024)
     """Bytes of one line, body (after decompression) or event."""
-    in_flight: int = Field(default=64, ge=1)
+    in_flight: int = setting(default=64, ge=1)
     """Calls the server works on at the same time."""
-    queue: int = Field(default=1024, ge=0)
+    queue: int = setting(default=1024, ge=0)
     """Calls that may wait for their turn; more are refused at once."""
-    tools: int = Field(default=10_000, ge=1)
+    tools: int = setting(default=10_000, ge=1)
     """Tools taken from one server's list."""
-    junk: int = Field(default=4 * MIB, ge=1024)
+    junk: int = setting(default=4 * MIB, ge=1024)
     """Bytes a minute of what is not a message, after which the server is stopped."""
 
 
@@ -99,10 +99,10 @@ class OAuth(_Model):
     """How to log in to a remote server; all empty: found out and registered by itself."""
 
     client_id: str | None = None
-    client_secret: str | None = Field(default=None, repr=False)
+    client_secret: str | None = setting(default=None, repr=False)
     scope: str | None = None
     """Separated by spaces; what the server asks for where not given."""
-    callback_port: int | None = Field(default=None, ge=1, le=65535)
+    callback_port: int | None = setting(default=None, ge=1, le=65535)
     redirect_uri: str | None = None
     metadata_url: str | None = None
     """Where the authorization server describes itself, if not where the standard says."""
@@ -116,8 +116,8 @@ class _Confidant(_Model):
         """Takes them out of a text, wherever they show up."""
         return Redactor(self._secrets())
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        copy = super().model_copy(update=update, deep=deep)
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        copy = super().model_copy(update=update)
         copy.redact.learn(copy._secrets())  # noqa: SLF001 - its own; what this one learned it has
         return copy
 
@@ -138,7 +138,7 @@ class _Server(_Confidant):
     gateway waits for `serve.timeout`."""
     timeouts: Mapping[str, Duration] = {}
     """The same by the server's own tool name."""
-    hard_timeout: Duration = Field(default_factory=_hard_timeout)
+    hard_timeout: Duration = setting(default_factory=_hard_timeout)
     """Seconds after which a call ends, progress or not; 600, or the longest `timeout`."""
     connect_timeout: Duration = 60.0
     """Seconds from start to the first list; `npx` may have to download first."""
@@ -157,13 +157,13 @@ class _Server(_Confidant):
     `warn` and drop the malformed blocks, or `off`: not looked at."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
-    result_cap: int | None = Field(default=None, ge=100)
+    result_cap: int | None = setting(default=None, ge=100)
     """Characters of a result's text; the settings' value where not given."""
     result_caps: Mapping[str, int] = {}
     """The same by the server's own tool name."""
     limits: Limits = Limits()
     # The SDK has the same words in another order, and `typing` takes both for one union.
-    log_level: Annotated[LogLevel, Field()] | None = None
+    log_level: Annotated[LogLevel, setting()] | None = None
     """From which level on the server shall send log messages; not given: as it likes."""
     session: Literal["shared", "per-client"] = "shared"
     """`per-client`: each client of the gateway gets a session, and so a process, of its own."""
@@ -175,9 +175,9 @@ class StdioServer(_Server):
     """A program that speaks MCP over its pipes."""
 
     transport: Literal["stdio"] = "stdio"
-    command: str = Field(min_length=1)
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = Field(default={}, repr=False)
+    command: str = setting(min_length=1, after=_without_nul)
+    args: tuple[str, ...] = setting(default=(), after=_without_nul)
+    env: Mapping[str, str] = setting(default={}, repr=False, after=_settable)
     env_file: Path | None = None
     """A file of `NAME=value` lines; `env` wins over it."""
     cwd: Path | None = None
@@ -186,29 +186,15 @@ class StdioServer(_Server):
         yield from in_variables(self.env)
         yield from in_arguments(self.args)
 
-    @field_validator("command", "args")
-    @classmethod
-    def _no_nul(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if any("\0" in part for part in ((value,) if isinstance(value, str) else value)):
-            raise ValueError("contains a NUL character")
-        return value
-
-    @field_validator("env")
-    @classmethod
-    def _settable(cls, env: Mapping[str, str]) -> Mapping[str, str]:
-        if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
-            raise ValueError("an empty name, a name with `=`, or a NUL character")
-        return env
-
 
 class HttpServer(_Server):
     """A server reached by URL."""
 
     transport: Literal["http", "streamable-http", "sse"] = "http"
     """`http`: Streamable HTTP first, legacy SSE where the server does not speak it."""
-    url: str = Field(pattern=URL.pattern)
+    url: str = setting(pattern=URL.pattern)
     """May hold `${...}` until the server is connected."""
-    headers: Mapping[str, str] = Field(default={}, repr=False)
+    headers: Mapping[str, str] = setting(default={}, repr=False, after=_one_line)
     oauth: OAuth | Literal[False] | None = None
     """`False`: never; where not given, when the server asks for it."""
 
@@ -217,13 +203,6 @@ class HttpServer(_Server):
         yield from in_headers(self.headers)
         if isinstance(self.oauth, OAuth) and self.oauth.client_secret:
             yield self.oauth.client_secret
-
-    @field_validator("headers")
-    @classmethod
-    def _one_line(cls, headers: Mapping[str, str]) -> Mapping[str, str]:
-        if any(_LINE_BREAKS & {*name, *value} for name, value in headers.items()):
-            raise ValueError("a header with a line break or NUL character")
-        return headers
 
 
 class LocalServer(_Server):
@@ -235,7 +214,7 @@ class LocalServer(_Server):
     """Tools, by its own names, that the gateway shows only in profiles with `environment`."""
 
 
-ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, Field(discriminator="transport")]
+ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, setting(tag="transport")]
 
 
 class Serve(_Model):
@@ -244,7 +223,7 @@ class Serve(_Model):
     enabled: bool = False
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
-    port: int = Field(default=3000, ge=0, le=65535)
+    port: int = setting(default=3000, ge=0, le=65535)
     insecure: bool = False
     """Whether other machines may reach `host` though no token is asked for."""
     timeout: Duration = 300.0
@@ -256,14 +235,14 @@ class ModelConfig(_Confidant):
 
     provider: Literal["openai", "anthropic"] = "openai"
     """Whose protocol it speaks; most others speak OpenAI's."""
-    name: str = Field(min_length=1)
-    base_url: str | None = Field(default=None, pattern=URL.pattern)
+    name: str = setting(min_length=1)
+    base_url: str | None = setting(default=None, pattern=URL.pattern)
     """The provider's own address where not given."""
-    api_key: str | None = Field(default=None, repr=False)
+    api_key: str | None = setting(default=None, repr=False)
     """May hold `${...}`; the provider's own variable where not given."""
-    max_tokens: int = Field(default=4096, ge=1)
+    max_tokens: int = setting(default=4096, ge=1)
     """Of one answer."""
-    temperature: float | None = Field(default=None, ge=0, le=2)
+    temperature: float | None = setting(default=None, ge=0, le=2)
     timeout: Duration = 120.0
     """Seconds to wait for an answer to begin, and between its parts."""
 
@@ -280,7 +259,7 @@ class Agent(ToolFilter):
     """The name of the prompt that is its system prompt."""
     model: ModelConfig | None = None
     """The settings' model where not given."""
-    max_steps: int = Field(default=20, ge=1)
+    max_steps: int = setting(default=20, ge=1)
     """How often the model may be asked before the answer must be there."""
 
 
@@ -308,8 +287,7 @@ class Prompt(_Model):
     arguments: Mapping[str, str] = {}
     """What each `{name}` in the text stands for."""
 
-    @model_validator(mode="after")
-    def _one_text(self) -> Self:
+    def checked(self) -> Self:
         if (self.text is None) is (self.file is None):
             raise ValueError("needs either `text` or `file`")
         return self
@@ -318,7 +296,7 @@ class Prompt(_Model):
 class Environment(_Model):
     """The world the agents live in, and what of it others may use."""
 
-    id: str = Field(default="multitap", min_length=1)
+    id: str = setting(default="multitap", min_length=1)
     display_name: str | None = None
     description: str | None = None
     version: str = "1.0.0"
@@ -358,14 +336,14 @@ class Settings(_Model):
     environment: Environment = Environment()
     model: ModelConfig | None = None
     """For agents that have none of their own, and for whoever may ask one."""
-    agents: Mapping[str, Annotated[Agent, BeforeValidator(_agent)]] = {}
+    agents: Mapping[str, Annotated[Agent, setting(before=_agent)]] = {}
     profiles: Mapping[str, Profile] = {}
     prompts: Mapping[str, Prompt] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
-    start_concurrency: int = Field(default_factory=_twice_the_cores, ge=1)
+    start_concurrency: int = setting(default_factory=_twice_the_cores, ge=1)
     """How many programs may use the CPU to start at the same time; twice the cores if not given."""
-    result_cap: int = Field(default=5000, ge=100)
+    result_cap: int = setting(default=5000, ge=100)
     """Characters of a result's text; the rest is kept to be paged."""
     drain_timeout: Grace = 10.0
     """Seconds a replaced or removed server may finish its calls."""

@@ -1,15 +1,19 @@
 """The JSON Schema of `multitap.toml`, for editors that complete and check it."""
 
 import ast
+import inspect
 import json
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic_core import to_jsonable_python
 
 from multitap.config import models
-from multitap.config.documents import is_list, is_table
+from multitap.config.model import Model, Setting
 from multitap.config.models import Settings
 from multitap.names import Naming
 
@@ -19,14 +23,31 @@ KINDS = ("StdioServer", "HttpServer")
 
 Schema = dict[str, Any]
 
+_PLAIN: Mapping[Any, Schema] = {
+    Any: {},
+    bool: {"type": "boolean"},
+    float: {"type": "number"},
+    int: {"type": "integer"},
+    str: {"type": "string"},
+    Path: {"format": "path", "type": "string"},
+}
+_LIMITS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "min_length": "minLength",
+    "pattern": "pattern",
+}
+
 
 def json_schema() -> Schema:
     """What our file may hold, generated from the models."""
-    whole = _cleaned(Settings.model_json_schema())
-    definitions: Schema = whole.pop("$defs")
+    definitions: Schema = {}
+    whole = _model(Settings, definitions)
     del definitions["LocalServer"]
     texts = _docstrings()
     _describe(whole, texts["Settings"])
+    definitions = dict(sorted(definitions.items()))
     for name, definition in definitions.items():
         _describe(definition, texts.get(name, {}))
     _accept_list(definitions["StdioServer"])
@@ -44,24 +65,75 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _cleaned(node: Any) -> Any:
-    """Without titles that repeat the name, and without null, which TOML has not."""
-    if is_list(node):
-        return [_cleaned(element) for element in node]
-    if not is_table(node):
-        return node
-    members = {
-        key: _cleaned(member)
-        for key, member in node.items()
-        if key != "title" or not isinstance(member, str)
+def _model(model: type[Model], definitions: Schema) -> Schema:
+    fields = model.model_fields.items()
+    required = [name for name, declared in fields if get_args(declared)[-1].is_required]
+    properties = {name: _property(declared, definitions) for name, declared in fields}
+    return {
+        "additionalProperties": False,
+        "description": inspect.getdoc(model),
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "type": "object",
     }
-    if members.get("default", ...) is None:
-        del members["default"]
-    alternatives: list[Schema] = members.get("anyOf", [])
-    kept = [choice for choice in alternatives if choice.get("type") != "null"]
-    if len(kept) == 1 < len(alternatives):
-        return {**kept[0], **{key: member for key, member in members.items() if key != "anyOf"}}
-    return {**members, "anyOf": kept} if alternatives else members
+
+
+def _property(declared: Any, definitions: Schema) -> Schema:
+    """A field; a default of null is not written down, since TOML has no null."""
+    said: Setting = get_args(declared)[-1]
+    schema = _written(declared, definitions)
+    if not said.is_required and said.default_factory is None and said.default is not None:
+        schema["default"] = to_jsonable_python(_plain(said.default))
+    return dict(sorted(schema.items()))
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, Model) else value
+
+
+def _written(  # noqa: PLR0911 - one line per kind of type
+    kind: Any, definitions: Schema
+) -> Schema:
+    """What may be written for a value of this type."""
+    origin, members = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _limited(_written(members[0], definitions), members[1:])
+    if origin is Literal:
+        words = {"const": members[0]} if len(members) == 1 else {"enum": [*members]}
+        return {**words, "type": "string" if isinstance(members[0], str) else "boolean"}
+    if origin is Mapping:
+        return {"additionalProperties": _written(members[1], definitions), "type": "object"}
+    if origin is tuple:
+        return {"items": _written(members[0], definitions), "type": "array"}
+    if origin in {Union, UnionType}:
+        choices = [_written(one, definitions) for one in members if one is not NoneType]
+        return choices[0] if len(choices) == 1 else {"anyOf": choices}
+    if kind not in _PLAIN:
+        return {"$ref": f"#/$defs/{_defined(kind, definitions)}"}
+    return dict(_PLAIN[kind])
+
+
+def _limited(schema: Schema, said: tuple[Setting, ...]) -> Schema:
+    for one in said:
+        if one.written is not None:
+            schema = dict(one.written)
+            continue
+        limits = one.limits or {}
+        schema |= {_LIMITS[name]: limit for name, limit in limits.items() if name in _LIMITS}
+    return schema
+
+
+def _defined(kind: Any, definitions: Schema) -> str:
+    name: str = kind.__name__
+    if name not in definitions:
+        definitions[name] = {}  # it may hold itself
+        if issubclass(kind, Model):
+            definitions[name] = _model(kind, definitions)
+        else:
+            words = [one.value for one in kind]
+            about = inspect.getdoc(kind)
+            definitions[name] = {"description": about, "enum": words, "type": "string"}
+    return name
 
 
 def _docstrings() -> dict[str, dict[str, str]]:

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, ValidationError
 
 from multitap.config.dialects.draft import Entry, FieldPath
 from multitap.config.documents import Node
+from multitap.config.model import Model
 from multitap.config.models import HttpServer, StdioServer
 from multitap.config.problems import Problem, Severity, did_you_mean
 
 Fields = Mapping[FieldPath, Node]
-Model = TypeVar("Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound=Model)
 
-_NOUNS: Mapping[type[BaseModel], str] = {StdioServer: "a program", HttpServer: "a remote server"}
+_NOUNS: Mapping[type[Model], str] = {StdioServer: "a program", HttpServer: "a remote server"}
 
 
 def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem, ...]]:
@@ -34,8 +34,8 @@ def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem
 
 
 def validated(
-    kind: type[Model], fields: Fields, *, name: str | None = None
-) -> tuple[Model | None, tuple[Problem, ...]]:
+    kind: type[_Model], fields: Fields, *, name: str | None = None
+) -> tuple[_Model | None, tuple[Problem, ...]]:
     """The model of these fields, or what is wrong with them."""
     try:
         return kind.model_validate(nested(fields)), ()

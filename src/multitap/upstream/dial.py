@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from multitap.config import HttpServer, LocalServer, OAuth, ServerConfig, StdioServer
 from multitap.later import Later
 from multitap.upstream.handlers import Login
-from multitap.wire.http import open_http
-from multitap.wire.site import Authorize
 from multitap.wire.spawner import Spawner
-from multitap.wire.sse import open_sse
 from multitap.wire.stderr import log_path
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import Wire
 
 if TYPE_CHECKING:
     from multitap.upstream import oauth
-    from multitap.wire import local
+    from multitap.wire import http, local, sse
+    from multitap.wire.site import Authorize
 else:
     oauth = Later("multitap.upstream.oauth")
+    http = Later("multitap.wire.http")
     local = Later("multitap.wire.local")
+    sse = Later("multitap.wire.sse")
 
 
 class Dialer:
@@ -46,9 +46,9 @@ class Dialer:
                 log = log_path(self._log_dir, name) if self._log_dir else None
                 return open_stdio(name, config, self._spawner, log=log)
             case HttpServer(transport="sse"):
-                return open_sse(config, authorize=self._authorize(name, config))
+                return sse.open_sse(config, authorize=self._authorize(name, config))
             case HttpServer():
-                return open_http(config, authorize=self._authorize(name, config))
+                return http.open_http(config, authorize=self._authorize(name, config))
             case LocalServer():
                 return local.open_local(config.server)
             case _:

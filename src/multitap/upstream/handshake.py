@@ -26,13 +26,17 @@ class Offered(msgspec.Struct, frozen=True, rename="camel"):
     """Whether it says so when the list changes."""
 
 
+class Noted(msgspec.Struct, frozen=True):
+    """Something that a server can do, of which nothing more is said."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
     """What a server can do, as far as it matters to us."""
 
     tools: Offered | None = None
     resources: Offered | None = None
     prompts: Offered | None = None
-    logging: dict[str, Any] | None = None
+    logging: Noted | None = None
 
 
 class _Info(msgspec.Struct):

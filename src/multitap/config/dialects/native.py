@@ -6,9 +6,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rules import (
@@ -35,6 +32,7 @@ from multitap.config.dialects.rules import (
     texts,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.model import Model
 from multitap.config.models import (
     WRITTEN_SPAN,
     Duration,
@@ -57,11 +55,10 @@ _SCALARS: Mapping[Any, Callable[..., Rule]] = {
 }
 
 
-def rules_of(model: type[BaseModel], *within: str) -> Rules:
+def rules_of(model: type[Model], *within: str) -> Rules:
     """A rule for every field of a model."""
     return {
-        name: rule_for(_declared(field), *within, name)
-        for name, field in model.model_fields.items()
+        name: rule_for(declared, *within, name) for name, declared in model.model_fields.items()
     }
 
 
@@ -71,7 +68,7 @@ def rule_for(annotation: Any, *field: str) -> Rule:
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
         return each(lambda name: rule_for(member, *field, name), "a table")
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    if isinstance(kind, type) and issubclass(kind, Model):
         return _table(rules_of(kind, *field), *field)
     return _SCALARS.get(kind, string)(*field)
 
@@ -87,16 +84,11 @@ def _table(rules: Rules, *field: str) -> Rule:
     return rule
 
 
-def _declared(field: FieldInfo) -> Any:
-    """The type of a field as it is declared, constraints included."""
-    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-
-
 def _bare(annotation: Any) -> Any:
     """A type without None, and without its constraints but that a number is a span of time."""
     if get_origin(annotation) is Annotated:
-        kind, *constraints = get_args(annotation)
-        return Duration if WRITTEN_SPAN in constraints else _bare(kind)
+        kind, *said = get_args(annotation)
+        return Duration if any(one.written is WRITTEN_SPAN for one in said) else _bare(kind)
     if get_origin(annotation) in (Union, UnionType):
         return _bare(next(kind for kind in get_args(annotation) if kind is not NoneType))
     return annotation

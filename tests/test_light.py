@@ -1,0 +1,128 @@
+"""What is not imported until somebody needs it: start-up time and memory depend on it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "mcp",
+    "mcp_types",
+    "pydantic",
+    "httpx2",
+    "starlette",
+    "uvicorn",
+    "opentelemetry",
+    "snowballstemmer",
+    "textual",
+    "openai",
+    "anthropic",
+)
+REPORT = f"""
+import sys
+sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
+"""
+RUN = f"""
+import sys
+from multitap.cli.program import run
+run(sys.argv[1:])
+{REPORT}
+"""
+SERVE = f"""
+import os, sys
+from multitap.cli import program
+try:
+    program.run(["--config", sys.argv[1], "serve"])
+finally:
+    exec({REPORT!r})
+"""
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answers = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "light", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    }
+    told = answers.get(message["method"])
+    error = {"code": -32601, "message": "Method not found"}
+    outcome = {"error": error} if told is None else {"result": told}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}), flush=True)
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    homes = ("CONFIG", "STATE", "DATA", "CACHE")
+    return {
+        **os.environ,
+        **{f"XDG_{name}_HOME": str(tmp_path / name) for name in homes},
+        "HOME": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+    }
+
+
+def loaded(home, *words):
+    done = subprocess.run(
+        [sys.executable, "-c", *words],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=home["HOME"],
+        env=home,
+        check=True,
+    )
+    return done.stderr.splitlines()[-1:]
+
+
+def test_the_package_imports_nothing_heavy(home):
+    assert loaded(home, f"import multitap\n{REPORT}") == []
+
+
+def test_help_imports_nothing_heavy(home):
+    assert loaded(home, RUN, "--help") == []
+
+
+def test_the_library_imports_nothing_heavy_until_a_typed_verb_is_used(home):
+    assert loaded(home, f"from multitap import Settings, StdioServer, open_hub\n{REPORT}") == []
+
+
+def test_status_imports_nothing_heavy_where_nothing_is_configured(home):
+    (last,) = loaded(home, RUN, "status")
+
+    assert not {*last.split()} & {*HEAVY}
+
+
+def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, tmp_path):
+    server, config = tmp_path / "server.py", tmp_path / "servers.json"
+    server.write_text(SERVER)
+    entry = {"command": sys.executable, "args": [str(server)]}
+    config.write_text(json.dumps({"mcpServers": {"light": entry}}))
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=home,
+    )
+    with process:
+        for number, (method, params) in enumerate((("initialize", about), ("tools/list", {}))):
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+        _, said = process.communicate(timeout=50)
+
+    assert [tool["name"] for tool in answer["result"]["tools"]] == ["light_echo"]
+    assert not {*said.split()} & {*HEAVY}

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import anyio
@@ -201,7 +201,8 @@ class World:
     def _signal(self, number):
         pids = self.ledger(self.random.choice([*VICTIMS])).pids
         if pids and pids[-1] in descendants(self.process.pid):
-            os.kill(pids[-1], number)
+            with suppress(ProcessLookupError):  # it may end by itself in between
+                os.kill(pids[-1], number)
 
     async def fault(self, tasks):
         tasks.start_soon(self.call, self.random.choice([*NUISANCES]), "fault", None)

@@ -157,6 +157,8 @@ class World:
 class MemoryStore:
     """Forgets everything, so that one run does not depend on another."""
 
+    path = None
+
     def load_catalogs(self):
         return {}
 
@@ -167,6 +169,18 @@ class MemoryStore:
         return {}
 
     def save_outcome(self, server, fingerprint, *, is_up):
+        pass
+
+    def load_asking(self):
+        return set()
+
+    def save_asking(self, server, fingerprint):
+        pass
+
+    def load_choices(self):
+        return {}
+
+    def save_choices(self, choices, servers):
         pass
 
     def log(self, record):

@@ -89,7 +89,9 @@ def _wait_option(seconds: float) -> Callable[[Work], Work]:
         callback=_duration,
         default=f"{seconds:g}",
         show_default=True,
-        help="Show what there is after this time, whoever is still starting",
+        envvar="MULTITAP_WAIT",
+        help="Show what there is after this time, even if servers still start"
+        "  [env: MULTITAP_WAIT]",
     )
 
 

@@ -144,7 +144,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _harmless(key: str, value: Any) -> Any:
-    return masked(key, to_jsonable_python(value))
+    return masked(key, to_jsonable_python(value, fallback=lambda one: one.model_dump(mode="json")))
 
 
 def _place(place: Place | None) -> str:

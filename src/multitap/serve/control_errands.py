@@ -5,7 +5,6 @@ from typing import Any, assert_never
 
 import anyio
 import msgspec
-from mcp_types import METHOD_NOT_FOUND
 from msgspec import Raw
 
 from multitap.catalog import Prompt, Resource, Tool
@@ -38,6 +37,7 @@ from multitap.serve.control_words import (
 )
 from multitap.upstream.caller import CallContext
 from multitap.upstream.signals import Latch
+from multitap.wire.vocabulary import METHOD_NOT_FOUND
 from multitap.wire.wire import RpcError
 
 BEAT = 5.0

@@ -74,13 +74,13 @@ class Stage:
             return response.status
 
     async def stats(self):
-        """What reached the server."""
-        async with self.dial() as line:
-            told = []
-            for server in SERVERS:
-                asked = stateless(1, "tools/call", name=f"{server}_stats", arguments={})
-                told.append(json.loads((await line.asks(asked)).text))
-            return {kind: told[0][kind] + told[1][kind] for kind in told[0]}
+        """What reached the servers, asked as nobody's client: one more would wait for its turn."""
+        told = []
+        for server in SERVERS:
+            link = self.gateway.hub.links[server]
+            result = await link.request("tools/call", {"name": "stats", "arguments": {}})
+            told.append(json.loads(json.loads(bytes(result))["content"][0]["text"]))
+        return {kind: told[0][kind] + told[1][kind] for kind in told[0]}
 
     async def until(self, holds):
         """Wait for a state of the gateway, which tells nobody when it is reached."""

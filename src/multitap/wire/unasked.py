@@ -136,7 +136,7 @@ class Unasked:
         if size and now - self._warned_at >= 1:
             self._warned_at = now
             self._noise_sample = self._redact(envelope.excerpt(data))
-            logger.warning("%s: not a message we wait for: %s", self._origin, self._noise_sample)
+            logger.info("%s: not a message we wait for: %s", self._origin, self._noise_sample)
         self.wasted(size)
 
     def wasted(self, size: int) -> None:

@@ -82,7 +82,7 @@ async def running(folder, servers):
     """A gateway with a good server and the given ones, from a configuration file."""
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"good": GOOD, **servers}}))
-    port = _free_port()
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "multitap", "-c", str(file), "serve", "--http", f"127.0.0.1:{port}",
         env={**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")},
@@ -91,7 +91,7 @@ async def running(folder, servers):
     try:
         async with aiohttp.ClientSession() as http:
             gateway = Gateway(process, f"http://127.0.0.1:{port}", http)
-            await _until_listening(port)
+            await until_listening(port)
             yield gateway
     finally:
         if process.returncode is None:
@@ -99,7 +99,7 @@ async def running(folder, servers):
         await process.wait()
 
 
-async def _until_listening(port):
+async def until_listening(port):
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
@@ -113,7 +113,7 @@ async def _until_listening(port):
     raise TimeoutError(f"nobody listens on port {port}")
 
 
-def _free_port():
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

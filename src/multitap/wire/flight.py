@@ -151,6 +151,8 @@ class Launched(Flight):
         if (on_end := self.on_end) is not None:
             self.on_end = self.call_off = None  # which may lead back here
             self._flights.leave(self, answered=not isinstance(outcome, WireFault))
+            if isinstance(outcome, Exception):  # a value from here on, which keeps no frames
+                outcome.__traceback__ = None
             self._tell(on_end, outcome)
 
     def _expire(self) -> None:

@@ -1,6 +1,7 @@
 """Bytes that come in pieces, however small, at no multiple of their size in memory."""
 
-_BLOCK = 1024  # pieces joined early: millions of tiny ones would cost more than their bytes
+_MANY = 1024  # pieces joined early: millions of tiny ones would cost more than their bytes
+_BLOCK = 1024 * 1024  # bytes joined early: once free, small pieces leave holes that stay ours
 
 
 class Pieces:
@@ -10,21 +11,24 @@ class Pieces:
         separator: What stands between two of them.
     """
 
-    __slots__ = ("_blocks", "_pieces", "_separator")
+    __slots__ = ("_blocks", "_pieces", "_separator", "_size")
 
     def __init__(self, separator: bytes = b"") -> None:
         self._separator = separator
         self._blocks: list[bytes] = []
         self._pieces: list[bytes] = []
+        self._size = 0
 
     def __bool__(self) -> bool:
         return bool(self._blocks or self._pieces)
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
-        if len(self._pieces) >= _BLOCK:
+        self._size += len(piece)
+        if len(self._pieces) >= _MANY or self._size >= _BLOCK:
             self._blocks.append(self._separator.join(self._pieces))
             self._pieces.clear()
+            self._size = 0
 
     def joined(self) -> bytes:
         if not self._blocks and len(self._pieces) == 1:
@@ -43,3 +47,4 @@ class Pieces:
     def clear(self) -> None:
         self._blocks.clear()
         self._pieces.clear()
+        self._size = 0

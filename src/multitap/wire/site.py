@@ -141,16 +141,22 @@ class Site:
 
     async def read(self, response: Response) -> bytes:
         """The whole body, decompressed."""
-        if (body := response.whole()) is not None and len(body) <= self.limit:
+        if (body := response.whole()) is not None:
+            if len(body) > self.limit:
+                body = None
+                raise self.oversized()
             return body
-        pieces, size = Pieces(), len(body or b"")
-        while size <= self.limit and (chunk := await response.chunk()):
-            pieces.add(chunk)
-            size += len(chunk)
-        if size > self.limit:
-            response.close()
-            raise self.oversized()
-        return pieces.joined()
+        pieces, size = Pieces(), 0
+        try:
+            while size <= self.limit and (chunk := await response.chunk()):
+                pieces.add(chunk)
+                size += len(chunk)
+            if size > self.limit:
+                response.close()
+                raise self.oversized()
+            return pieces.joined()
+        finally:
+            pieces.clear()  # an error keeps this frame, and with it whatever is in it
 
     async def beginning(self, response: Response, size: int) -> bytes:
         """The first bytes of a body to be quoted, without what may be secret."""

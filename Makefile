@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+TRIAL := .venv-trial
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 WORKERS ?= 2
@@ -41,7 +42,7 @@ slow: setup  ## The tests that take minutes: real servers, many processes
 conformance: setup  ## What the official conformance suite says of our gateway and our client
 	$(BIN)/python -m pytest tests/conformance
 
-wide: setup  ## What takes longer still: all SDK releases, real agents offline; 1.3 GB once
+wide: setup  ## What takes longer still: every flood, SDK releases, agents offline; 1.3 GB once
 	$(BIN)/python -m pytest -m wide
 
 fuzz: setup  ## Fuzz our HTTP for minutes, with EXAMPLES=1000 for each property
@@ -52,11 +53,11 @@ soak: setup  ## The promises at full size: 10,000 simulated runs, a million line
 		--numprocesses $(WORKERS) --dist worksteal
 	MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak tests/soak/test_chaos.py
 
-demo: setup  ## Watch a hub at work on the bundled servers; needs no network
-	$(BIN)/python -m multitap.demo
+demo: $(TRIAL)/.installed  ## Watch a hub at work on the bundled servers
+	$(TRIAL)/bin/python -m multitap.demo
 
-run: setup  ## Serve the bundled servers to any MCP client, and say how to connect
-	$(BIN)/multitap serve --http 127.0.0.1:3000 --demo
+run: $(TRIAL)/.installed  ## Serve the bundled servers to any MCP client, and say how to connect
+	$(TRIAL)/bin/multitap serve --http 127.0.0.1:3000 --demo
 
 bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
@@ -70,7 +71,7 @@ lock: setup  ## Choose dependency versions anew
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file $(LOCK)
 
 clean:  ## Remove all that was made here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TRIAL) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Another interpreter makes the environment again, too: `make PYTHON=…` must not use what an earlier one left.
@@ -100,4 +101,10 @@ ifdef UV
 else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 endif
+	touch $@
+
+# To try it out takes the package alone, not the tools of those who work on it.
+$(TRIAL)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(TRIAL)
+	$(TRIAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@

@@ -34,10 +34,10 @@ PLACES = ("call", "listen", "sse")
 
 
 def some(floods):
-    """A few of them in seconds, the others in minutes."""
+    """A few of them every day, the others with `make wide`."""
+    rest = (pytest.mark.slow, pytest.mark.wide)
     return [
-        pytest.param(*flood, marks=() if flood[-1] in TYPICAL else pytest.mark.slow)
-        for flood in floods
+        pytest.param(*flood, marks=() if flood[-1] in TYPICAL else rest) for flood in floods
     ]
 
 

@@ -24,6 +24,13 @@ ROUNDS = 3
 ENDLESS = Path(__file__).with_name("endless.py")
 FEW = ("junk", "notifications", "requests", "stderr")
 """Several at once: what each may take adds up."""
+DAILY = {"junk", "notifications", "logs", "progress", "requests", "stderr"}
+"""The kinds that every run of the tests looks at; `make wide` looks at all."""
+
+
+def rest(daily):
+    """The marks of what takes too long for every day."""
+    return () if daily else pytest.mark.wide
 
 
 def flooding(kind):
@@ -40,6 +47,7 @@ WEB = [
 ]
 """A few of them; `tests/wire` looks at all."""
 FEW_OF_WEB = [("listen", "events"), ("listen", "logs"), ("sse", "comments"), ("call", "requests")]
+DAILY_OF_WEB = [*FEW_OF_WEB, ("call", "events in tiny chunks"), ("call", "spaces")]
 
 
 async def longest_stall(gateway):
@@ -67,7 +75,10 @@ async def one_round(gateway):
     "servers",
     [
         pytest.param({"yes": {"command": "yes"}}, id="yes"),
-        *(pytest.param({"bad": flooding(kind)}, id=kind) for kind in KINDS),
+        *(
+            pytest.param({"bad": flooding(kind)}, id=kind, marks=rest(kind in DAILY))
+            for kind in KINDS
+        ),
         pytest.param({kind: flooding(kind) for kind in FEW}, id="several"),
     ],
 )
@@ -97,7 +108,10 @@ def at(web, place, kind):
 @pytest.mark.parametrize(
     "floods",
     [
-        *(pytest.param([flood], id=" ".join(flood)) for flood in WEB),
+        *(
+            pytest.param([flood], id=" ".join(flood), marks=rest(flood in DAILY_OF_WEB))
+            for flood in WEB
+        ),
         pytest.param(FEW_OF_WEB, id="several"),
     ],
 )

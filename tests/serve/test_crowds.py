@@ -53,7 +53,7 @@ def crowds():
     for crowd in sorted(fast, key=str):
         yield pytest.param(crowd, id=str(crowd))
     for crowd in sorted(rest - fast, key=str):
-        yield pytest.param(crowd, id=str(crowd), marks=pytest.mark.slow)
+        yield pytest.param(crowd, id=str(crowd), marks=(pytest.mark.slow, pytest.mark.wide))
 
 
 class Person:

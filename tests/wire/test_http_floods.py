@@ -36,9 +36,7 @@ PLACES = ("call", "listen", "sse")
 def some(floods):
     """A few of them every day, the others with `make wide`."""
     rest = (pytest.mark.slow, pytest.mark.wide)
-    return [
-        pytest.param(*flood, marks=() if flood[-1] in TYPICAL else rest) for flood in floods
-    ]
+    return [pytest.param(*flood, marks=() if flood[-1] in TYPICAL else rest) for flood in floods]
 
 
 @pytest.fixture(scope="module")

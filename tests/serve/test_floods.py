@@ -118,8 +118,11 @@ async def flood(port, kind, connections):
 
 @pytest.mark.parametrize(
     ("connections", "token"),
-    [(4, True), (200, True), (200, False)],
-    ids=["four strangers", "a crowd", "a crowd that needs no token"],
+    [
+        pytest.param(4, True, id="four strangers"),
+        pytest.param(200, True, id="a crowd", marks=pytest.mark.wide),
+        pytest.param(200, False, id="a crowd that needs no token"),
+    ],
 )
 @pytest.mark.parametrize("kind", floods.KINDS)
 async def test_honest_clients_are_served_beside_a_flood_of(kind, connections, token, tmp_path):

@@ -4,7 +4,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 else:
     http = Later("multitap.serve.http")
     local = Later("multitap.wire.local")
+
+_MMAP_THRESHOLD, _LARGE = -3, 1024 * 1024  # of `malloc.h`; bytes of a block that is kept apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def serve(asked: Asked, serving: Serving) -> int:
     _check_profile(serving.profile, served.settings)
     address = _address(serving, served.settings)
     _spare_the_collector()
+    _keep_large_blocks_apart()
     if address is None:
         _warn_of_nobody()
         _greet()
@@ -110,6 +113,20 @@ def _greet() -> None:
         note("waiting for an MCP client on standard input; Ctrl-C ends it")
         advise("a client starts it itself: `claude mcp add multitap -- multitap serve`")
         advise("`multitap serve --http` serves at a URL instead")
+
+
+def _keep_large_blocks_apart() -> None:
+    """Let the memory of large messages go back to the system as soon as they are gone.
+
+    Once such a block was freed, glibc puts the next ones among the small ones, which then keep the
+    holes between them: a few results of 20 MB grew a gateway by 170 MB within an hour.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes  # noqa: PLC0415 - for this one call
+
+    with suppress(AttributeError, OSError):  # another C library has no such switch
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def _spare_the_collector() -> None:

@@ -98,7 +98,7 @@ class Redactor:
         return self._longest
 
     def settled(self, text: str) -> int:
-        """How much of the beginning of a stream can not become a secret by what follows."""
+        """How much of the beginning of a stream cannot become a secret by what follows."""
         at = self._stump(text, least=1)
         for _ in range(_OVERLAPS):
             spanning = [begin for form in self._forms if (begin := _spans(text, form, at)) >= 0]

@@ -47,7 +47,7 @@ def state_directory(loaded: Loaded) -> Path:
 
 
 def explain_emptiness(loaded: Loaded) -> None:
-    """Say what to do when no file names a server; one that can not be read may name some."""
+    """Say what to do when no file names a server; one that cannot be read may name some."""
     if loaded.merged.servers or loaded.errors:
         return
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)

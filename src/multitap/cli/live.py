@@ -343,7 +343,7 @@ def chosen(asked: Asked, loaded: Loaded) -> Live | None:
 
 @contextmanager
 def explained(live: Live, loaded: Loaded, name: str) -> Generator[None]:
-    """Within the block, a tool or prompt of a server that can not be used is not just unknown.
+    """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
 
     Raises:
         ConfigError: What is written about its server cannot be used.

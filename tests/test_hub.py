@@ -26,6 +26,7 @@ from multitap.errors import (
 )
 from multitap.events import CallDone, CatalogChanged, LinkChanged, LinkState, Outcome
 from multitap.names import Naming
+from multitap.wire.request import made
 
 
 def calculator():
@@ -473,7 +474,9 @@ async def test_a_call_on_a_removed_server_fails_at_once(settings):
         hub.apply(settings())
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(0.4), pytest.raises(Unavailable, match="removed"):
-            await tool.link.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}})
+            await tool.link.request(
+                made("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, 30.0)
+            )
 
 
 async def test_whatever_is_asked_of_a_server_that_is_still_starting_waits_for_it(settings):

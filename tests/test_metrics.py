@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.metrics import OTHER, RELATIVE_ERROR, Metrics, Outcome
+from multitap.store import CallRecord
 
 words = st.text(st.characters(exclude_categories=()), max_size=10)
 times = st.floats(1e-6, 3600.0)
@@ -15,6 +16,10 @@ LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"'
 SAMPLE = re.compile(rf"({NAME})\{{({LABEL}(?:,{LABEL})*)\}} (\S+)")
 COMMENT = re.compile(rf"# (HELP|TYPE) ({NAME}) (.+)")
 TYPES = {"counter", "summary"}
+
+
+def record(metrics, server, tool, seconds, *, outcome, **fields):
+    metrics.record(CallRecord(0.0, server, tool, seconds, outcome, **fields))
 
 
 def parsed(exposition):
@@ -47,7 +52,7 @@ def exact(values, share):
 def recorded(*seconds, **fields):
     metrics = Metrics()
     for value in seconds:
-        metrics.record("s", "t", value, outcome=Outcome.OK, **fields)
+        record(metrics, "s", "t", value, outcome=Outcome.OK, **fields)
     return metrics
 
 
@@ -77,12 +82,12 @@ def test_memory_does_not_grow_with_the_number_of_calls(values):
 
 def test_calls_errors_timeouts_and_bytes_are_counted():
     metrics = Metrics()
-    metrics.record("s", "t", 0.1, outcome=Outcome.OK, bytes_in=10, bytes_out=1)
-    metrics.record("s", "t", 0.1, outcome=Outcome.ERROR, bytes_in=10, bytes_out=1, error="bad")
-    metrics.record("s", "t", 0.2, outcome=Outcome.TIMEOUT, bytes_out=1, error="late")
-    metrics.record("s", "t", 0.2, outcome=Outcome.FAILED, bytes_out=1, error="gone")
-    metrics.record("s", "t", 9.0, outcome=Outcome.CANCELLED)
-    metrics.record("s", "t", 0.0, outcome=Outcome.REFUSED)
+    record(metrics, "s", "t", 0.1, outcome=Outcome.OK, bytes_in=10, bytes_out=1)
+    record(metrics, "s", "t", 0.1, outcome=Outcome.ERROR, bytes_in=10, bytes_out=1, error="bad")
+    record(metrics, "s", "t", 0.2, outcome=Outcome.TIMEOUT, bytes_out=1, error="late")
+    record(metrics, "s", "t", 0.2, outcome=Outcome.FAILED, bytes_out=1, error="gone")
+    record(metrics, "s", "t", 9.0, outcome=Outcome.CANCELLED)
+    record(metrics, "s", "t", 0.0, outcome=Outcome.REFUSED)
 
     stats = metrics.tools("s")["t"]
 
@@ -95,9 +100,9 @@ def test_calls_errors_timeouts_and_bytes_are_counted():
 
 def test_a_server_is_the_sum_of_its_tools():
     metrics = Metrics()
-    metrics.record("s", "a", 0.1, outcome=Outcome.OK, bytes_in=1)
-    metrics.record("s", "b", 0.3, outcome=Outcome.ERROR, bytes_in=2, error="bad")
-    metrics.record("other", "a", 5, outcome=Outcome.OK)
+    record(metrics, "s", "a", 0.1, outcome=Outcome.OK, bytes_in=1)
+    record(metrics, "s", "b", 0.3, outcome=Outcome.ERROR, bytes_in=2, error="bad")
+    record(metrics, "other", "a", 5, outcome=Outcome.OK)
 
     total = metrics.servers()["s"]
 
@@ -108,7 +113,7 @@ def test_a_server_is_the_sum_of_its_tools():
 
 def test_without_a_timed_call_there_are_no_percentiles():
     metrics = Metrics()
-    metrics.record("s", "t", 1, outcome=Outcome.CANCELLED)
+    record(metrics, "s", "t", 1, outcome=Outcome.CANCELLED)
 
     stats = metrics.servers()["s"]
 
@@ -122,7 +127,7 @@ def test_a_server_that_was_never_called_has_no_tools():
 def test_tools_beyond_the_limit_are_counted_together():
     metrics = Metrics(max_tools=2)
     for tool in ("a", "b", "c", "d", "c", "a"):
-        metrics.record("s", tool, 0.1, outcome=Outcome.OK)
+        record(metrics, "s", tool, 0.1, outcome=Outcome.OK)
 
     assert {tool: stats.calls for tool, stats in metrics.tools("s").items()} == {
         "a": 2,
@@ -144,14 +149,14 @@ def test_a_forgotten_server_is_gone():
 
 def test_an_error_is_kept_in_short():
     metrics = Metrics()
-    metrics.record("s", "t", 0.1, outcome=Outcome.ERROR, error="x" * 10_000)
+    record(metrics, "s", "t", 0.1, outcome=Outcome.ERROR, error="x" * 10_000)
 
     assert len(metrics.servers()["s"].last_error) == 500
 
 
 def test_prometheus_text_says_what_was_counted():
     metrics = recorded(0.1, 0.1, bytes_in=5, bytes_out=7)
-    metrics.record("s", "t", 0.1, outcome=Outcome.TIMEOUT)
+    record(metrics, "s", "t", 0.1, outcome=Outcome.TIMEOUT)
     who = (("server", "s"), ("tool", "t"))
 
     samples = parsed(metrics.prometheus())
@@ -174,7 +179,7 @@ def test_prometheus_text_of_nothing_is_valid():
 def test_prometheus_text_is_valid_whatever_the_names(calls):
     metrics = Metrics()
     for server, tool, outcome, seconds in calls:
-        metrics.record(server, tool, seconds, outcome=outcome)
+        record(metrics, server, tool, seconds, outcome=outcome)
 
     text = metrics.prometheus()
 
@@ -185,7 +190,7 @@ def test_prometheus_text_is_valid_whatever_the_names(calls):
 
 def test_a_label_is_read_back_as_the_name_it_was():
     metrics = Metrics()
-    metrics.record('a"b\\c\nd', "t", 0.1, outcome=Outcome.OK)
+    record(metrics, 'a"b\\c\nd', "t", 0.1, outcome=Outcome.OK)
 
     (labels,) = {labels[0] for _, labels in parsed(metrics.prometheus())}
 

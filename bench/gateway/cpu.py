@@ -15,7 +15,7 @@ from bench.report import Promise, Report, micro
 LIMIT = 2.5
 WAYS = ("stdio", "http")
 ERAS = ("handshake", "stateless")
-PARALLEL = (1, 16)
+PARALLEL = (1, 16, 64)
 FEWEST, MOST = 32, 2400
 """Calls in one block."""
 WARM_UP = 8

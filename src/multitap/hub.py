@@ -17,8 +17,9 @@ import platformdirs
 from anyio import to_thread
 from msgspec import Raw
 
-from multitap import catalog, middleware, router
+from multitap import catalog, router
 from multitap.books import Books, Choices
+from multitap.calls import Calls, cap_of
 from multitap.catalog import Catalog, Prompt, Shelf, Tool
 from multitap.config import Scope, ServerConfig, Settings, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
@@ -48,8 +49,7 @@ from multitap.events import (
 from multitap.later import Later
 from multitap.metrics import Metrics
 from multitap.names import Naming, likely_owners
-from multitap.passage import OnPassed, Passage
-from multitap.router import LIBRARY, Call, CallDefaults
+from multitap.router import LIBRARY, CallDefaults, Route, route_to
 from multitap.store import (
     CallRecord,
     CatalogKey,
@@ -72,6 +72,7 @@ from multitap.upstream.signals import Bell
 from multitap.upstream.standing import still_starting
 from multitap.upstream.start_queue import StartQueue
 from multitap.wire.deadline import Deadline
+from multitap.wire.request import made
 from multitap.wire.spawner import open_spawner
 from multitap.wire.stderr import log_folder, tidy
 
@@ -132,20 +133,9 @@ class Hub:
         self._closed = False
         store.on_disagreement = self._reread_choices
         self._supervisor = Supervisor(tasks, self._make_link, self._rebuild)
-        self._handle = router.chain(
-            (
-                middleware.measured(self._call_done),
-                middleware.permitted(lambda: self.settings.agents),
-                middleware.checked,
-                middleware.capped(self._kept, lambda: self.settings.result_cap),
-                middleware.deadline,
-            ),
-            router.forward,
-        )
-        self._pass_on = router.chain(
-            (middleware.measured(self._call_done), middleware.checked, middleware.deadline),
-            router.pass_on,
-        )
+        self.calls = Calls(lambda: self.settings.agents, self._call_done)
+        """Makes all calls."""
+        self._routes: dict[Tool, Route] = {}
         self.apply(settings)
 
     @property
@@ -166,7 +156,9 @@ class Hub:
         """
         self._open()
         self.settings = settings
-        self.gateway_defaults = CallDefaults("off", settings.serve.timeout)
+        self.gateway_defaults = CallDefaults(
+            "off", settings.serve.timeout, errors_are_results=False
+        )
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         self._open_books()
@@ -208,11 +200,13 @@ class Hub:
             UpstreamError: The server could not answer; which one says why.
         """
         self._open()
-        tool, since = self.catalog.tools.get(name), None
+        tool, deadline = self.catalog.tools.get(name), None
         if tool is None:
             since = anyio.current_time()
             tool = await self.find_tool(name, context=context)
-        return await self._handle(Call(tool, arguments or {}, context, since=since))
+            deadline = self._route(tool).deadline(context, since)
+        result = await self.calls.make(self._route(tool), arguments or {}, context, deadline)
+        return result.capped(cap_of(tool, self.settings.result_cap), self._kept)
 
     async def find_tool(self, name: str, *, context: CallContext = _NOBODY) -> Tool:
         """The tool that `call` would call; servers that may have it are waited for.
@@ -228,55 +222,6 @@ class Hub:
         if tool is None:
             raise router.unknown(self.catalog.tools, name)
         return tool
-
-    async def pass_on(
-        self,
-        tool: Tool,
-        arguments: Raw,
-        extra: Mapping[str, Any],
-        *,
-        context: CallContext,
-        since: float | None = None,
-    ) -> Raw | bytes:
-        """Call a tool for a client of ours; what it says and what it gets stays undecoded.
-
-        Args:
-            tool: Of the catalog.
-            arguments: As they came.
-            extra: What else its request says.
-            context: Whose request it is.
-            since: When its time began, by the loop's clock; now if not given.
-
-        Raises:
-            BadArguments: The arguments do not fit its schema, and the server's are checked.
-            UpstreamError: The server could not answer, or answered with an error.
-        """
-        self._open()
-        call = Call(tool, arguments, context, extra, self.gateway_defaults, since)
-        return (await self._pass_on(call)).raw
-
-    def launch(
-        self,
-        tool: Tool,
-        arguments: Raw,
-        extra: Mapping[str, Any],
-        *,
-        context: CallContext,
-        on_end: OnPassed,
-    ) -> Passage | None:
-        """The same as `pass_on` at a fraction of its cost; None where only that can do it.
-
-        Args:
-            tool: Of the catalog.
-            arguments: As they came.
-            extra: What else its request says.
-            context: Whose request it is.
-            on_end: Told of the result.
-        """
-        self._open()
-        call = Call(tool, arguments, context, extra, self.gateway_defaults)
-        passage = Passage(call, done=self._call_done, tasks=self._tasks, on_end=on_end)
-        return passage if passage.begin() else None
 
     async def wait_for(
         self,
@@ -379,12 +324,7 @@ class Hub:
                 f"no server offers the resource {quoted(uri)}",
                 hint="`multitap resources` lists what there is",
             )
-        result = await resource.link.request(
-            "resources/read",
-            {"uri": resource.uri},
-            deadline=LIBRARY.deadline(resource.link.config, context=_NOBODY, since=since),
-            repeatable=True,
-        )
+        result = await _asked(resource.link, "resources/read", {"uri": resource.uri}, since)
         return _typed(types.ReadResourceResult, result, resource.server)
 
     async def prompt(
@@ -398,12 +338,8 @@ class Hub:
         """
         since = anyio.current_time()
         prompt = await self.find_prompt(name)
-        result = await prompt.link.request(
-            "prompts/get",
-            {"name": prompt.raw_name, "arguments": arguments or {}},
-            deadline=LIBRARY.deadline(prompt.link.config, context=_NOBODY, since=since),
-            repeatable=True,
-        )
+        params = {"name": prompt.raw_name, "arguments": arguments or {}}
+        result = await _asked(prompt.link, "prompts/get", params, since)
         return _typed(types.GetPromptResult, result, prompt.server)
 
     async def find_prompt(self, name: str) -> Prompt:
@@ -456,7 +392,7 @@ class Hub:
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": known}
-        result = await link.request("completion/complete", params, repeatable=True)
+        result = await _asked(link, "completion/complete", params, anyio.current_time())
         return _typed(types.CompleteResult, result, link.name)
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
@@ -673,6 +609,7 @@ class Hub:
         fresh = catalog.build(shelves.items(), self.catalog.revision + 1, self._books, links)
         if not _same(fresh, self.catalog):
             self.catalog = fresh
+            self._routes = {}
             self.events.publish(CatalogChanged(fresh.revision))
         elif (fresh.directory, fresh.links) != (self.catalog.directory, self.catalog.links):
             self.catalog = replace(fresh, revision=self.catalog.revision)
@@ -690,21 +627,42 @@ class Hub:
         if record is not None:
             self._store.log(record)
 
-    def _call_done(self, call: Call, event: CallDone) -> None:
-        if event.error:
-            event = event._replace(error=call.tool.link.redacted(event.error))
-        self.metrics.record(
-            event.server,
-            event.tool,
-            event.seconds,
-            outcome=event.outcome,
-            bytes_in=event.size,
-            bytes_out=call.size,
-            error=event.error,
-        )
-        self._store.log_call(CallRecord.of(event, bytes_out=call.size))
+    def _call_done(self, record: CallRecord) -> None:
+        self.metrics.record(record)
+        self._store.log_call(record)
         if self.events.watched:
-            self.events.publish(event)
+            self.events.publish(
+                CallDone(
+                    record.server,
+                    record.tool,
+                    record.seconds,
+                    record.outcome,
+                    record.bytes_in,
+                    record.error,
+                    record.agent,
+                    record.session,
+                )
+            )
+
+    def _route(self, tool: Tool) -> Route:
+        """The way to a tool for the library's own callers."""
+        route = self._routes.get(tool)
+        if route is None:
+            route = self._routes[tool] = route_to(tool, LIBRARY)
+        return route
+
+
+async def _asked(link: Link, method: str, params: Mapping[str, Any], since: float) -> Raw:
+    """Ask a server for something that changes nothing there.
+
+    Args:
+        link: Which server.
+        method: What to ask for.
+        params: Its parameters.
+        since: When the time began, by the loop's clock.
+    """
+    deadline = LIBRARY.deadline(link.config, context=_NOBODY, since=since)
+    return await link.request(made(method, params, deadline, repeatable=True))
 
 
 def _expanded(_: str, config: ServerConfig) -> ServerConfig:

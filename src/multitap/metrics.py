@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from multitap.events import Outcome
+from multitap.store import CallRecord
 
 __all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "Outcome", "Stats"]
 
@@ -123,48 +124,29 @@ class Metrics:
         self._tools: dict[str, dict[str, _Row]] = {}
         self._errors = 0
 
-    def record(
-        self,
-        server: str,
-        tool: str,
-        seconds: float,
-        *,
-        outcome: Outcome,
-        bytes_in: int = 0,
-        bytes_out: int = 0,
-        error: str | None = None,
-    ) -> None:
-        """Count one call.
-
-        Args:
-            server: Who answered.
-            tool: By the server's own name.
-            seconds: How long it took.
-            outcome: How it ended.
-            bytes_in: Size of the answer.
-            bytes_out: Size of the arguments.
-            error: What went wrong, in words.
-        """
-        bucket = None if outcome in _UNTIMED else _bucket(seconds)
-        row = self._row(server, tool)
+    def record(self, call: CallRecord) -> None:
+        """Count one call."""
+        try:
+            row = self._tools[call.server][call.tool]
+        except KeyError:
+            row = self._new_row(call.server, call.tool)
+        outcome, seconds = call.outcome, call.seconds
         row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
-        row.bytes_in += bytes_in
-        row.bytes_out += bytes_out
-        if bucket is not None:
+        row.bytes_in += call.bytes_in
+        row.bytes_out += call.bytes_out
+        if outcome not in _UNTIMED:
+            bucket = _bucket(seconds)
             row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
             row.timed += 1
             row.seconds += seconds
-        if error is not None:
+        if call.error is not None:
             self._errors += 1
-            row.last_error = (self._errors, error[:_LONGEST_ERROR])
+            row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
 
-    def _row(self, server: str, tool: str) -> _Row:
-        try:
-            return self._tools[server][tool]
-        except KeyError:
-            tools = self._tools.setdefault(server, {})
-            name = tool if len(tools) < self._max_tools else OTHER
-            return tools.setdefault(name, _Row())
+    def _new_row(self, server: str, tool: str) -> _Row:
+        tools = self._tools.setdefault(server, {})
+        name = tool if len(tools) < self._max_tools else OTHER
+        return tools.setdefault(name, _Row())
 
     def forget(self, server: str) -> None:
         """Drop the counters of a server that is no longer configured."""

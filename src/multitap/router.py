@@ -1,21 +1,19 @@
-"""From a catalog name to an answer."""
+"""From a catalog name to a route: what every call of one tool needs, worked out once."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
-from msgspec import Raw
+import msgspec
 
 from multitap.catalog import Catalog, Tool
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
-from multitap.content import ToolResult
-from multitap.errors import BadArguments, NotAllowed, ServerError, UnknownName, quoted
+from multitap.errors import NotAllowed, UnknownName, quoted
 from multitap.upstream.caller import CallContext
-from multitap.vetting import is_large, vet, vet_large
-from multitap.wire import envelope
+from multitap.upstream.link import Link
 from multitap.wire.deadline import Deadline
+from multitap.wire.envelope import encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +23,16 @@ class CallDefaults:
     check_arguments: CheckArguments = "refuse"
     timeout: float | None = None
     """Seconds to wait for an answer; None: the default of the configuration."""
+    errors_are_results: bool = True
+    """Whether a JSON-RPC error of the server is a failed result, rather than an exception."""
+
+    def timeout_of(self, config: ServerConfig, tool: str = "") -> float | None:
+        """Seconds to wait for an answer: the tool's, else the server's, else these."""
+        timeout = config.timeouts.get(tool)
+        if timeout is None:
+            is_given = self.timeout is None or "timeout" in config.model_fields_set
+            timeout = config.timeout if is_given else self.timeout
+        return timeout
 
     def deadline(
         self, config: ServerConfig, *, context: CallContext, since: float, tool: str = ""
@@ -37,44 +45,56 @@ class CallDefaults:
             since: When the time begins, by the loop's clock.
             tool: The server's own name of the tool, if it is one.
         """
-        timeout = context.timeout or config.timeouts.get(tool)
-        if timeout is None:
-            is_given = self.timeout is None or "timeout" in config.model_fields_set
-            timeout = config.timeout if is_given else self.timeout
-        hard_timeout = max(context.hard_timeout or config.hard_timeout, timeout or 0.0)
-        return Deadline(timeout, hard_timeout, since)
+        return limited(context, self.timeout_of(config, tool), config.hard_timeout, since)
 
 
 LIBRARY = CallDefaults()
 
 
-@dataclass(slots=True)
-class Call:
-    """One call on its way through the middleware."""
+class Route(msgspec.Struct, frozen=True):
+    """The way to one tool; made anew with the catalog that the tool is of."""
 
     tool: Tool
-    arguments: Mapping[str, Any] | Raw
-    context: CallContext
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else the request says, besides name and arguments."""
-    defaults: CallDefaults = LIBRARY
-    since: float | None = None
-    """When its time began, by the loop's clock; None: it begins when the call is sent."""
-    deadline: Deadline | None = None
-    size: int = 0
-    """Bytes of the arguments, once they are encoded."""
+    link: Link
+    head: bytes
+    """How the parameters of a call begin, up to the arguments."""
+    check: CheckArguments
+    timeout: float | None
+    hard_timeout: float
+    repeatable: bool
+    """Whether a call that got lost may be sent again though the server may have seen it."""
+    errors_are_results: bool
+
+    def over(self, link: Link) -> "Route":
+        """The way to the same tool over another session with its server."""
+        return self if link is self.link else msgspec.structs.replace(self, link=link)
+
+    def deadline(self, context: CallContext, since: float) -> Deadline:
+        """When a call has to be over whose time begins at `since`, by the loop's clock."""
+        return limited(context, self.timeout, self.hard_timeout, since)
 
 
-Handler = Callable[[Call], Awaitable[ToolResult]]
-Middleware = Callable[[Handler], Handler]
-"""Behaviour around a call: takes the next handler, returns one that does more."""
+def limited(
+    context: CallContext, timeout: float | None, hard_timeout: float, since: float
+) -> Deadline:
+    """The deadline of a call, within the caller's own limits."""
+    timeout = context.timeout or timeout
+    return Deadline(timeout, max(context.hard_timeout or hard_timeout, timeout or 0.0), since)
 
 
-def chain(middleware: tuple[Middleware, ...], last: Handler) -> Handler:
-    """One handler out of many; the first middleware is the outermost."""
-    for wrap in reversed(middleware):
-        last = wrap(last)
-    return last
+def route_to(tool: Tool, defaults: CallDefaults) -> Route:
+    """The way to a tool, for those whom `defaults` hold for."""
+    link, config = tool.link, tool.link.config
+    return Route(
+        tool,
+        link,
+        b'"name":%b,"arguments":' % encode(tool.raw_name),
+        config.check_arguments or defaults.check_arguments,
+        defaults.timeout_of(config, tool.raw_name),
+        config.hard_timeout,
+        tool.repeatable and config.retry == "hinted",
+        defaults.errors_are_results,
+    )
 
 
 def find(catalog: Catalog, name: str) -> Tool:
@@ -128,63 +148,3 @@ def unknown(tools: Iterable[str], name: str) -> UnknownName:
     return UnknownName(
         f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists what there is"
     )
-
-
-async def forward(call: Call) -> ToolResult:
-    """Send the call to its server; an error it answers with is a failed result."""
-    tool = call.tool
-    try:
-        return await pass_on(call)
-    except ServerError as exc:
-        return ToolResult.from_error(
-            f"{exc.server}: {exc.words}",
-            code=exc.code,
-            data=exc.data,
-            server=tool.server,
-            tool=tool.raw_name,
-        )
-
-
-async def pass_on(call: Call) -> ToolResult:
-    """Send the call to its server: the innermost handler.
-
-    Raises:
-        UpstreamError: Which one says what went wrong.
-    """
-    tool, context = call.tool, call.context
-    result = await tool.link.request(
-        "tools/call",
-        params_of(call),
-        deadline=call.deadline,
-        on_progress=context.on_progress,
-        call=context,
-        repeatable=is_repeatable(tool),
-    )
-    return await vet_large(tool, result) if is_large(tool, result) else vet(tool, result)
-
-
-def params_of(call: Call) -> Mapping[str, Any]:
-    """What the server is told of a call, whose size is known then.
-
-    Raises:
-        BadArguments: The arguments are no JSON.
-    """
-    arguments = call.arguments
-    if not isinstance(arguments, Raw):
-        arguments = _encoded(arguments)
-    call.size = len(arguments)
-    return {"name": call.tool.raw_name, "arguments": arguments, **call.extra}
-
-
-def is_repeatable(tool: Tool) -> bool:
-    """Whether a call that got lost may be sent again though the server may have seen it."""
-    return tool.repeatable and tool.link.config.retry == "hinted"
-
-
-def _encoded(arguments: Mapping[str, Any]) -> Raw:
-    try:
-        return Raw(envelope.encode(arguments))
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise BadArguments(
-            f"the arguments can not be sent as JSON: {exc}", path="", hint="use plain values"
-        ) from None

@@ -5,7 +5,7 @@ from msgspec import Raw
 
 from multitap.catalog import Tool
 from multitap.content import ToolResult
-from multitap.errors import BadAnswer
+from multitap.router import Route
 
 LARGE = 256 * 1024
 """Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
@@ -18,26 +18,28 @@ def is_large(tool: Tool, raw: Raw) -> bool:
     return size > _LARGE_DATA and (size > LARGE or tool.result_checker is not None)
 
 
-def vet(tool: Tool, raw: Raw) -> ToolResult:
-    """The result without malformed blocks, and with warnings of what is wrong with it."""
-    result = _vetted(tool, raw)
-    return _noted(tool, result) if result.warnings else result
+def vet(route: Route, raw: Raw) -> ToolResult:
+    """The result without malformed blocks, and with warnings of what is wrong with it.
+
+    Raises:
+        BadAnswer: It can not be read.
+    """
+    result = _vetted(route, raw)
+    return _noted(route, result) if result.warnings else result
 
 
-async def vet_large(tool: Tool, raw: Raw) -> ToolResult:
+async def vet_large(route: Route, raw: Raw) -> ToolResult:
     """The same in a thread."""
-    return _noted(tool, await to_thread.run_sync(_vetted, tool, raw, abandon_on_cancel=True))
+    return _noted(route, await to_thread.run_sync(_vetted, route, raw, abandon_on_cancel=True))
 
 
-def _vetted(tool: Tool, raw: Raw) -> ToolResult:
+def _vetted(route: Route, raw: Raw) -> ToolResult:
+    tool = route.tool
     result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
-    try:
-        if tool.link.config.check_results == "off":
-            _ = result.is_error  # from here on it is known without another look
-        else:
-            _check(tool, result)
-    except BadAnswer:
-        return result  # whoever looks inside is told
+    if route.link.config.check_results == "off":
+        _ = result.is_error  # from here on it is known without another look
+    else:
+        _check(tool, result)
     return result
 
 
@@ -51,7 +53,7 @@ def _check(tool: Tool, result: ToolResult) -> None:
         result.warnings += (f"structured content does not fit the output schema: {words}",)
 
 
-def _noted(tool: Tool, result: ToolResult) -> ToolResult:
+def _noted(route: Route, result: ToolResult) -> ToolResult:
     for warning in result.warnings:
-        tool.link.note_result(tool.raw_name, warning)
+        route.link.note_result(route.tool.raw_name, warning)
     return result

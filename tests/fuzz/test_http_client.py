@@ -21,6 +21,8 @@ from multitap.config.models import Limits
 from multitap.wire.http import open_http
 from multitap.wire.response import UNREAD
 from multitap.wire.wire import RpcError, WireFault
+from tests.wire.asking import Launched
+from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import read_request
 from tests.wire.listener import Listener
 
@@ -359,11 +361,10 @@ async def ask(scripts, *, launching=False):
 
 
 async def outcome(wire, mark, *, launching):
-    told = asyncio.get_running_loop().create_future()
     params = {"mark": mark}
-    if launching and wire.launch("x", params, timeout=PATIENCE, on_end=told.set_result):
-        return await told
+    if launching:
+        return await Launched(wire, wire._tasks, "x", params, timeout=PATIENCE).get()
     try:
-        return await wire.request("x", params, timeout=PATIENCE)
+        return await ask_on(wire, "x", params, timeout=PATIENCE)
     except (WireFault, RpcError) as fault:
         return fault

@@ -19,6 +19,7 @@ from multitap.serve.control import BACKLOG, MAX_QUESTION, MOST, Control, open_co
 from multitap.serve.control_place import folder, leave, own_socket, sockets
 from multitap.serve.degradation import reasons
 from multitap.serve.gateway import open_gateway
+from multitap.store import CallRecord
 from tests.zoo.modes import command
 
 PATIENCE = 10
@@ -60,7 +61,7 @@ async def answer(state, question):
 
 async def test_it_says_who_it_is_and_what_went_through(state):
     async with gateway(state) as running:
-        running.hub.metrics.record("calc", "add", 0.25, outcome=Outcome.OK)
+        running.hub.metrics.record(CallRecord(0.0, "calc", "add", 0.25, Outcome.OK))
 
         about = (await answer(state, {"ask": "about"}))["ok"]
         picture = (await answer(state, {"ask": "snapshot"}))["ok"]

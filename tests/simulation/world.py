@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from multitap.wire.deadline import deadline_of
+from multitap.tasks import in_task
 from multitap.wire.spawner import CannotStart
 from multitap.wire.wire import AnswerTimeout, Evidence, RpcError, WireClosed
 
@@ -68,16 +68,17 @@ class SimulatedWire:
                 if not waiting.done():
                     waiting.set_exception(WireClosed("the program ended", sent=True))
 
-    async def request(self, method, params, *, timeout, **_):
+    async def request(self, request):
         if self.closed.is_set():
             raise WireClosed("the program ended", sent=False)
+        await in_task(request.light)
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         delay = self.server.random.choice([0.0, 0.001, 0.01, 0.2, 3.0])
-        timer = loop.call_later(delay, self._answer, answer, method, params)
+        timer = loop.call_later(delay, self._answer, answer, request)
         self._waiting.add(answer)
         try:
-            async with asyncio.timeout_at(_due(timeout)):
+            async with asyncio.timeout_at(_due(request.deadline)):
                 return await answer
         except TimeoutError:
             raise AnswerTimeout("no answer", sent=True) from None
@@ -85,16 +86,16 @@ class SimulatedWire:
             timer.cancel()
             self._waiting.discard(answer)
 
-    def _answer(self, answer, method, params):
+    def _answer(self, answer, request):
         if answer.done():
             return
-        match method:
+        match request.method:
             case "initialize":
                 answer.set_result(raw(INITIALIZED))
             case "tools/list":
                 answer.set_result(raw({"tools": self.server.tools}))
             case "tools/call":
-                nonce = msgspec.json.decode(params["arguments"])["n"]
+                nonce = msgspec.json.decode(b"{%b}" % request.params)["arguments"]["n"]
                 self.server.runs[nonce] += 1
                 answer.set_result(raw({"content": [{"type": "text", "text": str(nonce)}]}))
                 if self.server.random.random() < 0.05:
@@ -190,7 +191,6 @@ class MemoryStore:
         pass
 
 
-def _due(timeout):
+def _due(deadline):
     """When a request is over, by the loop's clock; None: never."""
-    at = deadline_of(timeout, None, asyncio.get_running_loop().time()).at
-    return at if math.isfinite(at) else None
+    return deadline.at if math.isfinite(deadline.at) else None

@@ -11,6 +11,7 @@ from multitap.upstream.oauth import Account
 from multitap.wire.http import open_http
 from multitap.wire.wire import AuthRequired, RequestFailed
 from tests.wire import http_zoo as zoo
+from tests.wire.asking import ask as ask_on
 
 
 class Guarded:
@@ -94,7 +95,7 @@ async def wired(guarded, person, **known):
 
 
 async def call(wire):
-    await wire.request("tools/call", {"name": "t"}, timeout=5)
+    await ask_on(wire, "tools/call", {"name": "t"}, timeout=5)
 
 
 async def test_who_is_refused_logs_in_and_asks_again():

@@ -15,7 +15,8 @@ import pytest
 from yarl import URL
 
 from multitap.wire.client import HttpClient, http_client
-from multitap.wire.flight import Attended, Flights
+from multitap.wire.flight import Flight, Flights
+from multitap.wire.request import made
 from multitap.wire.response import UNREAD, Response
 from multitap.wire.wire import AnswerInvalid, RequestFailed
 from tests.wire import http_zoo as zoo
@@ -162,7 +163,7 @@ async def closing_just_then(request: Request, caller: Caller) -> None:
 async def test_a_message_is_not_sent_again_when_the_server_closes_just_then():
     async with served(closing_just_then) as (server, client):
         await ask(client, server.url)
-        with Attended(Flights(), "m", timeout=None) as flight:
+        with Flight(Flights(), made("m", None, None)) as flight:
             with pytest.raises(RequestFailed, match="without an answer") as failure:
                 await ask(client, server.url.replace("/mcp", "/last"), flight=flight)
             assert flight.sent
@@ -348,14 +349,14 @@ async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
         await gone.wait()
         writer.transport.abort()
 
-    async def send(flight: Attended):
+    async def send(flight: Flight):
         with flight:
             await ask(client, url, body=b"x" * 2**25, flight=flight)
 
     listener = await asyncio.start_server(deaf, "127.0.0.1", limit=1024)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     async with listener, http_client(URL(url)) as client:
-        flight = Attended(Flights(), "m", timeout=None)
+        flight = Flight(Flights(), made("m", None, None))
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, flight)
@@ -380,7 +381,7 @@ async def test_whoever_gives_up_while_connecting_leaves_nothing_behind(scheme: s
             async with http_client(URL(url)) as client:
                 with (
                     anyio.move_on_after(0.1) as given_up,
-                    Attended(Flights(), "m", timeout=None) as flight,
+                    Flight(Flights(), made("m", None, None)) as flight,
                 ):
                     await ask(client, url, flight=flight)
 

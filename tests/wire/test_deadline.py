@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from multitap.wire.deadline import Deadline, deadline_of
+from multitap.wire.deadline import Deadline
 
 
 def test_a_sign_of_life_gives_more_time_up_to_the_hard_limit():
@@ -37,10 +37,3 @@ def test_without_limits_there_is_no_end():
     deadline.renew(200)
 
     assert deadline.at == math.inf
-
-
-def test_a_second_attempt_has_the_deadline_of_the_first():
-    deadline = Deadline(4, 600, 100)
-
-    assert deadline_of(deadline, None, 103) is deadline
-    assert deadline_of(4, 600, 103).at == 107

@@ -14,6 +14,7 @@ from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
 from multitap.wire.stdio import StdioWire, _Output
 from multitap.wire.wire import AnswerInvalid, RpcError
+from tests.wire.asking import ask as ask_on
 
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -71,7 +72,7 @@ def test_no_line_stops_the_reader(stream):
                 reader.data_received(line + b"\n")
 
             async def ask():
-                answer.append(await wire.request("ping", None, timeout=5))
+                answer.append(await ask_on(wire, "ping", None, timeout=5))
 
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
@@ -91,7 +92,7 @@ async def ask(line):
 
         async def request():
             try:
-                outcome.append(await wire.request("x", None, timeout=5))
+                outcome.append(await ask_on(wire, "x", None, timeout=5))
             except (AnswerInvalid, RpcError) as exc:
                 outcome.append(exc)
 
@@ -116,7 +117,7 @@ async def test_ids_are_not_guessable():
 
 
 async def _ask_and_forget(wire):
-    await wire.request("x", None, timeout=60, cancellable=False)
+    await ask_on(wire, "x", None, timeout=60, cancellable=False)
 
 
 async def test_an_answer_under_the_id_as_text_fails_at_once():
@@ -140,7 +141,7 @@ async def test_an_answer_is_taken_once():
         answers = []
 
         async def request():
-            answers.append(await wire.request("x", None, timeout=5))
+            answers.append(await ask_on(wire, "x", None, timeout=5))
 
         tasks.start_soon(request)
         await anyio.wait_all_tasks_blocked()

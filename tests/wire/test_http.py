@@ -30,6 +30,7 @@ from multitap.wire.wire import (
     WireFault,
 )
 from tests.wire import http_zoo as zoo
+from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, creature, error, result, serve
 from tests.wire.listener import Listener
 from tests.wire.sdk_web import served, toolbox
@@ -48,7 +49,7 @@ async def wired(
     ):
         wire.attach(listener or Listener())
         if era == "old":
-            await wire.request("initialize", {}, timeout=5, cancellable=False)
+            await ask_on(wire, "initialize", {}, timeout=5, cancellable=False)
             wire.established("2025-11-25", stateless=False)
         elif era == "new":
             wire.established("2026-07-28", stateless=True)
@@ -56,7 +57,7 @@ async def wired(
 
 
 async def call(wire: HttpWire, timeout: float | None = 5, **options: Any) -> Any:
-    raw = await wire.request("tools/call", {"name": "t"}, timeout=timeout, **options)
+    raw = await ask_on(wire, "tools/call", {"name": "t"}, timeout=timeout, **options)
     return msgspec.json.decode(raw)
 
 
@@ -84,14 +85,14 @@ async def shake_hands(wire: HttpWire) -> None:
         "capabilities": {"elicitation": {}},
         "clientInfo": {"name": "test", "version": "0"},
     }
-    await wire.request("initialize", hello, timeout=5, cancellable=False)
+    await ask_on(wire, "initialize", hello, timeout=5, cancellable=False)
     wire.established("2025-11-25", stateless=False)
     await wire.notify("notifications/initialized", None)
 
 
 async def use(wire: HttpWire, tool: str, **arguments: Any) -> Any:
     params = {"name": tool, "arguments": arguments}
-    return msgspec.json.decode(await wire.request("tools/call", params, timeout=5))
+    return msgspec.json.decode(await ask_on(wire, "tools/call", params, timeout=5))
 
 
 @pytest.mark.parametrize("options", SDK.values(), ids=SDK)
@@ -121,7 +122,8 @@ async def test_the_sdks_own_server_is_understood_without_a_handshake():
         async with open_http(HttpServer(url=f"{url}/mcp")) as wire:
             wire.attach(Listener())
             wire.established("2026-07-28", stateless=True)
-            raw = await wire.request(
+            raw = await ask_on(
+                wire,
                 "tools/call",
                 {"name": "count", "arguments": {"to": 3}, "_meta": stamp},
                 timeout=5,
@@ -149,7 +151,7 @@ async def test_the_sdks_own_server_asks_and_announces():
 
 async def test_a_json_answer_comes_back_undecoded():
     async with wired(zoo.polite) as (_, wire):
-        raw = await wire.request("tools/call", {"name": "t"}, timeout=5)
+        raw = await ask_on(wire, "tools/call", {"name": "t"}, timeout=5)
 
     assert isinstance(raw, Raw)
     assert msgspec.json.decode(raw)["echo"]["name"] == "t"
@@ -167,7 +169,7 @@ async def test_an_event_stream_is_an_answer_too():
 
 async def test_params_that_are_encoded_already_are_sent_as_they_are():
     async with wired(zoo.polite) as (server, wire):
-        await wire.request("tools/call", {"arguments": Raw(b'{"a": 1}')}, timeout=5)
+        await ask_on(wire, "tools/call", {"arguments": Raw(b'{"a": 1}')}, timeout=5)
 
     assert b'"arguments":{"a": 1}' in server.of("tools/call")[0].body
 
@@ -251,7 +253,7 @@ async def test_a_connection_that_breaks_after_the_request_fails_it_once(fault: H
         assert failure.value.sent
         assert len(server.of("tools/call")) == 1
         assert not wire.closed.is_set()
-        assert await wire.request("ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=5)
 
 
 async def test_one_failed_request_does_not_disturb_the_others():
@@ -267,7 +269,7 @@ async def test_one_failed_request_does_not_disturb_the_others():
     async with wired(creature(call=moody)) as (_, wire), anyio.create_task_group() as tasks:
         tasks.start_soon(call, wire)
         with pytest.raises(RequestFailed):
-            await wire.request("tools/call", {"fail": True}, timeout=5)
+            await ask_on(wire, "tools/call", {"fail": True}, timeout=5)
         failed.set()
 
 
@@ -395,7 +397,7 @@ async def test_a_server_that_takes_no_posts_does_not_speak_this_transport(status
 
     async with wired(elsewhere, None) as (_, wire):
         with pytest.raises(NotSpoken, match="Cannot POST"):
-            await wire.request("initialize", {}, timeout=5)
+            await ask_on(wire, "initialize", {}, timeout=5)
 
 
 async def test_an_overloaded_server_says_when_to_come_back():
@@ -587,7 +589,7 @@ async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
             serve(creature(DELETE=zoo.silent)) as server,
             open_http(HttpServer(url=server.url)) as wire,
         ):
-            await wire.request("initialize", {}, timeout=5)
+            await ask_on(wire, "initialize", {}, timeout=5)
 
     assert server.of("DELETE")
 
@@ -641,7 +643,7 @@ async def test_a_forgotten_session_ends_the_calls_under_way():
 
     async def slow(wire: HttpWire):
         with pytest.raises(SessionLost) as failure:
-            await wire.request("tools/call", {"name": "slow"}, timeout=5)
+            await ask_on(wire, "tools/call", {"name": "slow"}, timeout=5)
         assert failure.value.sent
 
     async with wired(creature(call=forgetful)) as (_, wire), anyio.create_task_group() as tasks:
@@ -979,7 +981,7 @@ async def test_a_server_that_does_not_read_is_covered_by_the_deadline():
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     async with listener, open_http(HttpServer(url=url)) as wire:
         with pytest.raises(AnswerTimeout) as failure:
-            await wire.request("tools/call", {"text": "x" * 2**25}, timeout=1)
+            await ask_on(wire, "tools/call", {"text": "x" * 2**25}, timeout=1)
         released.set()
 
     assert failure.value.sent
@@ -996,7 +998,7 @@ async def test_a_flood_does_not_hold_up_the_others():
     async with wired(creature(call=zoo.flood)) as (_, wire), anyio.create_task_group() as tasks:
         tasks.start_soon(flooded, wire)
         while True:
-            await wire.request("ping", None, timeout=5, cancellable=False)
+            await ask_on(wire, "ping", None, timeout=5, cancellable=False)
             served += 1
 
     assert served >= 3
@@ -1041,7 +1043,7 @@ async def test_what_cannot_be_cancelled_is_not():
     async with wired(creature(call=zoo.silent)) as (server, wire):
         with pytest.raises(AnswerTimeout):
             await call(wire, timeout=0.1, cancellable=False)
-        await wire.request("ping", None, timeout=5)
+        await ask_on(wire, "ping", None, timeout=5)
 
     assert not server.of("notifications/cancelled")
 

@@ -13,6 +13,8 @@ from multitap.wire.http import open_http
 from multitap.wire.sse import open_sse
 from multitap.wire.wire import Flooded, WireFault
 from tests.conftest import no_process_left
+from tests.wire.asking import Launched
+from tests.wire.asking import ask as ask_on
 from tests.wire.http_floods import ANSWERS, JUNK, MESSAGES, flooding, path
 from tests.wire.loops import anyio_backend, no_task_left  # noqa: F401 - fixtures
 
@@ -80,7 +82,7 @@ class Neighbour:
     async def run(self):
         while True:
             worked = time.thread_time()
-            await self._wire.request("ping", None, timeout=5)
+            await ask_on(self._wire, "ping", None, timeout=5)
             self.longest = max(self.longest, time.thread_time() - worked)
             self.growth = max(self.growth, memory() - self._before)
             self.calls += 1
@@ -101,7 +103,7 @@ def wired(web, place, kind, limits=LIMITS):
 async def begin(wire):
     wire.attach(Listener())
     if wire.kind == "streamable-http":
-        await wire.request("initialize", {}, timeout=5, cancellable=False)
+        await ask_on(wire, "initialize", {}, timeout=5, cancellable=False)
         wire.established("2025-11-25", stateless=False)
 
 
@@ -116,7 +118,7 @@ async def test_a_flood_holds_up_nobody(web, quiet, place, kind):
                 await begin(wire)
                 if place == "call":
                     with pytest.raises(WireFault):
-                        await wire.request("tools/call", {}, timeout=CALL)
+                        await ask_on(wire, "tools/call", {}, timeout=CALL)
                 else:
                     with anyio.move_on_after(CALL):
                         await wire.closed.wait()
@@ -146,9 +148,9 @@ async def test_after_and_during_a_flood_of_messages_others_are_answered(web, pla
         await begin(wire)
         if place == "call":
             with pytest.raises(WireFault):
-                await wire.request("tools/call", {}, timeout=CALL)
+                await ask_on(wire, "tools/call", {}, timeout=CALL)
         for _ in range(2):
-            await wire.request("ping", None, timeout=10)
+            await ask_on(wire, "ping", None, timeout=10)
 
         assert not wire.closed.is_set()
 
@@ -167,7 +169,7 @@ async def test_a_server_that_sends_nothing_but_junk_is_cut_off(web, place, kind)
         assert isinstance(wire.fault, Flooded)
         assert "65,536 bytes of junk" in str(wire.fault)
         with pytest.raises(Flooded):
-            await wire.request("ping", None, timeout=5)
+            await ask_on(wire, "ping", None, timeout=5)
 
 
 async def test_a_call_whose_answer_is_nothing_but_junk_fails_with_that_reason(web):
@@ -175,17 +177,12 @@ async def test_a_call_whose_answer_is_nothing_but_junk_fails_with_that_reason(we
     async with wired(web, "call", "comments", limits) as wire:
         await begin(wire)
         with pytest.raises(Flooded, match="65,536 bytes of junk"):
-            await wire.request("tools/call", {}, timeout=20)
+            await ask_on(wire, "tools/call", {}, timeout=20)
 
 
 async def test_a_launched_call_is_told_too(web):
     limits = Limits(message=2**16, junk=2**16)
-    outcomes = []
     async with wired(web, "call", "comments", limits) as wire:
         await begin(wire)
-        assert wire.launch("tools/call", {}, timeout=20, on_end=outcomes.append)
-        with anyio.fail_after(20):
-            await wire.closed.wait()
-
-    (outcome,) = outcomes
-    assert isinstance(outcome, Flooded)
+        launched = Launched(wire, wire._tasks, "tools/call", {}, timeout=20)
+        assert isinstance(await launched.get(), Flooded)

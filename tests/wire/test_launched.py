@@ -1,11 +1,13 @@
-"""Requests that nobody waits for: each comes to one end, and somebody is told."""
+"""Requests in no task of their own: each comes to one end, and somebody is told."""
 
 import anyio
 import msgspec
 import pytest
 from msgspec import Raw
 
+from multitap.tasks import Tasks
 from multitap.wire.wire import AnswerTimeout, RpcError, WireClosed
+from tests.wire.asking import Launched
 from tests.wire.test_exchange import exchange_with
 
 
@@ -13,10 +15,10 @@ from tests.wire.test_exchange import exchange_with
 async def launching():
     """A wire, what was written to it, and a way to launch on it whose outcomes are kept."""
     written, outcomes = [], []
-    async with exchange_with(written) as (exchange, wire, _):
+    async with Tasks() as tasks, exchange_with(written) as (exchange, wire, _):
 
         def launch(on_end=outcomes.append, timeout=60):
-            return wire.launch("x", {}, timeout=timeout, on_end=on_end)
+            return Launched(wire, tasks, "x", {}, timeout=timeout, on_end=on_end)
 
         yield exchange, written, launch, outcomes
 
@@ -81,18 +83,6 @@ async def test_what_is_under_way_ends_with_the_wire(launching):
     (outcome,) = outcomes
     assert isinstance(outcome, WireClosed)
     assert outcome.sent
-    with pytest.raises(WireClosed):
-        launch()
-
-
-async def test_whoever_can_not_take_an_outcome_does_not_keep_the_others_from_theirs(
-    launching, caplog
-):
-    exchange, written, launch, outcomes = launching
-    launch(on_end=lambda _: 1 / 0)
     launch()
-    for message in written:
-        exchange.feed(answered(message, result={}))
-
-    assert outcomes == [Raw(b"{}")]
-    assert "ZeroDivisionError" in caplog.text
+    assert isinstance(outcomes[1], WireClosed)
+    assert not outcomes[1].sent

@@ -1,4 +1,4 @@
-"""Requests over HTTP that nobody waits for end as those do that somebody waits for."""
+"""Requests over HTTP in no task of their own end as those do that a task waits for."""
 
 import anyio
 import msgspec
@@ -8,6 +8,8 @@ from msgspec import Raw
 from multitap.config.models import Limits
 from multitap.wire.wire import AnswerTimeout, RpcError, WireFault
 from tests.wire import http_zoo as zoo
+from tests.wire.asking import Launched
+from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import creature, error, result
 from tests.wire.listener import Listener
 from tests.wire.test_http import note, wired
@@ -16,28 +18,13 @@ LIMITS = Limits(message=100_000)
 PATIENCE = 10
 
 
-class Outcome:
-    """What comes of a launched request."""
-
-    def __init__(self, wire, timeout=PATIENCE):
-        self.told = []
-        self._ended = anyio.Event()
-        self.flight = wire.launch("tools/call", {}, timeout=timeout, on_end=self._end)
-
-    def _end(self, outcome):
-        self.told.append(outcome)
-        self._ended.set()
-
-    async def get(self):
-        with anyio.fail_after(PATIENCE):
-            await self._ended.wait()
-        (outcome,) = self.told
-        return outcome
+def launched_on(wire, timeout=PATIENCE):
+    return Launched(wire, wire._tasks, "tools/call", {}, timeout=timeout)
 
 
 async def waited_for(wire):
     try:
-        return await wire.request("tools/call", {}, timeout=PATIENCE)
+        return await ask_on(wire, "tools/call", {}, timeout=PATIENCE)
     except (WireFault, RpcError) as exc:
         return exc
 
@@ -73,8 +60,8 @@ async def by_one_piece_of_events(request, caller):
 async def test_an_answer_is_heard_however_it_comes(how, era):
     listener = Listener()
     async with wired(creature(call=how), era, listener) as (server, wire):
-        await wire.request("ping", None, timeout=PATIENCE)
-        launched, waited = Outcome(wire), await waited_for(wire)
+        await ask_on(wire, "ping", None, timeout=PATIENCE)
+        launched, waited = launched_on(wire), await waited_for(wire)
 
         assert msgspec.json.decode(await launched.get()) == {"n": 1}
         assert msgspec.json.decode(waited) == {"n": 1}
@@ -132,7 +119,7 @@ async def test_what_goes_wrong_is_told_in_the_same_words(how):
     outcomes = []
     for launches in (True, False):
         async with wired(creature(call=how), "old", limits=LIMITS) as (server, wire):
-            came = await (Outcome(wire).get() if launches else waited_for(wire))
+            came = await (launched_on(wire).get() if launches else waited_for(wire))
             assert not isinstance(came, Raw)
             outcomes.append((type(came), str(came).replace(server.url, "URL")))
             assert not len(wire._exchange.flights)
@@ -155,12 +142,12 @@ async def test_what_is_not_wanted_any_more_leaves_nothing_behind(era, begins, en
         gone.set()
 
     async with wired(creature(call=slow), era) as (server, wire):
-        await wire.request("ping", None, timeout=PATIENCE)
-        outcome = Outcome(wire, timeout=0.2 if ends == "too late" else PATIENCE)
+        await ask_on(wire, "ping", None, timeout=PATIENCE)
+        outcome = launched_on(wire, timeout=0.2 if ends == "too late" else PATIENCE)
         with anyio.fail_after(PATIENCE):
             await reached.wait()
             if ends == "given up":
-                outcome.flight.give_up()
+                outcome.give_up()
             else:
                 assert isinstance(await outcome.get(), AnswerTimeout)
             await gone.wait()
@@ -172,7 +159,13 @@ async def test_what_is_not_wanted_any_more_leaves_nothing_behind(era, begins, en
         assert ("notifications/cancelled" in said) == (era == "old")
 
 
-async def test_without_an_idle_connection_nothing_is_launched():
-    async with wired(zoo.polite, "new") as (server, wire):
-        assert Outcome(wire).flight is None
-        assert server.requests == []
+async def test_without_an_idle_connection_it_takes_a_task():
+    async with wired(zoo.polite, "new") as (_, wire):
+        first = launched_on(wire)
+        assert first.in_task
+        assert isinstance(await first.get(), Raw)
+
+        second = launched_on(wire)
+        assert not second.in_task
+        assert isinstance(await second.get(), Raw)
+        assert not second.in_task

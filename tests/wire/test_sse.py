@@ -23,6 +23,7 @@ from multitap.wire.wire import (
     WireFault,
 )
 from tests.wire import http_zoo as zoo
+from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, error, result, serve
 from tests.wire.listener import Listener
 from tests.wire.sdk_web import served, toolbox
@@ -70,7 +71,7 @@ async def wired(
 
 
 async def call(wire: SseWire, timeout: float | None = 5, **options: Any) -> Any:
-    raw = await wire.request("tools/call", {"name": "t"}, timeout=timeout, **options)
+    raw = await ask_on(wire, "tools/call", {"name": "t"}, timeout=timeout, **options)
     return msgspec.json.decode(raw)
 
 
@@ -85,11 +86,12 @@ async def test_the_sdks_own_server_is_understood():
     with served(toolbox().sse_app()) as url:
         async with open_sse(HttpServer(url=f"{url}/sse")) as wire:
             wire.attach(listener)
-            await wire.request("initialize", hello, timeout=5, cancellable=False)
+            await ask_on(wire, "initialize", hello, timeout=5, cancellable=False)
             wire.established("2025-11-25", stateless=False)
             await wire.notify("notifications/initialized", None)
-            raw = await wire.request("tools/call", {"name": "ask", "arguments": {}}, timeout=5)
-            await wire.request(
+            raw = await ask_on(wire, "tools/call", {"name": "ask", "arguments": {}}, timeout=5)
+            await ask_on(
+                wire,
                 "tools/call",
                 {"name": "count", "arguments": {"to": 3}},
                 timeout=5,
@@ -183,7 +185,7 @@ async def test_a_failed_post_is_its_requests_failure_only():
 
         assert failure.value.sent
         assert len(web.of("tools/call")) == 1
-        assert await wire.request("ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=5)
 
 
 async def test_a_refused_post_fails_in_the_servers_words():
@@ -266,7 +268,7 @@ async def test_answers_find_their_questions_in_any_order():
     answers: dict[int, Any] = {}
 
     async def ask(wire: SseWire, number: int):
-        raw = await wire.request("tools/call", {"name": number}, timeout=5)
+        raw = await ask_on(wire, "tools/call", {"name": number}, timeout=5)
         answers[number] = msgspec.json.decode(raw)["said"]
 
     async with wired(Legacy(call=slow)) as (_, wire), anyio.create_task_group() as tasks:
@@ -289,7 +291,7 @@ async def test_a_bad_answer_fails_its_request_at_once(body: bytes):
     async with wired(Legacy(call=bad)) as (_, wire):
         with pytest.raises(AnswerInvalid):
             await call(wire)
-        assert await wire.request("ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=5)
 
 
 async def test_an_oversized_answer_fails_its_request_and_the_stream_goes_on():
@@ -300,7 +302,7 @@ async def test_an_oversized_answer_fails_its_request_and_the_stream_goes_on():
     async with wired(Legacy(call=large), limits=Limits(message=1024)) as (_, wire):
         with pytest.raises(AnswerInvalid, match=r"1,024 bytes of `limits\.message`"):
             await call(wire)
-        assert await wire.request("ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=5)
 
 
 async def test_an_error_without_an_id_is_for_the_only_one_who_asked():

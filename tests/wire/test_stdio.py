@@ -16,6 +16,7 @@ from multitap.wire.spawner import CannotStart, open_spawner
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RpcError, WireClosed
 from tests.conftest import descendants
+from tests.wire.asking import ask as ask_on
 from tests.zoo.modes import command
 
 INITIALIZE = {
@@ -36,13 +37,13 @@ async def zoo(mode, *options, log=None, env=None, handshake=True, **settings):
 
 
 async def shake_hands(wire):
-    await wire.request("initialize", INITIALIZE, timeout=10)
+    await ask_on(wire, "initialize", INITIALIZE, timeout=10)
     await wire.notify("notifications/initialized", None)
 
 
 async def tool(wire, name, timeout=5.0, **arguments):
-    result = await wire.request(
-        "tools/call", {"name": name, "arguments": arguments}, timeout=timeout
+    result = await ask_on(
+        wire, "tools/call", {"name": name, "arguments": arguments}, timeout=timeout
     )
     return msgspec.json.decode(result)
 
@@ -92,13 +93,22 @@ async def test_progress_starts_the_time_anew_up_to_the_hard_limit():
     reports = []
     async with zoo("good") as wire:
         params = {"name": "progress", "arguments": {"steps": 5, "interval": 0.1}}
-        await wire.request(
-            "tools/call", params, timeout=0.3, on_progress=lambda *report: reports.append(report)
+        await ask_on(
+            wire,
+            "tools/call",
+            params,
+            timeout=0.3,
+            on_progress=lambda *report: reports.append(report),
         )
         params = {"name": "progress", "arguments": {"steps": 100, "interval": 0.05}}
         with pytest.raises(AnswerTimeout, match="hard limit"):
-            await wire.request(
-                "tools/call", params, timeout=0.3, hard_timeout=0.5, on_progress=lambda *_: None
+            await ask_on(
+                wire,
+                "tools/call",
+                params,
+                timeout=0.3,
+                hard_timeout=0.5,
+                on_progress=lambda *_: None,
             )
 
     assert len(reports) == 5
@@ -108,19 +118,19 @@ async def test_a_write_that_blocks_is_covered_by_the_deadline():
     async with zoo("deaf") as wire:
         large = "x" * 400_000
         with pytest.raises(AnswerTimeout):
-            await wire.request("ping", None, timeout=0.2)
+            await ask_on(wire, "ping", None, timeout=0.2)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(_expect_timeout, wire, large)
         with pytest.raises(AnswerTimeout) as caught:
-            await wire.request("ping", None, timeout=0.1)
+            await ask_on(wire, "ping", None, timeout=0.1)
 
     assert not caught.value.sent
 
 
 async def _expect_timeout(wire, text):
     with pytest.raises(AnswerTimeout):
-        await wire.request("x", {"text": text}, timeout=0.2)
+        await ask_on(wire, "x", {"text": text}, timeout=0.2)
 
 
 async def test_the_end_of_the_program_is_noticed_without_a_call_in_flight():

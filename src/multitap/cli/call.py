@@ -82,9 +82,9 @@ def _called_live(live: Live, loaded: Loaded, asked: Asked, name: str, fill: Fill
 
 async def _called(loaded: Loaded, asked: Asked, name: str, fill: Fill) -> Called:
     # 0.5 s that a gateway spares
+    from multitap.calls import cap_of  # noqa: PLC0415
     from multitap.cli.opening import adapted, on_demand, opened  # noqa: PLC0415
     from multitap.cli.reaching import check_missing, named, reach  # noqa: PLC0415
-    from multitap.middleware import cap_of  # noqa: PLC0415
     from multitap.router import find  # noqa: PLC0415
     from multitap.upstream.caller import CallContext  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from multitap.serve.access import Denied
 from multitap.serve.crowd import READ, Crowd, address_of
 from multitap.serve.rota import AT_ONCE
 from multitap.serve.visit import Headers, Visit
-from multitap.tasks import CancelHandle
+from multitap.tasks import LightTask
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "__weakref__", "_address", "_advancing", "_arriving", "_body", "_busy_until", "_crowd",
         "_deaf", "_dismissed", "_droppable", "_expected", "_expects", "_fed", "_incoming",
         "_is_paused", "_limits", "_loop", "_overhead", "_parser", "_queue", "_queued", "_readable",
-        "_scope", "_size", "_stuck_since", "_transport", "_unparsed", "_unread", "_unread_answer",
+        "_size", "_stuck_since", "_transport", "_unparsed", "_unread", "_unread_answer",
         "_url", "_waiting", "answered", "current", "holder", "on_header", "since", "weight",
     )  # fmt: skip
 
@@ -101,7 +101,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._queue: deque[Visit] = deque()
         self.current: Visit | None = None
         self._queued = 0
-        self._scope: CancelHandle | None = None
         self._advancing = False
 
         self._waiting = False
@@ -165,18 +164,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._crowd.leave(self)
         visit, self.current = self.current, None
-        scope, self._scope = self._scope, None
         self._parser = None
         self._unparsed = b""
         self._unread_answer = None
         self._queue.clear()
         self._begin()
-        if scope is not None:
-            scope.cancel()
         if visit is not None:
             if visit.is_counted:
                 self._crowd.under_way.give(visit.holder)
-            visit.leave()
+            visit.on_silence = None  # nothing that works on it is kept by it any longer
+            visit.light.cancel()
         if self._readable is not None:
             self._readable.set()
 
@@ -447,6 +444,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         crowd, holder = self._crowd, visit.holder
         self.current = visit
         visit.is_counted = crowd.under_way.take(holder)
+        visit.light = light = LightTask(crowd.tasks)
         to_do = None
         if not visit.is_counted:
             visit.say(_BUSY, crowd.under_way.refusal(holder), extra=[*_RETRY])
@@ -455,22 +453,18 @@ class ClientConnection(asyncio.BufferedProtocol):
                 to_do = crowd.app.handle(visit)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 self._failed(visit, exc)
-        if to_do is not None:
-            self._scope = CancelHandle()
-            crowd.tasks.start_soon(self._work, visit, to_do, self._scope)
-        elif visit.on_leave is None:
-            self.finished(visit)
+        if to_do is None:
+            self._finished(visit)
+        else:
+            light.run(self._work(visit, to_do))
 
-    async def _work(
-        self, visit: Visit, to_do: Coroutine[Any, Any, None], scope: CancelHandle
-    ) -> None:
-        with scope:
-            try:
-                await to_do
-            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
-                self._failed(visit, exc)
-        self._scope = None
-        self.finished(visit)
+    async def _work(self, visit: Visit, to_do: Coroutine[Any, Any, None]) -> None:
+        try:
+            await to_do
+        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            self._failed(visit, exc)
+        finally:
+            self._finished(visit)
 
     def _failed(self, visit: Visit, exc: Exception) -> None:
         logger.error("a request failed", exc_info=exc)
@@ -495,7 +489,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._advancing:
             self._rest()
 
-    def finished(self, visit: Visit) -> None:
+    def _finished(self, visit: Visit) -> None:
         """A request is answered: the next one may be."""
         if self._transport is None or self.current is not visit:
             return
@@ -540,7 +534,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._readable = self._stuck_since = None
         if (visit := self._unread_answer) is not None:
             self._unread_answer = None
-            self.finished(visit)
+            self._finished(visit)
 
     def look(self, now: float) -> None:
         limits, quiet, transport = self._limits, now - self.since, self._transport

@@ -7,6 +7,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.calls import cap_of
 from multitap.catalog import Prompt, Resource, Tool
 from multitap.errors import (
     BadArguments,
@@ -19,7 +20,6 @@ from multitap.errors import (
     UpstreamError,
 )
 from multitap.hub import Hub
-from multitap.middleware import cap_of
 from multitap.serve.control_words import (
     Answer,
     AskCall,

@@ -1,7 +1,5 @@
 """A client on a stream that carries everything, both ways: pipes, or legacy SSE."""
 
-from functools import partial
-
 from msgspec import Raw
 
 from multitap.serve import faults
@@ -11,7 +9,7 @@ from multitap.serve.message import Message, Refused, answer, refusal
 from multitap.serve.peer import Outlet, Peer
 from multitap.serve.reading import read_message, read_params
 from multitap.serve.turn import Turn
-from multitap.tasks import CancelHandle, Tasks
+from multitap.tasks import LightTask, Tasks
 
 MOST = 1024
 """Requests of one client that are worked on at the same time."""
@@ -70,29 +68,18 @@ class Dialogue:
             self._work_on(message, key)
 
     def _work_on(self, message: Message, key: bytes) -> None:
-        if message.method != "tools/call" or not self._launched(message, key):
-            scope = self._peer.scopes[key] = CancelHandle()
-            self._tasks.start_soon(self._answer, message, key, scope)
+        light = self._peer.scopes[key] = LightTask(self._tasks)
+        light.run(self._answer(message, key, light))
 
-    def _launched(self, message: Message, key: bytes) -> bool:
-        try:
-            turn = self._turn(message)
-        except Refused:
-            return False  # or not yet: the handshake may be under way
-        passage = self._gateway.launch(turn, partial(self._ended, message, key))
-        if passage is not None:
-            self._peer.scopes[key] = passage
-        return passage is not None
-
-    async def _answer(self, message: Message, key: bytes, scope: CancelHandle) -> None:
+    async def _answer(self, message: Message, key: bytes, light: LightTask) -> None:
         became: Raw | bytes | Exception | None = None
-        with scope:
-            try:
-                turn = self._turn(message)
-                became = await self._gateway.answer(turn, message.method, message.params)
-            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
-                became = exc
-        self._ended(message, key, became)
+        try:
+            turn = self._turn(message, light)
+            became = await self._gateway.answer(turn, message.method, message.params)
+        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            became = exc
+        finally:
+            self._ended(message, key, became)
 
     def _ended(self, message: Message, key: bytes, became: Raw | bytes | Exception | None) -> None:
         """Answer a request; one that was cancelled gets no answer."""
@@ -103,12 +90,12 @@ class Dialogue:
         elif became is not None:
             self._outlet.send(b"".join(answer(message.id, became)))
 
-    def _turn(self, message: Message) -> Turn:
+    def _turn(self, message: Message, light: LightTask) -> Turn:
         params = read_params(message)
         modern = admit_unheaded(message, params)
         if not modern and not self._peer.shook_hands and message.method not in _BEFORE_HANDSHAKE:
             raise Refused(faults.INVALID_REQUEST, "initialize first")
-        return Turn(self._peer, message.id, self._outlet, params, modern=modern)
+        return Turn(self._peer, message.id, self._outlet, params, light, modern=modern)
 
     def _refuse(self, request_id: Raw, error: Refused) -> None:
         self._outlet.send(refusal(request_id, error))

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
@@ -24,22 +24,21 @@ from multitap.errors import (
     ungrouped,
 )
 from multitap.hub import Hub
-from multitap.passage import OnPassed, Passage
-from multitap.router import look_up, unknown
+from multitap.router import Route, look_up, unknown
 from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes, parse_wanted
 from multitap.serve.degradation import report
-from multitap.serve.errands import TTL, Errands, Work
+from multitap.serve.errands import TTL, Errands
 from multitap.serve.floor import Floors
 from multitap.serve.message import (
     EMPTY,
+    RESERVED,
     UNPARSABLE,
     Refused,
     legacy,
     modern,
     parse_table,
-    passed_on,
     text_of,
 )
 from multitap.serve.peer import Peer, log_level
@@ -47,12 +46,14 @@ from multitap.serve.private import PrivateLinks
 from multitap.serve.turn import Turn
 from multitap.serve.view import View
 from multitap.shares import Shares
-from multitap.tasks import Tasks
-from multitap.upstream.caller import CallContext
+from multitap.tasks import Tasks, in_task
+from multitap.upstream.caller import CallContext, rival_of
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
 from multitap.wire import envelope, vocabulary
+from multitap.wire.deadline import Deadline
+from multitap.wire.request import made, members
 
 Result = Raw | bytes
 _Found = TypeVar("_Found")
@@ -74,6 +75,8 @@ _CAPABILITIES = {
 _IN_SESSIONS = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
+_AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
+"""What is answered without waiting: the next request may follow from it."""
 _LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
 _NOTHING = Profile(servers=())
 """What clients of a profile see that is no more."""
@@ -122,7 +125,6 @@ class Gateway:
             "initialize": self._initialize,
             "ping": self._ping,
             "server/discover": self._discover,
-            "tools/call": self._call,
             "prompts/get": self._prompt,
             "resources/read": self._read,
             "completion/complete": self._complete,
@@ -138,8 +140,13 @@ class Gateway:
         wanted = None
         if profile is not None:
             wanted = self.hub.settings.profiles.get(profile, _NOTHING)
-        if view is None or view.catalog is not catalog or view.profile != wanted:
-            view = self._views[profile] = View(catalog, wanted)
+        if (
+            view is None
+            or view.catalog is not catalog
+            or view.profile != wanted
+            or view.defaults is not self.hub.gateway_defaults
+        ):
+            view = self._views[profile] = View(catalog, wanted, self.hub.gateway_defaults)
             self.changes.shown(profile, view)
         return view
 
@@ -158,6 +165,10 @@ class Gateway:
         if turn.modern and method in _IN_SESSIONS:  # its peer is everybody of one principal
             raise Refused(faults.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}")
         try:
+            if method == "tools/call":
+                return await self._call(turn, params)
+            if method not in _AT_ONCE:
+                await in_task(turn.light)
             if handler is not None:
                 return await handler(turn, params)
             await self._complete_view.wait()
@@ -169,34 +180,6 @@ class Gateway:
         if listed is None:
             raise Refused(faults.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}")
         return listed
-
-    def launch(self, turn: Turn, on_end: OnPassed) -> Passage | None:
-        """Begin a call that takes nothing but its server; None where it may take more.
-
-        It ends as `answer` would, with a result or with an exception; None: it was cancelled.
-        """
-        params, peer = turn.params, turn.peer
-        view = self.view(peer.profile)
-        tool = view.tools.get(params.name)
-        if tool is None or not self.private.shares(peer, tool.link):
-            return None
-        era = tool.link.era
-        if era is None or (peer.rival is not None and tool.link.may_mix(tool.raw_name)):
-            return None
-        if turn.modern:
-            if self.errands.issued(params.request_state):
-                return None
-            if era is Era.HANDSHAKE:
-                # it might have to be parked until the client answers what the server asks
-                if turn.log_level is not None or bytes(turn.capabilities) != b"{}":
-                    return None
-                on_end = _translated(on_end, modern)
-        elif era is Era.STATELESS:
-            on_end = _translated(on_end, legacy)
-        if (references := view.references(tool.server)) is not None:
-            on_end = _translated(on_end, references.in_result)
-        extra = _extra(turn, tool.link)
-        return self.hub.launch(tool, params.arguments, extra, context=turn.context(), on_end=on_end)
 
     def notified(self, peer: Peer, method: str, params: Raw) -> None:
         """Take a client's notification."""
@@ -289,33 +272,64 @@ class Gateway:
         return b"{}"
 
     async def _call(self, turn: Turn, _: Raw) -> Result:
-        params = turn.params
-        since: float | None = anyio.current_time()
-        tool = await self._tool(turn, params.name)
-        link = tool.link
-        if not self.private.shares(turn.peer, link):
-            link = await self.private.link(turn.peer, link)
-            tool = replace(tool, link=link)
-
-        async def work(context: CallContext) -> Result:
-            nonlocal since
-            # once a person has been elsewhere, its time begins again
-            began, since = since or anyio.current_time(), None
-            defaults, subject = self.hub.gateway_defaults, tool.raw_name
-            deadline = defaults.deadline(link.config, context=context, since=began, tool=subject)
-            holder, extra = turn.peer.holder, _extra(turn, link)
-            async with self.floors.turn(link, subject, context, holder, deadline) as found:
-                its = tool if found is tool.link else replace(tool, link=found)
-                result = await self.hub.pass_on(
-                    its, params.arguments, extra, context=context, since=began
-                )
-            return self._referring(turn, link, result)
-
+        params, peer = turn.params, turn.peer
+        view, since = self.view(peer.profile), None
+        route = view.routes.get(params.name)
+        if route is None:
+            await in_task(turn.light)
+            since = anyio.current_time()
+            route = self.view(peer.profile).route(await self._tool(turn, params.name))
         try:
-            return await self._rounds(turn, "tools/call", tool.name, link, work)
+            if not self._is_plain(turn, route):
+                await in_task(turn.light)
+                return await self._call_in_turn(turn, route, since)
+            link, context = route.link, turn.context()
+            deadline = None if since is None else route.deadline(context, since)
+            meta, extra = _extra(turn, link)
+            called = await self.hub.calls.make(
+                route, params.arguments, context, deadline, turn.light, meta, extra
+            )
         except BadArguments as exc:
             failed = faults.failed_call(exc)
             return modern(failed) if turn.modern else failed
+        result = called.raw
+        if (references := view.references(link.name)) is not None:
+            result = references.in_result(result)
+        if turn.modern is (link.era is Era.STATELESS):
+            return result
+        return modern(result) if turn.modern else legacy(result)
+
+    def _is_plain(self, turn: Turn, route: Route) -> bool:
+        """Whether a call waits for nothing but its server.
+
+        Others wait for their turn, for a session of their client's own, or for answers of a client
+        that can only be asked in between.
+        """
+        link = route.link
+        era = link.era
+        if era is None or not self.private.shares(turn.peer, link):
+            return False
+        if turn.rival is not None and link.may_mix(route.tool.raw_name):
+            return False
+        if not turn.modern:
+            return True
+        if era is Era.HANDSHAKE and (turn.log_level is not None or turn.can_be_asked):
+            return False
+        return not self.errands.issued(turn.params.request_state)
+
+    async def _call_in_turn(self, turn: Turn, route: Route, since: float | None) -> Result:
+        link, arguments = route.link, turn.params.arguments
+        if not self.private.shares(turn.peer, link):
+            link = await self.private.link(turn.peer, link)
+
+        async def call(found: Link, context: CallContext, deadline: Deadline) -> Result:
+            meta, extra = _extra(turn, found)
+            way = route.over(found)
+            called = await self.hub.calls.make(way, arguments, context, deadline, None, meta, extra)
+            return called.raw
+
+        job = _Job("tools/call", route.tool.name, link, route.tool.raw_name, route.deadline, call)
+        return await self._in_turn(turn, job, since)
 
     async def _tool(self, turn: Turn, name: str) -> Tool:
         profile, apps = turn.peer.profile, turn.peer.apps
@@ -387,42 +401,48 @@ class Gateway:
         link: Link,
         method: str,
         params: dict[str, Any],
-        subject: str,
+        name: str,
         since: float | None,
     ) -> Result:
         """Ask a server for something that changes nothing there."""
-        target = link
         if link.config.session != "shared":
-            target = await self.private.link(turn.peer, link)
+            link = await self.private.link(turn.peer, link)
+        defaults = self.hub.gateway_defaults
+
+        def limit(context: CallContext, since: float) -> Deadline:
+            return defaults.deadline(link.config, context=context, since=since)
+
+        async def ask(found: Link, context: CallContext, deadline: Deadline) -> Result:
+            request = made(
+                method,
+                params,
+                deadline,
+                call=context,
+                rival=rival_of(context),
+                on_progress=context.on_progress,
+                repeatable=True,
+            )
+            request.meta, extra = _extra(turn, found)
+            request.params = b"%b%b" % (request.params or b"", extra)
+            return await found.request(request)
+
+        return await self._in_turn(turn, _Job(method, name, link, method, limit, ask), since)
+
+    async def _in_turn(self, turn: Turn, job: "_Job", since: float | None) -> Result:
+        """Do what a client asks for when it is its turn, in as many rounds as questions take."""
+        link = job.link
 
         async def work(context: CallContext) -> Result:
             nonlocal since
+            # once a person has been elsewhere, its time begins again
             began, since = since or anyio.current_time(), None
-            defaults, holder = self.hub.gateway_defaults, turn.peer.holder
-            deadline = defaults.deadline(target.config, context=context, since=began)
-            async with self.floors.turn(target, method, context, holder, deadline) as found:
-                result = await found.request(
-                    method,
-                    {**params, **_extra(turn, found)},
-                    deadline=deadline,
-                    on_progress=context.on_progress,
-                    call=context,
-                    repeatable=True,
-                )
-            return self._referring(turn, target, result)
+            deadline, holder = job.limit(context, began), turn.peer.holder
+            async with self.floors.turn(link, job.subject, context, holder, deadline) as found:
+                result = await job.do(found, context, deadline)
+            references = self.view(turn.peer.profile).references(link.name)
+            return result if references is None else references.in_result(result)
 
-        return await self._rounds(turn, method, subject, target, work)
-
-    def _referring(self, turn: Turn, link: Link, result: Result) -> Result:
-        """A result whose references are addresses that the client knows."""
-        references = self.view(turn.peer.profile).references(link.name)
-        return result if references is None else references.in_result(result)
-
-    async def _rounds(
-        self, turn: Turn, method: str, subject: str, link: Link, work: Work
-    ) -> Result:
-        """Do what a client asks for, in as many rounds as the server's questions take."""
-        subject = f"{method} {subject}"
+        subject = f"{job.method} {job.name}"
         if turn.modern and self.errands.issued(turn.params.request_state):
             return await self.errands.resume(turn, subject)
         if link.era is Era.STATELESS or not turn.modern:
@@ -433,10 +453,10 @@ class Gateway:
             result = await work(context)
             if link.era is Era.STATELESS:  # it was not known before
                 return result
-            return modern(result, kept=method == "resources/read")
+            return modern(result, kept=job.method == "resources/read")
 
         await self.changes.curious(turn.log_level, link)
-        if bytes(turn.capabilities) == b"{}":
+        if not turn.can_be_asked:
             return await translated(turn.context())
         return await self.errands.begin(turn, subject, translated)
 
@@ -477,38 +497,43 @@ class Gateway:
         return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
 
 
-def _translated(on_end: OnPassed, translate: Callable[[Result], Result]) -> OnPassed:
-    """Results in the words of the other era."""
-
-    def ended(became: Result | Exception | None) -> None:
-        try:
-            if became is not None and not isinstance(became, Exception):
-                became = translate(became)
-        except UNPARSABLE as exc:
-            became = exc
-        on_end(became)
-
-    return ended
-
-
 @cache
 def _version() -> str:
     return installed_version("multitap")  # from a file
 
 
-def _extra(turn: Turn, link: Link) -> dict[str, Any]:
-    """What a request says to the server besides its own parameters."""
+def _extra(turn: Turn, link: Link) -> tuple[bytes, bytes]:
+    """What a request says to the server besides its own parameters.
+
+    Members of its `_meta`, and of its parameters each after a comma, as JSON.
+    """
     params = turn.params
-    extra: dict[str, Any] = {}
-    if params.meta and (meta := passed_on(params.meta)):
-        extra["_meta"] = meta
-    if link.era is Era.HANDSHAKE:  # it asks in the middle of a call, and gets its answers there
-        return extra
-    if params.request_state is not None:
-        extra["requestState"] = params.request_state
-    if len(params.input_responses):
-        extra["inputResponses"] = params.input_responses
-    return extra
+    meta = params.meta
+    said = members({key: meta[key] for key in meta if key not in RESERVED}) if meta else b""
+    # a server of the handshake era asks in the middle of a call, and gets its answers there
+    extra = b""
+    if link.era is not Era.HANDSHAKE:
+        if params.request_state is not None:
+            extra = b',"requestState":%b' % envelope.encode(params.request_state)
+        if len(params.input_responses):
+            extra = b'%b,"inputResponses":%b' % (extra, params.input_responses)
+    return said, extra
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a client's request takes of one server."""
+
+    method: str
+    name: str
+    """What it is about, by the name that the client knows."""
+    link: Link
+    subject: str
+    """What the server may be known to ask at: a tool's own name, or the method."""
+    limit: Callable[[CallContext, float], Deadline]
+    """When it has to be over, from the time at which it began."""
+    do: Callable[[Link, CallContext, Deadline], Awaitable[Result]]
+    """Does it, on the session whose turn it is."""
 
 
 class _Lobby:

@@ -25,7 +25,7 @@ from multitap.serve.sessions import Session, SessionLimits, Sessions
 from multitap.serve.turn import Turn
 from multitap.serve.visit import JSON, Headers, ToDo, Visit
 from multitap.serve.web import open_web
-from multitap.tasks import CancelHandle
+from multitap.tasks import in_task
 from multitap.wire import envelope
 from multitap.wire.vocabulary import HTTP_STATUS
 
@@ -241,15 +241,14 @@ class HttpFront:
         """
         request = _Request(self._gateway, visit, peer, message, key=key, extra=extra)
         try:
-            turn = Turn(peer, message.id, request.reply, params, modern=key is None)
+            turn = Turn(peer, message.id, request.reply, params, visit.light, modern=key is None)
         except Refused as exc:
             request.finish(exc)
             return None
-        if message.method == "tools/call" and request.launch(turn):
-            return None
-        return request.work(turn, request.stop())
+        return request.work(turn)
 
     async def _listen(self, visit: Visit, admitted: Admitted) -> None:
+        await in_task(visit.light)
         if visit.headers.get(b"mcp-protocol-version") in MODERN:
             visit.say(405, extra=[(b"allow", b"POST")])
             return
@@ -270,12 +269,14 @@ class HttpFront:
         visit.say(503, words, extra=[(b"retry-after", b"30")])
 
     async def _delete(self, visit: Visit, admitted: Admitted) -> None:
+        await in_task(visit.light)
         session = self._session(visit, admitted, _NO_ID)
         if session is not None:
             await self.sessions.close(session)
             visit.say(200)
 
     async def _sse(self, visit: Visit, admitted: Admitted) -> None:
+        await in_task(visit.light)
         try:
             session = self.sessions.open(admitted, self._chosen(visit, admitted), visit.holder)
         except Refused as exc:
@@ -293,6 +294,7 @@ class HttpFront:
                 await self.sessions.close(session)
 
     async def _sse_message(self, visit: Visit, admitted: Admitted) -> None:
+        await in_task(visit.light)
         given = visit.query.get("session_id", [""])[0]
         session = self.sessions.find(given, admitted)
         if session is None:
@@ -349,7 +351,7 @@ class _Request:
         extra: Headers of the response.
     """
 
-    __slots__ = ("_gateway", "_key", "_message", "_peer", "_visit", "reply")
+    __slots__ = ("_gateway", "_is_cancelled", "_key", "_message", "_peer", "_visit", "reply")
 
     def __init__(
         self,
@@ -366,50 +368,32 @@ class _Request:
         self._peer = peer
         self._message = message
         self._key = key
+        self._is_cancelled = False
         self.reply = Reply(visit, gateway.tasks, streams=_streams(visit), extra=extra)
 
-    def launch(self, turn: Turn) -> bool:
-        """Have it worked on without a task, where that can be done."""
-        passage = self._gateway.launch(turn, self._ended)
-        if passage is None:
-            return False
-        self._visit.on_leave = passage.cancel
-        if self._key is not None:
-            self._peer.scopes[self._key] = passage
-        return True
+    def cancel(self) -> None:
+        """Give it up: its client does not want the answer any more."""
+        self._is_cancelled = True
+        self._visit.light.cancel()
 
-    def _ended(self, became: Raw | bytes | Exception | None) -> None:
-        if self._key is not None:
-            del self._peer.scopes[self._key]
-        poured = self.finish(became)
-        if poured is None:
-            self._visit.done()
-        else:
-            self._gateway.tasks.start_soon(self._see_off, poured)
-
-    async def _see_off(self, poured: asyncio.Event) -> None:
-        await poured.wait()
-        self._visit.done()
-
-    def stop(self) -> CancelHandle:
-        """A way to give it up; its client can from now on."""
-        stop = CancelHandle()
-        if self._key is not None:
-            self._peer.scopes[self._key] = stop
-        return stop
-
-    async def work(self, turn: Turn, stop: CancelHandle) -> None:
-        """Work on it."""
-        message = self._message
+    async def work(self, turn: Turn) -> None:
+        """Work on it, and answer."""
+        message, light = self._message, self._visit.light
         became: Raw | bytes | Exception | None = None
+        if self._key is not None:
+            self._peer.scopes[self._key] = self
         try:
-            with stop:
-                try:
-                    became = await self._gateway.answer(turn, message.method, message.params)
-                except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
-                    became = exc
+            try:
+                became = await self._gateway.answer(turn, message.method, message.params)
+            except asyncio.CancelledError:
+                if not self._is_cancelled:
+                    raise
+                light.recover()
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                became = exc
             poured = self.finish(became)
             if poured is not None:
+                await in_task(light)
                 await poured.wait()
         except BaseException:  # the client is gone
             self.reply.abandon()

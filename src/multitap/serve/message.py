@@ -105,11 +105,6 @@ def is_modern(meta: Mapping[str, Raw]) -> bool:
     return text_of(meta.get(vocabulary.PROTOCOL_VERSION_KEY)) in vocabulary.STATELESS_VERSIONS
 
 
-def passed_on(meta: Mapping[str, Raw]) -> dict[str, Raw]:
-    """What of a request's `_meta` is meant for the server."""
-    return {key: value for key, value in meta.items() if key not in RESERVED}
-
-
 def answer(request_id: Raw, result: Raw | bytes) -> tuple[bytes, Raw | bytes, bytes]:
     """An answer in pieces: a long result is not copied to be sent."""
     return b'{"jsonrpc":"2.0","id":%b,"result":' % bytes(request_id), result, b"}"

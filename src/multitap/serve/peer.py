@@ -81,6 +81,11 @@ class Peer:
         self.principal = principal
         self.holder = holder or principal
         self.profile = profile
+        self.rival: object = None if alone else principal or self
+        """Who it is among those that want something of the same server; None: there are no others.
+
+        Clients without a name share an address, but no server's time.
+        """
         self.version = ""
         """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
@@ -107,14 +112,6 @@ class Peer:
     def single(self) -> bool:
         """Whether all its requests come from one and the same, as far as anybody can tell."""
         return self._alone or self.shook_hands or bool(self.principal)
-
-    @property
-    def rival(self) -> object:
-        """Who it is among those that want something of the same server; None: there are no others.
-
-        Clients without a name share an address, but no server's time.
-        """
-        return None if self._alone else self.principal or self
 
     @property
     def shook_hands(self) -> bool:

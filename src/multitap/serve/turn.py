@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from multitap.serve.message import EMPTY, Params, notification, text_of
 from multitap.serve.peer import USUAL_LEVEL, Outlet, Peer, fitted, is_grave, log_level, wants_log
+from multitap.tasks import LightTask
 from multitap.upstream.caller import CallContext
 from multitap.wire import vocabulary
 from multitap.wire.wire import OnProgress, RpcError
@@ -25,14 +26,27 @@ class Turn:
         outlet: Where messages about the request go before its answer.
         params: What it says.
         modern: Whether it is of the stateless era.
+        light: What it is worked on in.
     """
 
-    __slots__ = ("capabilities", "log_level", "modern", "outlet", "params", "peer", "request_id")
+    __slots__ = (
+        "capabilities", "light", "log_level", "modern", "outlet", "params", "peer", "request_id",
+        "rival",
+    )  # fmt: skip
 
     def __init__(
-        self, peer: Peer, request_id: Raw, outlet: Outlet, params: Params, *, modern: bool
+        self,
+        peer: Peer,
+        request_id: Raw,
+        outlet: Outlet,
+        params: Params,
+        light: LightTask | None = None,
+        *,
+        modern: bool,
     ) -> None:
         self.peer = peer
+        self.rival = peer.rival
+        self.light = light
         self.request_id = request_id
         self.outlet = outlet
         self.params = params
@@ -50,8 +64,9 @@ class Turn:
         return self.peer if self.peer.single else self
 
     @property
-    def rival(self) -> object:
-        return self.peer.rival
+    def can_be_asked(self) -> bool:
+        """Whether the client says that it answers anything that servers may ask."""
+        return bytes(self.capabilities) != b"{}"
 
     @property
     def drives_rounds(self) -> bool:

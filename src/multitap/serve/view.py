@@ -6,6 +6,7 @@ from typing import Any
 
 from multitap.catalog import Catalog, Prompt, Resource, Tool, allowed
 from multitap.config import LocalServer, Profile
+from multitap.router import CallDefaults, Route, route_to
 from multitap.serve.references import References
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition
@@ -21,11 +22,20 @@ class View:
     Args:
         catalog: What there is.
         profile: What of it is shown; None: everything.
+        defaults: What holds for calls where the configuration of their server does not say.
     """
 
-    def __init__(self, catalog: Catalog, profile: Profile | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        profile: Profile | None = None,
+        defaults: CallDefaults = CallDefaults(),
+    ) -> None:
         self.catalog = catalog
         self.profile = profile
+        self.defaults = defaults
+        self.routes: dict[str, Route] = {}
+        """The ways to tools that were called."""
         self.tools: Mapping[str, Tool] = {
             name: tool for name, tool in catalog.tools.items() if self.shows(tool)
         }
@@ -50,6 +60,15 @@ class View:
         if _is_on_request(tool) and not (profile and profile.environment):
             return False
         return profile is None or (self.has(tool.server) and allowed(tool.name, profile))
+
+    def route(self, tool: Tool) -> Route:
+        """The way to a tool of the catalog."""
+        route = self.routes.get(tool.name)
+        if route is None:
+            route = route_to(tool, self.defaults)
+            if tool.name in self.tools:  # others may be called by the names of theirs
+                self.routes[tool.name] = route
+        return route
 
     def listed(self, method: str, *, modern: bool) -> bytes | None:
         """The result of a list request; None where it is none of ours."""

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 from msgspec import Raw
 
 from multitap.serve.access import ANYBODY, Admitted, Denied
+from multitap.tasks import LightTask
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,8 +38,6 @@ class Carrier(Protocol):
 
     async def drain(self) -> None: ...
 
-    def finished(self, visit: "Visit") -> None: ...
-
 
 class Visit:
     """One HTTP request, and the way to answer it.
@@ -54,7 +53,7 @@ class Visit:
 
     __slots__ = (
         "_carrier", "_chunked", "admitted", "body", "handler", "headers", "holder", "is_counted",
-        "keep_alive", "keeps_body", "method", "on_leave", "on_silence", "pairs", "refusal",
+        "keep_alive", "keeps_body", "light", "method", "on_silence", "pairs", "refusal",
         "responded", "speaks_chunks", "url",
     )  # fmt: skip
 
@@ -92,8 +91,8 @@ class Visit:
         self.responded = False
         self.on_silence: Callable[[], None] | None = None
         """Called once when it has not been answered for a while."""
-        self.on_leave: Callable[[], None] | None = None
-        """Called when its client is gone; set where it is answered later, and then is `done`."""
+        self.light: LightTask
+        """What it is worked on in."""
 
     @property
     def path(self) -> bytes:
@@ -154,17 +153,6 @@ class Visit:
         """End it."""
         if self._chunked:
             self._carrier.write(b"0\r\n\r\n")
-
-    def done(self) -> None:
-        """It is answered, later than it was handled."""
-        self.on_leave = None
-        self._carrier.finished(self)
-
-    def leave(self) -> None:
-        """Its client is gone; nothing that works on it is kept by it any longer."""
-        leave, self.on_leave, self.on_silence = self.on_leave, None, None
-        if leave is not None:
-            leave()
 
 
 def _lines(headers: Headers | None) -> list[bytes]:

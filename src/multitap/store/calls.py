@@ -1,13 +1,12 @@
 """Past calls, newest first; their arguments and results are never kept."""
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from multitap.events import CallDone, Outcome
+from multitap.events import Outcome
 from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_CALLS = 100_000
@@ -43,7 +42,7 @@ SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent
 """
 
 
-class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+class CallRecord(msgspec.Struct, frozen=True):
     """That a call was made, and what became of it."""
 
     at: float
@@ -63,22 +62,6 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Who called."""
     session: str | None = None
     """In which session of the caller's."""
-
-    @classmethod
-    def of(cls, event: CallDone, *, bytes_out: int = 0) -> "CallRecord":
-        """The call that has just ended."""
-        return cls(
-            at=time.time(),
-            server=event.server,
-            tool=event.tool,
-            seconds=event.seconds,
-            outcome=event.outcome,
-            bytes_in=event.size,
-            bytes_out=bytes_out,
-            error=event.error,
-            agent=event.agent,
-            session=event.session,
-        )
 
     def row(self) -> tuple[Any, ...]:
         """The values for `INSERT`."""

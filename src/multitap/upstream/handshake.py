@@ -12,6 +12,7 @@ from msgspec import Raw
 from multitap.errors import LONGEST_QUOTE, quoted, shortened
 from multitap.upstream.handlers import Handlers
 from multitap.wire import envelope, vocabulary
+from multitap.wire.request import made
 from multitap.wire.wire import AnswerInvalid, RpcError, Wire
 
 
@@ -161,7 +162,7 @@ class Greeter:
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Raw:
         return await self._wire.request(
-            method, params, timeout=self._timeout, headers=headers, cancellable=False
+            made(method, params, self._timeout, headers=headers, cancellable=False)
         )
 
 

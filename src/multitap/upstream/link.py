@@ -36,15 +36,15 @@ from multitap.events import (
     ServerSnapshot,
     Warned,
 )
+from multitap.tasks import in_task
 from multitap.upstream.approach import Approach, era_after, first_approach, next_approach
 from multitap.upstream.backoff import BURST, PROVED, WINDOW, Restarts
-from multitap.upstream.caller import rival_of
 from multitap.upstream.failure import Stopped, diagnose
 from multitap.upstream.habits import Habits
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Offers
 from multitap.upstream.news import News
-from multitap.upstream.session import AskedBack, Era, Session, open_session
+from multitap.upstream.session import Era, Session, open_session
 from multitap.upstream.signals import Latch
 from multitap.upstream.slots import Full, Slots
 from multitap.upstream.standing import Standing
@@ -59,15 +59,12 @@ from multitap.upstream.watch import (
     watch_wire,
     watch_wish,
 )
-from multitap.wire.deadline import Deadline
+from multitap.wire.request import Request
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
-    OnProgress,
-    Outcome,
     RequestFailed,
     RpcError,
-    UnderWay,
     Wire,
     WireClosed,
     WireFault,
@@ -79,9 +76,6 @@ Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
 """Opens a wire; the one seam between a link and the world."""
 Expand = Callable[[str, ServerConfig], ServerConfig]
 """Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
-
-Unsettled = Outcome | AskedBack
-"""What comes of a request that is launched; one that is no result has to be gone into."""
 
 PROBE = 1.2
 """Seconds a server of unknown era has to answer in the new one."""
@@ -274,128 +268,55 @@ class Link:
                 with anyio.move_on_after(pause):
                     await self._poked.wait()
 
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        deadline: Deadline | None = None,
-        on_progress: OnProgress | None = None,
-        call: object | None = None,
-        repeatable: bool = False,
-        after: WireFault | RpcError | AskedBack | None = None,
-    ) -> Raw:
+    async def request(self, request: Request) -> Raw:
         """Ask the server and return its result, undecoded.
 
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            deadline: For everything; the configured timeouts, from now on, if not given.
-            on_progress: Told of progress.
-            call: The context of the call, for what the server asks meanwhile.
-            repeatable: Whether it may be sent again though it may have reached the server.
-            after: What became of it when it was launched, where that was no result.
+        The one way of a request to a server: a slot is taken and given back here, and here it is
+        decided whether what got lost is sent again.
 
         Raises:
             UpstreamError: Which one says what went wrong.
         """
-        clock = self._clock
-        self._last_used = clock()
-        if deadline is None:
-            deadline = Deadline(self.config.timeout, self.config.hard_timeout, self._last_used)
-        had, repeated = None, False
-        if isinstance(after, AskedBack):
-            had = after.result
-        elif after is not None:
-            if not _may_repeat(after, harmless=repeatable):
-                raise await self._public(after, method)
-            repeated = True
-        rival = rival_of(call)
-        if not self._slots.take(rival):
-            await self._queue(rival, deadline)
+        slots, rival = self._slots, request.rival
+        if not slots.take(rival):
+            await self._queue(request)
+        self._last_used = self._clock()
         try:
-            while True:
-                session = self._standing.session or await self._standing.session_by(
-                    deadline, self._wake
-                )
-                try:
-                    result = await session.request(
-                        method,
-                        params,
-                        timeout=deadline,
-                        on_progress=on_progress,
-                        call=call,
-                        had=had,
-                    )
-                except (WireFault, RpcError) as fault:
-                    self._doubt(fault)
-                    if repeated or not _may_repeat(fault, harmless=repeatable):
-                        raise await self._public(fault, method) from None
-                    had, repeated = None, True
-                else:
-                    self._unanswered = False
-                    return result
+            try:
+                session = self._standing.session or await self._session(request)
+                result = await session.request(request)
+            except (WireFault, RpcError) as fault:
+                lost = fault
+            else:
+                self._unanswered = False
+                return result
+            return await self._go_into(request, lost)
         finally:
-            self._slots.give(rival)
-            self._last_used = clock()
-            self._call_ended()
+            slots.give(rival)
+            self._last_used = self._clock()
+            if self.habits.asks or self.is_tried:  # who waits for the end may have their turn
+                self.habits.changed.ring()
 
-    def launch(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        deadline: Deadline,
-        on_progress: OnProgress | None,
-        call: object | None,
-        on_end: Callable[[Unsettled], None],
-    ) -> UnderWay | None:
-        """Ask the server without a task that waits; None where it can not be done at once.
+    async def _session(self, request: Request) -> Session:
+        await in_task(request.light)
+        return await self._standing.session_by(request.deadline, self._wake)
 
-        Whoever does says when it has `landed`.
-
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            deadline: For everything.
-            on_progress: Told of progress.
-            call: The context of the call.
-            on_end: Told of the outcome; `request` goes on after one that is no result.
-        """
-        session = self._standing.session
-        rival = rival_of(call)
-        if session is None or not self._slots.take(rival):
-            return None
-        self._last_used = self._clock()
-        try:
-            flight = session.launch(
-                method,
-                params,
-                timeout=deadline,
-                on_progress=on_progress,
-                call=call,
-                on_end=on_end,
-            )
-        except WireClosed:
-            flight = None
-        if flight is None:
-            self._slots.give(rival)
-        return flight
-
-    def landed(self, outcome: Unsettled | None, call: object | None) -> None:
-        """A launched request has come to its end; without an outcome if it was given up."""
-        self._slots.give(rival_of(call))
-        self._last_used = self._clock()
-        self._call_ended()
-        if isinstance(outcome, Raw):
-            self._unanswered = False
-        elif outcome is not None and not isinstance(outcome, AskedBack):
-            self._doubt(outcome)
-
-    def _call_ended(self) -> None:
-        """Who waits for the end of a call may have their turn."""
-        if self.habits.asks or self.is_tried:
-            self.habits.changed.ring()
+    async def _go_into(self, request: Request, fault: WireFault | RpcError) -> Raw:
+        """Send a request once more if it may be, or find out why it failed."""
+        await in_task(request.light)
+        fault.__traceback__ = None  # or it would keep the frames, and they what was received
+        self._doubt(fault)
+        if _may_repeat(fault, harmless=request.repeatable):
+            session = self._standing.session or await self._session(request)
+            try:
+                result = await session.request(request)
+            except (WireFault, RpcError) as again:
+                self._doubt(again)
+                fault = again
+            else:
+                self._unanswered = False
+                return result
+        raise await self._public(fault, request.method) from None
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
@@ -550,10 +471,12 @@ class Link:
     def _said(self, text: str | None) -> str | None:
         return None if text is None else self._redact(text)
 
-    async def _queue(self, rival: object, deadline: Deadline) -> None:
+    async def _queue(self, request: Request) -> None:
+        await in_task(request.light)
+        deadline = request.deadline
         try:
             with anyio.fail_after(deadline.at - self._clock()):
-                await self._slots.wait(rival)
+                await self._slots.wait(request.rival)
         except Full as exc:
             raise Overloaded(
                 self.name,

@@ -162,14 +162,14 @@ class News:
             return
         self.log_level = level
         if session is not None and session.era is Era.HANDSHAKE and session.capabilities.logging:
-            await session.request("logging/setLevel", {"level": level}, timeout=SUBSCRIBE_TIMEOUT)
+            await session.ask("logging/setLevel", {"level": level}, timeout=SUBSCRIBE_TIMEOUT)
 
     async def _change(self, session: Session | None, method: str, uri: str) -> None:
         self._uris_changed.ring()
         if session is None:
             return
         if session.era is Era.HANDSHAKE:
-            await session.request(method, {"uri": uri}, timeout=SUBSCRIBE_TIMEOUT)
+            await session.ask(method, {"uri": uri}, timeout=SUBSCRIBE_TIMEOUT)
             return
         with anyio.move_on_after(GRANT_TIMEOUT):
             while uri in self._uris and uri not in self._told_of:
@@ -199,7 +199,7 @@ class News:
 
     async def _tell(self, session: Session, method: str, params: dict[str, Any]) -> None:
         try:
-            await session.request(method, params, timeout=SUBSCRIBE_TIMEOUT)
+            await session.ask(method, params, timeout=SUBSCRIBE_TIMEOUT)
         except (RpcError, WireFault) as exc:
             self._on_event(Warned(self._name, f"it refuses {method} {quoted(params)}: {exc}"))
 
@@ -216,7 +216,7 @@ class News:
 
     async def _listen_once(self, session: Session, wanted: dict[str, Any]) -> None:
         try:
-            await session.request("subscriptions/listen", {"notifications": wanted}, timeout=None)
+            await session.ask("subscriptions/listen", {"notifications": wanted}, timeout=None)
         except RpcError as exc:
             self._on_event(Warned(self._name, f"it does not tell of changes: {exc}"))
             return

@@ -12,24 +12,14 @@ from msgspec import Raw
 from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
 from multitap.later import Later
+from multitap.tasks import in_task
 from multitap.upstream.caller import Guest, guest_of
 from multitap.upstream.handlers import Asked, Handlers
 from multitap.upstream.handshake import Greeter, Terms
 from multitap.upstream.listing import Definition, Offers, Pages, fetch
 from multitap.wire import envelope, vocabulary
-from multitap.wire.deadline import Deadline, Timeout
-from multitap.wire.wire import (
-    AnswerInvalid,
-    AnswerTimeout,
-    Launching,
-    OnEnd,
-    OnProgress,
-    Outcome,
-    RequestFailed,
-    RpcError,
-    UnderWay,
-    Wire,
-)
+from multitap.wire.request import Request, made, members
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RequestFailed, RpcError, Wire
 
 if TYPE_CHECKING:
     from mcp.shared import inbound
@@ -70,14 +60,6 @@ _parse_kind = msgspec.json.Decoder(_Kind).decode
 _ASKING = b'"input_required"'
 
 
-class AskedBack(Exception):
-    """The server wants answers before it gives its own."""
-
-    def __init__(self, result: Raw) -> None:
-        super().__init__("it asks back")
-        self.result = result
-
-
 class Session:
     """What a link says to its server; made by `open_session`.
 
@@ -109,128 +91,73 @@ class Session:
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
         self._plain_headers: dict[tuple[str, str | None], Mapping[str, str]] = {}
         self._marked = False
-        self._launch = wire.launch if isinstance(wire, Launching) else None
-        self._stamp: dict[str, Any] | None = None
-        self._last_guest: tuple[Raw, str | None, Mapping[str, Any]] | None = None
-        if self.era is Era.STATELESS:  # encoded once: every request carries it
-            self._stamp = {key: Raw(envelope.encode(value)) for key, value in introduction.items()}
+        self._introduction = introduction
+        self._last_guest: tuple[Raw, str | None, bytes] | None = None
+        # encoded once: every request of the stateless era carries it
+        self._stamp = members(introduction) if self.era is Era.STATELESS else None
 
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout: Timeout,
-        on_progress: OnProgress | None = None,
-        call: object | None = None,
-        had: Raw | None = None,
-    ) -> Raw:
+    async def request(self, request: Request) -> Raw:
         """Ask the server; what it asks back meanwhile is answered by the host's handlers.
 
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            timeout: Seconds for each round, or a deadline; each round is a sign of life.
-            on_progress: Told of progress.
-            call: The context of the call.
-            had: What came of the first round, where that was launched.
+        Each round that it asks back in is a sign of life, which starts the time again.
 
         Raises:
             RpcError: It answered with an error.
             WireFault: There is no usable answer.
         """
         if self._stamp is None:
-            return await self.wire.request(
-                method,
-                params,
-                timeout=timeout,
-                on_progress=on_progress,
-                call=call,
-            )
-        guest, pause = guest_of(call), _FIRST_PAUSE
-        extra: dict[str, Any] = {}
-        for _ in range(MAX_ROUNDS + 1):
-            result, had = had, None
-            if result is None:
-                result = await self.wire.request(
-                    method,
-                    self._stamped({**params, **extra}, guest),
-                    timeout=timeout,
-                    on_progress=on_progress,
-                    headers=self._headers(method, params),
-                    call=call,
-                )
-            if (guest is not None and guest.drives_rounds) or not _asks_back(result):
-                return result
+            return await self.wire.request(request)
+        guest = guest_of(request.call)
+        request.stamp = self._stamp if guest is None else self._stamp_of(guest)
+        request.headers = self._headers(request)
+        result = await self.wire.request(request)
+        if (guest is not None and guest.drives_rounds) or not _asks_back(result):
+            return result
+        await in_task(request.light)
+        return await self._rounds(request, result)
+
+    async def _rounds(self, request: Request, result: Raw) -> Raw:
+        """Answer what the server asks back, until it gives its own answer."""
+        first, pause = request.params, _FIRST_PAUSE
+        for _ in range(MAX_ROUNDS):
             asked = answers.questions(result)
-            extra = {}
+            extra: dict[str, Any] = {}
             if asked.request_state is not None:
                 extra["requestState"] = asked.request_state
             if asked.input_requests:
                 extra["inputResponses"] = await answers.fulfil(
-                    self._handlers, Asked(self._name, call), asked.input_requests
+                    self._handlers, Asked(self._name, request.call), asked.input_requests
                 )
             else:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-            if isinstance(timeout, Deadline):
-                timeout.renew(anyio.current_time())
+            request.deadline.renew(anyio.current_time())
+            request.params = b",".join(part for part in (first, members(extra)) if part)
+            result = await self.wire.request(request)
+            if not _asks_back(result):
+                return result
         raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
 
-    def launch(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout: Timeout,
-        on_progress: OnProgress | None,
-        call: object | None,
-        on_end: Callable[[Outcome | AskedBack], None],
-    ) -> UnderWay | None:
-        """The same without a task that waits; None where it takes one.
+    async def ask(self, method: str, params: Mapping[str, Any], *, timeout: float | None) -> Raw:
+        """Ask the server something for ourselves; see `request`.
 
-        Raises:
-            WireClosed: The wire is closed.
+        Args:
+            method: What to ask for.
+            params: Its parameters.
+            timeout: Seconds for the answer; None: it may take as long as it likes.
         """
-        if self._launch is None:
-            return None
-        headers = None
-        told: OnEnd = on_end
-        if self._stamp is not None:
-            guest = guest_of(call)
-            headers = self._headers(method, params)
-            params = self._stamped(params, guest)
-            if guest is None or not guest.drives_rounds:
-                told = _noticing(on_end)
-        return self._launch(
-            method,
-            params,
-            timeout=timeout,
-            on_progress=on_progress,
-            headers=headers,
-            call=call,
-            on_end=told,
-        )
+        return await self.request(made(method, params, timeout))
 
-    def _stamped(self, params: Mapping[str, Any], guest: Guest | None) -> Mapping[str, Any]:
-        """Parameters that say who asks, as every request of the stateless era does."""
-        stamp: Mapping[str, Any] = self._stamp or {}
-        if guest is not None:
-            stamp = self._stamp_of(guest)
-        if meta := params.get("_meta"):
-            stamp = {**meta, **stamp}
-        return {**params, "_meta": stamp}
-
-    def _stamp_of(self, guest: Guest) -> Mapping[str, Any]:
+    def _stamp_of(self, guest: Guest) -> bytes:
         """What a request says about the client it is passed on for, in place of us."""
         capabilities, level = guest.capabilities, guest.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
-            told = {**(self._stamp or {}), vocabulary.CLIENT_CAPABILITIES_KEY: capabilities}
+            told = {**self._introduction, vocabulary.CLIENT_CAPABILITIES_KEY: capabilities}
             told.pop(vocabulary.LOG_LEVEL_KEY, None)
             if level is not None:
                 told[vocabulary.LOG_LEVEL_KEY] = level
-            last = self._last_guest = (capabilities, level, told)
+            last = self._last_guest = (capabilities, level, members(told))
         return last[2]
 
     async def alive(self, timeout: float) -> None:
@@ -241,7 +168,7 @@ class Session:
         """
         method = "ping" if self.era is Era.HANDSHAKE else "server/discover"
         try:
-            await self.request(method, {}, timeout=timeout)
+            await self.ask(method, {}, timeout=timeout)
         except RpcError:
             return
 
@@ -321,7 +248,7 @@ class Session:
 
     async def _list(self, method: str, key: str, limit: int, timeout: float) -> Pages:
         async def ask(params: dict[str, Any]) -> Raw:
-            page = await self.request(method, params, timeout=timeout)
+            page = await self.ask(method, params, timeout=timeout)
             self._marked |= _HEADER_MARK in bytes(page)
             return page
 
@@ -360,27 +287,21 @@ class Session:
             usable.append(tool)
         tools.items = usable
 
-    def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str] | None:
+    def _headers(self, request: Request) -> Mapping[str, str] | None:
         """What a request says in headers; alike ones get the very same, which spares the wire."""
         if self.wire.kind != "streamable-http":
             return None
-        key = vocabulary.NAMING_PARAMS.get(method)
-        name = params.get(key) if key is not None else None
-        if not isinstance(name, str):
-            name = None
+        method, name = request.method, request.name
         headers = self._plain_headers.get((method, name))
         if headers is None:
             headers = self._plain_headers[method, name] = self._named(method, name)
             if len(self._plain_headers) > _MOST_HEADERS:
                 self._plain_headers.clear()
         if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
-            arguments: Any = params.get("arguments") or {}
-            if isinstance(arguments, Raw):
-                try:
-                    arguments = envelope.decode(arguments, type=dict[str, Any])
-                except msgspec.ValidationError:
-                    return headers  # that these are no arguments is the server's to say
-            return {**headers, **inbound.mcp_param_headers(header_map, arguments)}
+            params = envelope.decode(b"{%b}" % (request.params or b""))
+            if isinstance(arguments := params.get("arguments", {}), dict):
+                return {**headers, **inbound.mcp_param_headers(header_map, arguments)}
+            # that these are no arguments is the server's to say
         return headers
 
     def _named(self, method: str, name: str | None) -> Mapping[str, str]:
@@ -400,19 +321,6 @@ def _asks_back(result: Raw) -> bool:
         return _parse_kind(result).resultType == "input_required"
     except envelope.UNPARSABLE as exc:
         raise AnswerInvalid(f"the answer can not be read: {exc}", sent=True) from None
-
-
-def _noticing(on_end: Callable[[Outcome | AskedBack], None]) -> OnEnd:
-    """Tells apart a result and a question."""
-
-    def ended(outcome: Outcome) -> None:
-        try:
-            asks = isinstance(outcome, Raw) and _asks_back(outcome)
-        except AnswerInvalid as exc:
-            outcome, asks = exc, False
-        on_end(AskedBack(outcome) if asks and isinstance(outcome, Raw) else outcome)
-
-    return ended
 
 
 def _era(version: str) -> Era:

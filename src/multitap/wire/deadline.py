@@ -30,14 +30,3 @@ class Deadline:
         if self.timeout is None or (self.at >= self._latest and self.timeout != self.hard_timeout):
             return f"no end of {method!r} within its hard limit of {self.hard_timeout or 0:.3g} s"
         return f"no answer to {method!r} within {self.timeout:.3g} s"
-
-
-Timeout = float | Deadline | None
-"""How long a request may take: seconds, or until the deadline of the call that it is part of."""
-
-
-def deadline_of(timeout: Timeout, hard_timeout: float | None, now: float) -> Deadline:
-    """The deadline that was given, or one that begins now."""
-    if isinstance(timeout, Deadline):
-        return timeout
-    return Deadline(timeout, hard_timeout, now)

@@ -89,12 +89,6 @@ def _starts(value: Raw, size: int) -> bytes:
     return bytes(memoryview(value)[:size])
 
 
-def with_progress_token(params: Params | None, token: RequestId) -> Params:
-    """`params` that ask the server to report progress under `token`."""
-    params = params or {}
-    return {**params, "_meta": {**(params.get("_meta") or {}), "progressToken": token}}
-
-
 _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\]{1,64})"|(-?\d{1,18}))')
 _EDGE = 512
 

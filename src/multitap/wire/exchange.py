@@ -8,21 +8,12 @@ from msgspec import UNSET, Raw
 from multitap.redaction import Redactor
 from multitap.tasks import Tasks
 from multitap.wire import envelope
-from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message, RequestId
-from multitap.wire.flight import Attended, Flight, Flights, Launched, closing
+from multitap.wire.flight import Flight, Flights, closing
 from multitap.wire.reading import no_message, read_message
+from multitap.wire.request import Request
 from multitap.wire.unasked import Unasked
-from multitap.wire.wire import (
-    LONG,
-    AnswerInvalid,
-    AnswerTimeout,
-    OnEnd,
-    OnProgress,
-    Outcome,
-    Params,
-    WireFault,
-)
+from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RpcError, WireFault
 
 _BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
 
@@ -59,99 +50,49 @@ class Exchange:
             redact=redact,
         )
 
-    def launch(  # noqa: PLR0917 - each name would cost every call a little
-        self,
-        method: str,
-        params: Params | None,
-        send: Callable[[bytes, Launched], None],
-        call_off: Callable[[bytes], None] | None,
-        timeout: Timeout,
-        hard_timeout: float | None,
-        on_progress: OnProgress | None,
-        call: object | None,
-        on_end: OnEnd,
-    ) -> Launched:
-        """See `Launching.launch`.
-
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            send: Sends the encoded request without blocking.
-            call_off: Tells the server, without blocking, that the answer is not wanted any more.
-            timeout: For everything; progress starts it anew.
-            hard_timeout: After which progress does not help.
-            on_progress: Told of progress.
-            call: Handed to whoever answers the server's own requests.
-            on_end: Told of the outcome.
-        """
-        if self.closed.is_set():
-            raise closing(self.fault, sent=False)
-        flight = Launched(self.flights, method, timeout, hard_timeout, on_progress, call)
-        flight.on_end = on_end
-        flight.call_off = call_off
-        message = _encoded(flight, params)
-        self.flights.enter(flight)
-        send(message, flight)
-        return flight
-
-    async def landed(self, launch: Callable[[OnEnd], Launched]) -> Raw:
-        """The result of a request that is launched here and now; given up where its task is.
+    def begin(self, request: Request) -> Flight:
+        """A request is under way from here on, until `result` or `failed`.
 
         Raises:
-            RpcError: The server answered with an error.
-            WireFault: There is no usable answer.
-        """
-        answer: asyncio.Future[Outcome] = self.flights.loop.create_future()
-
-        def ended(outcome: Outcome) -> None:
-            if not answer.done():
-                answer.set_result(outcome)
-
-        flight = launch(ended)
-        try:
-            return _result(await answer)
-        except asyncio.CancelledError:
-            flight.give_up()
-            raise
-
-    async def attend(
-        self,
-        method: str,
-        params: Params | None,
-        ask: Callable[[Attended, bytes], Awaitable[Message]],
-        *,
-        call_off: Callable[[bytes], None],
-        timeout: Timeout,
-        hard_timeout: float | None,
-        on_progress: OnProgress | None,
-        call: object | None,
-        cancellable: bool,
-    ) -> Raw:
-        """See `Wire.request`; for wires where an answer takes more steps than one.
-
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            ask: Sends the encoded request and waits for its answer.
-            call_off: Tells the server, without blocking, that the answer is not wanted any more.
-            timeout: For everything; progress starts it anew.
-            hard_timeout: After which progress does not help.
-            on_progress: Told of progress.
-            call: Handed to whoever answers the server's own requests.
-            cancellable: Whether giving up is told to the server.
+            WireClosed: The wire is closed.
         """
         if self.closed.is_set():
             raise closing(self.fault, sent=False)
-        flight = Attended(self.flights, method, timeout, hard_timeout, on_progress, call)
-        message = _encoded(flight, params)
-        try:
-            with flight:
-                return _result(envelope.outcome(await ask(flight, message)))
-        except (asyncio.CancelledError, AnswerTimeout) as exc:
-            if cancellable and flight.sent and not self.closed.is_set():
-                reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
-                call_off(envelope.calling_off(flight.id, reason))
-            raise
+        flight = Flight(self.flights, request)
+        self.flights.enter(flight)
+        return flight
+
+    def result(self, flight: Flight, answer: Message) -> Raw:
+        """The result in the answer to a request, which has come to its end.
+
+        Raises:
+            RpcError: The answer is an error.
+            AnswerInvalid: The answer cannot be used.
+        """
+        outcome = envelope.outcome(answer)
+        self.flights.leave(flight, answered=not isinstance(outcome, WireFault))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def failed(
+        self, flight: Flight, exc: BaseException, call_off: Callable[[bytes], None] | None
+    ) -> None:
+        """A request has come to its end without an answer.
+
+        Args:
+            flight: Which one.
+            exc: Why.
+            call_off: Tells the server, without blocking, that the answer is not wanted any more;
+                None: it need not know.
+        """
+        self.flights.leave(flight, answered=isinstance(exc, RpcError))
+        if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
+            return
+        self.flights.given_up.append(flight.id)
+        if call_off is not None and flight.sent and not self.closed.is_set():
+            reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
+            call_off(envelope.calling_off(flight.id, reason))
 
     def feed(self, data: bytes) -> bool:
         """Take one message of the stream; whether anybody waited for it."""
@@ -215,16 +156,3 @@ class Exchange:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():
             return self.flights.get(int(request_id))
         return None
-
-
-def _encoded(flight: Flight, params: Params | None) -> bytes:
-    """A request, which asks for progress under its own id."""
-    if flight.method in LONG or flight.on_progress is not None:
-        params = envelope.with_progress_token(params, flight.id)
-    return envelope.request(flight.id, flight.method, params)
-
-
-def _result(outcome: Outcome) -> Raw:
-    if isinstance(outcome, Raw):
-        return outcome
-    raise outcome

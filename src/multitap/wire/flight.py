@@ -3,27 +3,24 @@
 import asyncio
 import logging
 import math
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 import anyio
 import msgspec
 
-from multitap.wire import envelope
-from multitap.wire.deadline import Timeout, deadline_of
+from multitap.tasks import WAIT
 from multitap.wire.doubt import Doubt, common
 from multitap.wire.envelope import Message, RequestId
+from multitap.wire.request import Request
+from multitap.wire.response import Response
 from multitap.wire.wire import (
     SEVERAL,
     AnswerInvalid,
     AnswerTimeout,
-    OnEnd,
-    OnProgress,
-    Outcome,
-    RpcError,
     WireClosed,
     WireFault,
     party_of,
@@ -46,49 +43,130 @@ class Progress(msgspec.Struct):
     message: str | None = None
 
 
-class Flight(ABC):
-    """One request, from before it is sent until its answer is there."""
+class Flight:
+    """One request, from before it is sent until its answer is there.
+
+    `await flight` waits for news: the answer, or whatever `stir` stands for. It raises the fault
+    that ends the request. Where more has to be waited for than news, that happens in a task inside
+    `with flight`, which ends with the deadline or with the wire.
+    """
 
     __slots__ = (
-        "_expired", "_flights", "_held", "call", "deadline", "id", "method", "on_progress", "sent",
+        "_cancelling", "_expired", "_flights", "_held", "_task", "_wake", "answer", "call",
+        "deadline", "fault", "id", "light", "method", "on_progress", "response", "sent",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0917 - each name would cost every call a little
-        self,
-        flights: "Flights",
-        method: str,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        call: object | None = None,
-    ) -> None:
+    def __init__(self, flights: "Flights", request: Request) -> None:
         self._flights = flights
         self.id = flights.unused_id()
-        self.method = method
-        self.on_progress = on_progress
-        self.call = call
+        self.method = request.method
+        self.on_progress = request.on_progress
+        self.call = request.call
+        self.deadline = request.deadline
+        self.light = request.light
         self.sent = False
         """Whether the server may have seen it."""
+        self.answer: Message | None = None
+        """What came for it on a stream that several requests share."""
+        self.response: Response | None = None
+        """What came for it on a connection of its own."""
+        self.fault: Exception | None = None
+        """Why there will be no answer."""
         self._held = 0
         self._expired = False
-        self.deadline = deadline_of(timeout, hard_timeout, flights.loop.time())
+        self._wake: Callable[[], None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
 
     @property
-    @abstractmethod
     def waiting(self) -> bool:
-        """Whether its answer is expected on a shared stream, and is not there yet."""
+        """Whether neither its answer is there, nor a reason why there is none."""
+        return self.answer is None and self.fault is None
 
-    @abstractmethod
+    def __await__(self) -> Generator[Any, None, None]:
+        if self.answer is None and self.fault is None:
+            light = self.light
+            try:
+                if light is not None and light.task is None:
+                    self._wake = light.step
+                    yield WAIT
+                else:
+                    news = self._flights.loop.create_future()
+                    self._wake = partial(_ring, news)
+                    yield from news
+            finally:
+                self._wake = None
+        if self.fault is not None:
+            raise self._taken_fault()
+
+    def _taken_fault(self) -> Exception:
+        """Not kept here: an error keeps the frames that it passes, and they keep the flight."""
+        fault, self.fault = self.fault, None
+        return fault or RuntimeError("there is no fault")
+
+    def stir(self, _: object = None) -> None:
+        """There is news."""
+        if (wake := self._wake) is not None:
+            self._wake = None
+            wake()
+
+    def responded(self, outcome: Response | WireFault) -> None:
+        """Its connection has a response for it, or broke."""
+        if not isinstance(outcome, WireFault):
+            self.response = outcome
+        elif self.waiting:
+            self.fault = outcome
+        self.stir()
+
     def settle(self, answer: "Message | AnswerInvalid") -> bool:
         """Give it its answer; the first one wins."""
+        if self.answer is not None or self.fault is not None:
+            return False
+        if isinstance(answer, AnswerInvalid):
+            self.fault = answer
+        else:
+            self.answer = answer
+        if (wake := self._wake) is not None:
+            self._wake = None
+            wake()
+        return True
 
-    @abstractmethod
     def cut(self, fault: WireFault) -> None:
         """End it now, with `fault`."""
+        if self.waiting:
+            self.fault = fault
+            self._interrupt()
 
-    @abstractmethod
-    def _expire(self) -> None:
-        """End it now, because its time is over."""
+    def _interrupt(self) -> None:
+        if self._wake is not None:
+            self.stir()
+        elif self._task is not None and not self._expired:
+            self._expired = True
+            self._task.cancel()
+
+    # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
+    def __enter__(self) -> Self:
+        task = asyncio.current_task(self._flights.loop)
+        if task is None:
+            raise RuntimeError("this takes a task")
+        self._task = task
+        self._cancelling = task.cancelling()
+        if self.fault is not None:
+            self._interrupt()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, _: object
+    ) -> None:
+        task, self._task = self._task, None
+        if self._expired and task is not None:
+            self._expired = False
+            ours = task.uncancel() <= self._cancelling
+            if ours and isinstance(exc, asyncio.CancelledError) and self.fault is not None:
+                raise self._taken_fault() from None
+        if isinstance(self.fault, WireClosed) and isinstance(exc, Exception):
+            # what a closing connection says of itself matters less
+            raise self._taken_fault() from None
 
     def progressed(self, report: Progress) -> None:
         """The server is alive and at it, whoever wants to know."""
@@ -109,137 +187,21 @@ class Flight(ABC):
         """End it if its time is over."""
         if self._held:
             self.deadline.renew(now)
-        if self.deadline.at <= now and not self._expired:
-            self._expired = True
-            self._expire()
-
-    def _late(self) -> AnswerTimeout:
-        return AnswerTimeout(self.deadline.words(self.method), sent=self.sent)
+        if self.deadline.at <= now and self.waiting:
+            self.fault = AnswerTimeout(self.deadline.words(self.method), sent=self.sent)
+            self._interrupt()
 
 
-class Launched(Flight):
-    """A request that nobody waits for: its outcome is told."""
-
-    __slots__ = ("call_off", "on_end")
-
-    on_end: OnEnd | None
-    """Told of the outcome; None once it is."""
-    call_off: Callable[[bytes], None] | None
-    """Tells the server that the answer is not wanted any more, where it shall know."""
-
-    @property
-    def waiting(self) -> bool:
-        return self.on_end is not None
-
-    def settle(self, answer: Message | AnswerInvalid) -> bool:
-        if self.on_end is None:
-            return False
-        self.end(answer if isinstance(answer, AnswerInvalid) else envelope.outcome(answer))
-        return True
-
-    def cut(self, fault: WireFault) -> None:
-        self.end(fault)
-
-    def give_up(self) -> None:
-        """Its answer is not wanted any more: nobody is told, but for the server."""
-        if self.on_end is not None:
-            self.on_end = None
-            self._leave("no longer wanted")
-
-    def end(self, outcome: Outcome) -> None:
-        """Say what became of it; the first one to know wins."""
-        if (on_end := self.on_end) is not None:
-            self.on_end = self.call_off = None  # which may lead back here
-            self._flights.leave(self, answered=not isinstance(outcome, WireFault))
-            if isinstance(outcome, Exception):  # a value from here on, which keeps no frames
-                outcome.__traceback__ = None
-            self._tell(on_end, outcome)
-
-    def _expire(self) -> None:
-        if (on_end := self.on_end) is not None:
-            self.on_end = None
-            self._leave("timed out")
-            self._tell(on_end, self._late())
-
-    def _leave(self, reason: str) -> None:
-        call_off, self.call_off = self.call_off, None
-        self._flights.leave(self)
-        self._flights.given_up.append(self.id)
-        if self.sent and call_off is not None:
-            call_off(envelope.calling_off(self.id, reason))
-
-    def _tell(self, on_end: OnEnd, outcome: Outcome) -> None:
-        try:
-            on_end(outcome)
-        except Exception:  # boundary: whoever reads the stream has others to serve
-            logger.exception("taking the outcome of %r failed", self.method)
+def answer_of(flight: Flight) -> Message:
+    """The answer to a request that was waited for."""
+    if flight.answer is None:
+        raise RuntimeError("there is no answer yet")
+    return flight.answer
 
 
-class Attended(Flight):
-    """A request that a task waits for, in more steps than one.
-
-    Whatever is awaited inside `with flight` ends with the deadline, or when the wire does.
-
-    Raises:
-        AnswerTimeout: The deadline passed.
-        WireClosed: The wire closed.
-    """
-
-    __slots__ = ("_answer", "_cancelling", "_cut", "_task")
-
-    # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
-    def __enter__(self) -> Self:
-        task = asyncio.current_task(self._flights.loop)
-        if task is None:
-            raise RuntimeError("a request belongs to a task")
-        self._answer: asyncio.Future[Message] | None = None
-        self._cut: WireFault | None = None
-        self._task = task
-        self._cancelling = task.cancelling()
-        self._flights.enter(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, _: object
-    ) -> None:
-        self._flights.leave(self, answered=exc is None or isinstance(exc, RpcError))
-        if self._answer is not None and (self.waiting or self._answer.cancelled()):
-            self._flights.given_up.append(self.id)
-        elif exc is not None and self._answer is not None:
-            _look_at(self._answer)
-        if self._expired:
-            ours = self._task.uncancel() <= self._cancelling
-            if ours and isinstance(exc, asyncio.CancelledError):
-                raise self._cut or self._late() from None
-        if self._cut is not None and isinstance(exc, Exception):
-            raise self._cut from None  # what a closing connection says of itself matters less
-
-    def expect_answer(self) -> "asyncio.Future[Message]":
-        """Where the answer arrives, if on a stream that several requests share."""
-        self._answer = self._flights.loop.create_future()
-        return self._answer
-
-    @property
-    def waiting(self) -> bool:
-        return self._answer is not None and not self._answer.done()
-
-    def settle(self, answer: Message | AnswerInvalid) -> bool:
-        if self._answer is None or self._answer.done():
-            return False
-        if isinstance(answer, AnswerInvalid):
-            self._answer.set_exception(answer)
-        else:
-            self._answer.set_result(answer)
-        return True
-
-    def cut(self, fault: WireFault) -> None:
-        if not self._expired:
-            self._cut = fault
-            self._expired = True
-            self._expire()
-
-    def _expire(self) -> None:
-        self._task.cancel()
+def _ring(news: "asyncio.Future[None]") -> None:
+    if not news.done():
+        news.set_result(None)
 
 
 class Flights:
@@ -344,12 +306,6 @@ class Flights:
             if flight is not spare:
                 flight.cut(closing(fault, sent=flight.sent))
         self._wake_at(math.inf)
-
-
-def _look_at(answer: "asyncio.Future[Message]") -> None:
-    """Nobody else will: an error that is never looked at ends up in the log."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:

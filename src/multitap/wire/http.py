@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -12,24 +12,20 @@ from msgspec import UNSET
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
 from multitap.pace import Budget, Turns
-from multitap.tasks import Tasks
+from multitap.tasks import Tasks, in_task
 from multitap.wire.client import http_client
-from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
-from multitap.wire.flight import Attended, Flight, Launched
+from multitap.wire.flight import Flight
 from multitap.wire.head import merged, without
-from multitap.wire.posted import Posted
 from multitap.wire.posting import Posting
 from multitap.wire.reading import answers, quoted, read_message
+from multitap.wire.request import Request
 from multitap.wire.response import Response
-from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Site
+from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Idle, Site
 from multitap.wire.status import is_passing
 from multitap.wire.wire import (
     AnswerInvalid,
-    OnEnd,
-    OnProgress,
-    Params,
     RequestFailed,
     RpcError,
     SessionLost,
@@ -66,7 +62,7 @@ async def open_http(
 
 
 class HttpWire(Posting):
-    """See `Wire` and `Launching`; both eras, told apart by `established`."""
+    """See `Wire`; both eras, told apart by `established`."""
 
     kind = "streamable-http"
 
@@ -88,52 +84,71 @@ class HttpWire(Posting):
             with anyio.move_on_after(_FAREWELL, shield=True), contextlib.suppress(WireFault):
                 (await self._site.ask("DELETE", self._headers)).close()
 
-    async def _ask(
-        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
-    ) -> Message:
-        response = await self._post(flight, message, headers)
-        if flight.method == "initialize" and response.ok:
-            self._begin_session(response.header(_SESSION))
-        return await self.answer_in(response, flight, EventStream(self._site.limit))
+    async def _converse(self, request: Request, flight: Flight) -> Message:
+        message = request.encoded(flight.id)
+        opens = request.method == "initialize"
+        idle = self._site.idle(self._endpoint, self._headers, request.headers)
+        if idle is not None and not opens:
+            response = await self._send(idle, message, flight)
+            return await self._answer(response, flight, request)
+        await in_task(request.light)
+        with flight:
+            response = await self._post(flight, message, request.headers)
+            if opens and response.ok:
+                self._begin_session(response.header(_SESSION))
+            return await self._answer_in(response, flight, EventStream(self._site.limit))
 
-    def launch(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,
-        call: object | None = None,
-        cancellable: bool = True,
-        on_end: OnEnd,
-    ) -> Launched | None:
-        """See `Launching`; it takes an idle connection."""
+    async def _send(self, idle: Idle, message: bytes, flight: Flight) -> Response:
+        """Send a message on a connection that is there; its answer is there when its head is."""
+        connection, head = idle
+        flight.sent = True
+        responded = flight.responded  # the connection knows it by this very object
+        connection.send(head, message, responded)
         try:
-            idle = self._site.idle(self._endpoint, self._headers, headers)
-        except RequestFailed:
-            return None
-        if idle is None:
-            return None
-        posted = Posted(self, self._site, self._tasks, idle)
-        try:
-            return self._exchange.launch(
-                method,
-                params,
-                posted.send,
-                posted.call_off if cancellable else None,
-                timeout,
-                hard_timeout,
-                on_progress,
-                call,
-                on_end,
-            )
+            while flight.response is None:
+                await flight
         except BaseException:
-            idle[0].abort()
+            connection.forget(responded)
+            if flight.response is not None:
+                flight.response.close()
             raise
+        return flight.response
 
-    async def answer_in(self, response: Response, flight: Flight, stream: EventStream) -> Message:
+    async def _answer(self, response: Response, flight: Flight, request: Request) -> Message:
+        """The answer in a response, in a task only where it has to be waited for."""
+        stream = EventStream(self._site.limit)
+        try:
+            kind = response.content_type if response.status == HTTPStatus.OK else ""
+            if kind == JSON and (body := self._site.whole(response)) is not None:
+                return self._matched(body, flight)
+            if kind == EVENTS and (answer := await self._next(response, flight, stream)):
+                return answer
+            await in_task(request.light)
+        except BaseException:
+            response.heed(None)
+            response.close()
+            raise
+        with flight:
+            return await self._answer_in(response, flight, stream)
+
+    async def _next(
+        self, response: Response, flight: Flight, stream: EventStream
+    ) -> Message | None:
+        """The answer among events that come one by one; None where that takes more turns."""
+        while (chunk := response.here()) is not None:
+            if chunk:
+                stream.feed(chunk)
+            answer = self._hear(stream, flight, Budget())
+            if answer is not None:
+                self._site.linger(response)
+                return answer
+            if response.ended or not stream.drained:
+                break
+            response.heed(flight.stir)
+            await flight
+        return None
+
+    async def _answer_in(self, response: Response, flight: Flight, stream: EventStream) -> Message:
         """The answer to a request, however it comes.
 
         Args:
@@ -149,7 +164,7 @@ class HttpWire(Posting):
         if response.status == HTTPStatus.OK and kind == EVENTS:
             return await self._follow(response, flight, stream)
         if response.status == HTTPStatus.OK and kind == JSON:
-            return self.matched(await self._site.read(response), flight)
+            return self._matched(await self._site.read(response), flight)
         if response.ok:
             raise await self._unusable(response)
         raise await self._refused(response, flight)
@@ -159,7 +174,7 @@ class HttpWire(Posting):
             self._headers = merged(self._headers, {_SESSION: name})
             self._in_session = True
 
-    def matched(self, body: bytes, flight: Flight) -> Message:
+    def _matched(self, body: bytes, flight: Flight) -> Message:
         """The answer in a JSON body, which must be to this very request."""
         message = read_message(body)
         if not answers(message, flight):
@@ -191,7 +206,7 @@ class HttpWire(Posting):
         self, response: Response, stream: EventStream, flight: Flight
     ) -> Message | None:
         return await self._read_events(
-            response, stream, lambda turns: self.hear(stream, flight, turns.budget)
+            response, stream, lambda turns: self._hear(stream, flight, turns.budget)
         )
 
     async def _resumed(
@@ -242,7 +257,7 @@ class HttpWire(Posting):
         def hear(turns: Turns) -> None:
             nonlocal heard
             heard = heard or not stream.drained
-            self.hear(stream, None, turns.budget)
+            self._hear(stream, None, turns.budget)
 
         with contextlib.suppress(RequestFailed):
             await self._read_events(response, stream, hear)
@@ -255,7 +270,7 @@ class HttpWire(Posting):
         stream.restart()
         return await self._site.ask("GET", headers)
 
-    def hear(self, stream: EventStream, flight: Flight | None, budget: Budget) -> Message | None:
+    def _hear(self, stream: EventStream, flight: Flight | None, budget: Budget) -> Message | None:
         """Take what is there, within a budget: the flight's answer is returned, the rest handed on.
 
         Raises:

@@ -17,14 +17,14 @@ from mcp.shared.transport_context import TransportContext
 from msgspec import Raw
 
 from multitap.errors import ungrouped
+from multitap.tasks import in_task
 from multitap.wire import envelope
-from multitap.wire.deadline import Timeout, deadline_of
+from multitap.wire.request import Request
 from multitap.wire.wire import (
     LONG,
     AnswerTimeout,
     Evidence,
     Inbound,
-    OnProgress,
     Params,
     RpcError,
     WireClosed,
@@ -63,22 +63,12 @@ class LocalWire:
     def attach(self, inbound: Inbound) -> None:
         self._inbound = inbound
 
-    async def request(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - nothing to put them on
-        call: object | None = None,
-        cancellable: bool = True,  # noqa: ARG002 - cancelling the task is all it takes
-    ) -> Raw:
+    async def request(self, request: Request) -> Raw:
         if self.closed.is_set():
             raise WireClosed("the connection is closed", sent=False)
+        await in_task(request.light)
         options: CallOptions = {}
-        deadline = deadline_of(timeout, hard_timeout, anyio.current_time())
+        deadline, on_progress = request.deadline, request.on_progress
         clock = anyio.CancelScope(deadline=deadline.at)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -87,16 +77,17 @@ class LocalWire:
             if on_progress is not None:
                 on_progress(progress, total, message)
 
-        if method in LONG or on_progress is not None:
+        if request.method in LONG or on_progress is not None:
             options["on_progress"] = report
-        with clock, _made_for(call):
+        with clock, _made_for(request.call):
             try:
-                plain = envelope.decode(envelope.encode(params)) if params is not None else None
-                result = await self._dispatcher.send_raw_request(method, plain, options)
+                result = await self._dispatcher.send_raw_request(
+                    request.method, _params(request), options
+                )
             except MCPError as exc:
                 raise RpcError(exc.error.code, exc.error.message, exc.error.data) from None
             return Raw(envelope.encode(result))
-        raise AnswerTimeout(deadline.words(method), sent=True)
+        raise AnswerTimeout(deadline.words(request.method), sent=True)
 
     async def notify(
         self,
@@ -171,6 +162,16 @@ async def _serving(lowlevel: Server[Any]) -> AsyncGenerator[LocalWire]:
             ours.close()
             theirs.close()
             tasks.cancel_scope.cancel()
+
+
+def _params(request: Request) -> dict[str, Any] | None:
+    if request.params is None and not request.stamp and not request.meta:
+        return None
+    params: dict[str, Any] = envelope.decode(b"{%b}" % (request.params or b""))
+    meta = b",".join(part for part in (request.stamp, request.meta) if part)
+    if meta:
+        params["_meta"] = envelope.decode(b"{%b}" % meta)
+    return params
 
 
 async def _ignore(*_: object) -> None:

@@ -11,17 +11,16 @@ from yarl import URL
 from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire import envelope
-from multitap.wire.deadline import Timeout
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
 from multitap.wire.exchange import Exchange
-from multitap.wire.flight import Attended, Flight
+from multitap.wire.flight import Flight
 from multitap.wire.head import DEFAULTS, merged
+from multitap.wire.request import Request, made
 from multitap.wire.response import Response
 from multitap.wire.site import EVENTS, JSON, Site
 from multitap.wire.status import Refusal, meaning
 from multitap.wire.wire import (
-    OnProgress,
     Params,
     RpcError,
     SessionLost,
@@ -57,32 +56,15 @@ class Posting(ABC):
         self.serves_only = self._flights.serve_only
         self.evidence = self._unasked.evidence
 
-    async def request(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,
-        call: object | None = None,
-        cancellable: bool = True,
-    ) -> Raw:
-        async def ask(flight: Attended, message: bytes) -> Message:
-            return await self._ask(flight, message, headers)
-
-        return await self._exchange.attend(
-            method,
-            params,
-            ask,
-            call_off=self.call_off,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            on_progress=on_progress,
-            call=call,
-            cancellable=cancellable,
-        )
+    async def request(self, request: Request) -> Raw:
+        exchange = self._exchange
+        flight = exchange.begin(request)
+        try:
+            answer = await self._converse(request, flight)
+        except BaseException as exc:
+            exchange.failed(flight, exc, self._call_off if request.cancellable else None)
+            raise
+        return exchange.result(flight, answer)
 
     async def notify(
         self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
@@ -98,18 +80,21 @@ class Posting(ABC):
         return False  # nobody can see that from here
 
     @abstractmethod
-    async def _ask(
-        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
-    ) -> Message:
-        """Send the flight's message and wait for its answer."""
+    async def _converse(self, request: Request, flight: Flight) -> Message:
+        """Send a request and wait for its answer."""
 
     async def _tell(
         self, method: str, message: bytes, headers: Mapping[str, str] | None = None
     ) -> None:
+        """Send what needs no answer, in a task."""
         if self.closed.is_set():
             return
-        with Attended(self._flights, method, _NOTIFY) as flight:
-            await self._hand_over(flight, message, headers)
+        flight = self._exchange.begin(made(method, None, _NOTIFY))
+        try:
+            with flight:
+                await self._hand_over(flight, message, headers)
+        finally:
+            self._flights.leave(flight)
 
     async def _hand_over(
         self, flight: Flight, message: bytes, headers: Mapping[str, str] | None
@@ -196,7 +181,7 @@ class Posting(ABC):
         with contextlib.suppress(WireFault, RpcError):
             await self._tell("answer", answer)
 
-    def call_off(self, message: bytes) -> None:
+    def _call_off(self, message: bytes) -> None:
         """Have the server know that an answer is not wanted any more."""
         if not self._stateless:  # there, that the connection closes says enough
             self._tasks.start_soon(self._tell_off, message)

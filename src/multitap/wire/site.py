@@ -71,6 +71,10 @@ class _Kept(NamedTuple):
     head: Head
 
 
+Idle = tuple[Connection, bytes]
+"""A connection on which a message can be sent at once, and the head to send before it."""
+
+
 class Site:
     """Sends requests to the server's origin, and nowhere else.
 
@@ -122,9 +126,7 @@ class Site:
         """
         return await self._send(_Asking("POST", url, headers, extra or _NONE, message, flight))
 
-    def idle(
-        self, url: URL, headers: Headers, extra: Headers | None
-    ) -> tuple[Connection, bytes] | None:
+    def idle(self, url: URL, headers: Headers, extra: Headers | None) -> Idle | None:
         """A connection on which a message can be sent at once, and the head to send before it.
 
         None where there is none, or where it takes more than one request.
@@ -139,12 +141,16 @@ class Site:
         """Send a request without a message: GET or DELETE."""
         return await self._send(_Asking(method, self.url, headers, _NONE, None, None))
 
+    def whole(self, response: Response) -> bytes | None:
+        """The whole body if it is here, and not compressed."""
+        if (body := response.whole()) is not None and len(body) > self.limit:
+            body = None  # an error keeps this frame, and with it whatever is in it
+            raise self.oversized()
+        return body
+
     async def read(self, response: Response) -> bytes:
         """The whole body, decompressed."""
-        if (body := response.whole()) is not None:
-            if len(body) > self.limit:
-                body = None
-                raise self.oversized()
+        if (body := self.whole(response)) is not None:
             return body
         pieces, size = Pieces(), 0
         try:

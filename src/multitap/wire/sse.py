@@ -1,7 +1,7 @@
 """The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -11,14 +11,15 @@ from yarl import URL
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
 from multitap.pace import Turns
-from multitap.tasks import Tasks
+from multitap.tasks import Tasks, in_task
 from multitap.wire.address import joined, same_origin, shown
 from multitap.wire.client import http_client
 from multitap.wire.envelope import Message
 from multitap.wire.event_stream import Event, EventStream
-from multitap.wire.flight import Attended
+from multitap.wire.flight import Flight, answer_of
 from multitap.wire.head import merged
 from multitap.wire.posting import Posting
+from multitap.wire.request import Request
 from multitap.wire.response import Response
 from multitap.wire.site import EVENTS, Authorize, ClientFactory, Site
 from multitap.wire.wire import (
@@ -77,12 +78,12 @@ class SseWire(Posting):
         """Cut what is under way."""
         self._exchange.close(None)
 
-    async def _ask(
-        self, flight: Attended, message: bytes, headers: Mapping[str, str] | None
-    ) -> Message:
-        answer = flight.expect_answer()
-        await self._hand_over(flight, message, headers)
-        return await answer
+    async def _converse(self, request: Request, flight: Flight) -> Message:
+        await in_task(request.light)
+        with flight:
+            await self._hand_over(flight, request.encoded(flight.id), request.headers)
+        await flight
+        return answer_of(flight)
 
     async def _listen(self, connected: asyncio.Future[None]) -> None:
         try:

@@ -19,21 +19,19 @@ from multitap.errors import ungrouped
 from multitap.pace import FULL_READ, Pace
 from multitap.tasks import Tasks
 from multitap.wire import envelope
-from multitap.wire.deadline import Timeout
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
-from multitap.wire.flight import Launched
+from multitap.wire.flight import answer_of
 from multitap.wire.framer import Oversized
 from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
 from multitap.wire.read_receipt import ReadReceipt
+from multitap.wire.request import Request
 from multitap.wire.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.stderr import StderrLog
 from multitap.wire.wire import (
     AnswerInvalid,
     Evidence,
-    OnEnd,
-    OnProgress,
     Params,
     WireClosed,
     WireFault,
@@ -66,7 +64,7 @@ _INSTALL = {
 
 
 class StdioWire:
-    """See `Wire` and `Launching`; the pipes carry no headers."""
+    """See `Wire`; the pipes carry no headers."""
 
     kind = "stdio"
 
@@ -93,58 +91,16 @@ class StdioWire:
     def fault(self) -> WireFault | None:
         return self._exchange.fault
 
-    async def request(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,
-        call: object | None = None,
-        cancellable: bool = True,
-    ) -> Raw:
-        def launch(on_end: OnEnd) -> Launched:
-            return self.launch(
-                method,
-                params,
-                timeout=timeout,
-                hard_timeout=hard_timeout,
-                on_progress=on_progress,
-                headers=headers,
-                call=call,
-                cancellable=cancellable,
-                on_end=on_end,
-            )
-
-        return await self._exchange.landed(launch)
-
-    def launch(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
-        call: object | None = None,
-        cancellable: bool = True,
-        on_end: OnEnd,
-    ) -> Launched:
-        send = self._outbox.send
-        return self._exchange.launch(
-            method,
-            params,
-            send,
-            send if cancellable else None,
-            timeout,
-            hard_timeout,
-            on_progress,
-            call,
-            on_end,
-        )
+    async def request(self, request: Request) -> Raw:
+        exchange = self._exchange
+        flight = exchange.begin(request)
+        try:
+            self._outbox.send(request.encoded(flight.id), flight)
+            await flight
+        except BaseException as exc:
+            exchange.failed(flight, exc, self._outbox.send if request.cancellable else None)
+            raise
+        return exchange.result(flight, answer_of(flight))
 
     async def notify(
         self,

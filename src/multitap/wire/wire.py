@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw
 
-from multitap.wire.deadline import Timeout
+if TYPE_CHECKING:
+    from multitap.wire.request import Request
 
 Params = Mapping[str, Any]
 """Parameters of a message; any value may be a `Raw`, already encoded."""
@@ -97,20 +98,6 @@ class RpcError(Exception):
         self.data = data
 
 
-Outcome = Raw | WireFault | RpcError
-"""What became of a request: its result, or why there is none."""
-OnEnd = Callable[[Outcome], None]
-"""Told of the outcome of a request, once; must not block."""
-
-
-class UnderWay(Protocol):
-    """A request that nobody waits for."""
-
-    def give_up(self) -> None:
-        """Its answer is not wanted any more: nobody is told, but for the server."""
-        ...
-
-
 class Inbound(Protocol):
     """Whoever listens to what the server says unasked."""
 
@@ -124,7 +111,7 @@ class Inbound(Protocol):
         Args:
             method: What it tells of.
             params: Undecoded.
-            call: The `call` given to the `Wire.request` it belongs to; `SEVERAL` where that is
+            call: The `Request.call` it belongs to; `SEVERAL` where that is
                 not certain, None where it belongs to none.
         """
         ...
@@ -135,7 +122,7 @@ class Inbound(Protocol):
         Args:
             method: What it asks for.
             params: Undecoded; empty where the server sent none.
-            call: The `call` given to the `Wire.request` it belongs to; `SEVERAL` where that is
+            call: The `Request.call` it belongs to; `SEVERAL` where that is
                 not certain, None where it belongs to none.
 
         Raises:
@@ -186,31 +173,8 @@ class Wire(Protocol):
         """Say who listens; before the first request."""
         ...
 
-    async def request(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,
-        call: object | None = None,
-        cancellable: bool = True,
-    ) -> Raw:
+    async def request(self, request: "Request") -> Raw:
         """Ask the server and return its result, undecoded.
-
-        Args:
-            method: What to ask for.
-            params: Its parameters; a progress token is added to their `_meta` where it may take
-                long, or with `on_progress`.
-            timeout: Seconds for queueing, writing and answering; progress starts them anew. Or a
-                deadline, where it is one of several attempts.
-            hard_timeout: Seconds after which progress does not help any more; part of a deadline.
-            on_progress: Told of each progress report for this request.
-            headers: Extra headers where the wire has headers.
-            call: Handed to `Inbound.request` with what the server asks because of this request.
-            cancellable: Whether giving up is told to the server; not so for the handshake.
 
         Raises:
             RpcError: The server answered with an error.
@@ -238,40 +202,4 @@ class Wire(Protocol):
 
     def evidence(self) -> Evidence:
         """What is known about the server's condition at this moment."""
-        ...
-
-
-@runtime_checkable
-class Launching(Protocol):
-    """A wire that can be asked without a task that waits: a fraction of what `request` costs."""
-
-    def launch(
-        self,
-        method: str,
-        params: Params | None,
-        *,
-        timeout: Timeout,
-        hard_timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        headers: Mapping[str, str] | None = None,
-        call: object | None = None,
-        cancellable: bool = True,
-        on_end: OnEnd,
-    ) -> UnderWay | None:
-        """Ask the server, or return None where only `Wire.request` can; see there.
-
-        Args:
-            method: What to ask for.
-            params: Its parameters.
-            timeout: As there.
-            hard_timeout: As there.
-            on_progress: As there.
-            headers: As there.
-            call: As there.
-            cancellable: As there.
-            on_end: Told of the outcome.
-
-        Raises:
-            WireClosed: The wire is closed.
-        """
         ...

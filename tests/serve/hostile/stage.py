@@ -19,6 +19,7 @@ from multitap.serve.gateway import Gateway, open_gateway
 from multitap.serve.http import HttpFront, serve_http
 from multitap.serve.sessions import SessionLimits
 from multitap.serve.web import bind
+from multitap.wire.request import made
 from tests.serve.hostile.raw import PATIENCE, call, dial, in_session, shake_hands, stateless
 
 SERVERS = ("counts", "asks")
@@ -78,7 +79,9 @@ class Stage:
         told = []
         for server in SERVERS:
             link = self.gateway.hub.links[server]
-            result = await link.request("tools/call", {"name": "stats", "arguments": {}})
+            result = await link.request(
+                made("tools/call", {"name": "stats", "arguments": {}}, 60.0)
+            )
             told.append(json.loads(json.loads(bytes(result))["content"][0]["text"]))
         return {kind: told[0][kind] + told[1][kind] for kind in told[0]}
 

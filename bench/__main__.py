@@ -8,12 +8,23 @@ from functools import partial
 
 import anyio
 
-from bench import big_results, call_http, call_stdio, imports, lazy, light, memory, report, start
+from bench import (
+    big_results,
+    call_http,
+    call_stdio,
+    imports,
+    lazy,
+    light,
+    memory,
+    report,
+    start,
+    trace,
+)
 from bench.gateway import cpu, hanging, listing, neighbours, sizes, web
 from bench.gateway import memory as gateway_memory
 from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 
-BENCHMARKS = (imports, light, call_stdio, call_http, big_results, start, lazy, memory)
+BENCHMARKS = (imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace)
 GATEWAY = (cpu, web, sizes, listing, hanging, neighbours, gateway_memory)
 """One group; each can be told which gateways to compare."""
 

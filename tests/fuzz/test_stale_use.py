@@ -21,7 +21,9 @@ from tests.serve.talking import gate
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 SEEDS = range(EXAMPLES // 20)
-STEPS = 40
+STEPS = 25
+AT_ONCE = 4
+"""Calls after a change, and as many that go on during the next one."""
 PATIENCE = 30
 SERVERS = ("a", "b")
 CONNECTIONS = 3
@@ -29,7 +31,7 @@ TOKENS = (Token(b"a-token-of-some-length", "ann"), Token(b"another-one-of-such",
 SECRETS = {"ann": TOKENS[0].secret, "bob": TOKENS[1].secret, "eve": b"a-token-of-nobody-here"}
 """Ann sees everything, Bob what his profile shows; Eve has no business here."""
 UNKNOWN = -32602
-CHANGES = ("remove", "add", "renew", "grow", "deny", "profile", "leave")
+CHANGES = ("remove", "add", "add", "renew", "grow", "grow", "deny", "profile", "profile", "leave")
 
 
 @dataclass(frozen=True)
@@ -337,15 +339,13 @@ async def test_nothing_is_used_that_was_taken_away(seed, tmp_path):
     async with open_world(tmp_path, chance) as world:
         async with anyio.create_task_group() as tasks:
             for _ in range(STEPS):
-                if chance.random() < 0.25:
+                if chance.random() < 0.5:
                     await world.change(chance.choice(CHANGES))
                     await world.check_lists()
-                    continue
-                made = world.attempt()
-                if chance.random() < 0.5:
-                    tasks.start_soon(world.call, made)
-                else:
-                    await world.call(made)
+                    for _ in range(AT_ONCE):
+                        await world.call(world.attempt())
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(world.call, world.attempt())
         notes = world.notes()
 
     for made in world.attempts:

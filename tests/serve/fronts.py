@@ -493,7 +493,7 @@ class OverPipes(_Client):
         try:
             return await waiting
         except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(anyio.ClosedResourceError):
                 await self._cancel(request_id)
             raise
 

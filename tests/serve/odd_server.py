@@ -86,6 +86,11 @@ class Odd(Honest):
         self.tools |= {one.name: one for one in ODD}
         self.leaving = False
 
+    def told(self, method, params):
+        if method == "notifications/cancelled" and params["requestId"] in self.requests:
+            self.record("given_up", self.requests[params["requestId"]].method)
+        super().told(method, params)
+
     def leave_unread(self):
         self.leaving = True
 
@@ -133,6 +138,10 @@ class Web(Odd):
 
     def leave_unread(self):
         self.after(0, self.exit, 0)  # what comes later stays with the socket, for the next process
+
+    def end_session(self):
+        for key in tuple(self.requests):
+            self.told("notifications/cancelled", {"requestId": key})
 
     def gone(self, carrier):
         """A connection is closed; in the stateless era that cancels its request."""
@@ -190,18 +199,22 @@ class Connection(asyncio.Protocol):
 
     def _take(self, method, headers, body):
         server = self._server
+        known = headers.get("mcp-session-id", server.session)
+        if server.era == "handshake" and known != server.session:
+            self._respond("404 Not Found")
+            return
         if method == "GET" and server.era == "handshake":
             server.standing = self
             self._begin()
+            return
+        if method == "DELETE" and server.era == "handshake":
+            server.end_session()
+            self._respond("200 OK")
             return
         if method != "POST":
             self._respond("405 Method Not Allowed")
             return
         message = json.loads(body)
-        known = headers.get("mcp-session-id", server.session)
-        if server.era == "handshake" and known != server.session:
-            self._respond("404 Not Found")
-            return
         if "id" in message and "method" in message:
             server.carriers[message["id"]] = self
             server.within(self, server.line, body)

@@ -436,7 +436,14 @@ async def open_stands(front, servers, ledgers, home):
         yield {one.name: Stand(opened, one, ledgers[one.name]) for one in UPSTREAMS}
 
 
-@pytest.fixture(scope="module", params=FRONTS)
+def fronts(rest):
+    """All of them; some only with `make wide`."""
+    for front in FRONTS:
+        marks = (pytest.mark.slow, pytest.mark.wide) if front in rest else ()
+        yield pytest.param(front, marks=marks)
+
+
+@pytest.fixture(scope="module", params=[*fronts({"sync"})])
 async def stands(request, tmp_path_factory):
     home = tmp_path_factory.mktemp("stands")
     async with open_servers(home) as known, open_stands(request.param, *known, home) as opened:
@@ -509,15 +516,7 @@ async def test_a_repeated_call_opens_another_session(front, tmp_path):
     assert outcome == wanted.outcome(stand)
 
 
-def leaving():
-    """Gateways that are programs take their time."""
-    rest = {"sync", "stdio-handshake"}
-    for front in FRONTS:
-        marks = (pytest.mark.slow, pytest.mark.wide) if front in rest else ()
-        yield pytest.param(front, marks=marks)
-
-
-@pytest.mark.parametrize("front", [*leaving()])
+@pytest.mark.parametrize("front", [*fronts({"sync", "stdio-handshake"})])
 async def test_what_is_under_way_ends_at_the_server_when_its_caller_leaves(front, tmp_path):
     async def calls(stand):
         await stand.front.call_for_a_while(stand.named("sleep"), {"seconds": 30})

@@ -552,7 +552,7 @@ async def test_a_call_under_way_is_told_that_the_hub_was_left(tmp_path):
             stand = stands["pipe_handshake"]
             tasks.start_soon(calls, stand)
             await stand.until(lambda: stand.ledger.calls)
-        with anyio.move_on_after(2):
+        with anyio.move_on_after(1):
             while not outcomes:
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()

@@ -25,8 +25,8 @@ BOTH_RUNNERS = ("wire", "serve", "upstream", "test_hub", "test_lifecycle", "test
 """Tests of what has callbacks of its own: they run under both kinds of runner."""
 
 ONE_RUNNER = (
-    *("test_cells", "test_crowds", "test_hostile", "test_http_floods", "test_streams"),
-    "test_warden",
+    *("test_cells", "test_crowds", "test_hostile", "test_http_floods", "test_odd_calls"),
+    *("test_streams", "test_warden"),
 )
 """But for those whose servers live as long as the module, which would meet them twice, those about
 other processes than ours, and those that take long.

@@ -51,6 +51,11 @@ class Ledger:
         return self._lines("cancelled")
 
     @property
+    def given_up(self) -> list[str]:
+        """The methods of those that it still worked on, where it notes them."""
+        return self._lines("given_up")
+
+    @property
     def children(self) -> list[int]:
         """The processes that it left to themselves."""
         return [int(line) for line in self._lines("children")]

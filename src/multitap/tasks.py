@@ -223,6 +223,11 @@ class LightTask:
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
         self._coroutine = None
         self.task = self._tasks.adopt(coroutine)
+        self.task.add_done_callback(self._let_go)
+
+    def _let_go(self, _: object) -> None:
+        """A task that was cancelled keeps the frames it ended in, and these keep us."""
+        self.task = None
 
 
 async def in_task(light: LightTask | None) -> None:

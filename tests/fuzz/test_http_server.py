@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from multitap.serve.access import Denied
 from multitap.serve.connection import ClientConnection
 from multitap.serve.crowd import Crowd, WebLimits
+from multitap.tasks import in_task
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
@@ -47,10 +48,12 @@ class App:
         return None
 
     async def _later(self, visit):
+        await in_task(visit.light)
         await asyncio.sleep(0)
         visit.respond(200, (said(visit.path, len(visit.body)),))
 
     async def _stream(self, visit):
+        await in_task(visit.light)
         visit.stream()
         await visit.write(visit.path)
         await asyncio.sleep(0)
@@ -263,6 +266,9 @@ class Tasks:
 
     def start_soon(self, work, *args):
         self._tasks.create_task(work(*args))
+
+    def adopt(self, coroutine):
+        return self._tasks.create_task(coroutine)
 
 
 def pair():

@@ -15,6 +15,7 @@ from multitap.serve.connection import ClientConnection
 from multitap.serve.crowd import WebLimits
 from multitap.serve.visit import Visit
 from multitap.serve.web import bind, open_web
+from multitap.tasks import in_task
 from tests.serve.hostile.raw import PATIENCE, dial, http
 
 MEGABYTE = 2**20
@@ -50,8 +51,7 @@ class App:
             case b"/stream":
                 return self._stream(visit)
             case b"/never":
-                visit.on_leave = lambda: None
-                return None
+                return self._never(visit)
             case _:
                 self._answer(visit)
                 return None
@@ -60,11 +60,17 @@ class App:
         told = {"path": visit.path.decode(), "size": len(visit.body)}
         visit.respond(200, (json.dumps(told).encode(),))
 
+    async def _never(self, visit):
+        await in_task(visit.light)
+        await asyncio.Event().wait()
+
     async def _answer_later(self, visit):
+        await in_task(visit.light)
         await self.later.wait()
         self._answer(visit)
 
     async def _stream(self, visit):
+        await in_task(visit.light)
         visit.stream()
         await visit.write(b"data: 1\n\n")
         await self.later.wait()

@@ -26,7 +26,7 @@ _EVENTS = (
 )
 
 ToDo = Coroutine[Any, Any, None] | None
-"""What is left to do for a request, if anything."""
+"""What is left to do for a request, if anything; see `LightTask` before it waits."""
 
 
 class Carrier(Protocol):

@@ -355,12 +355,15 @@ class Hub:
         registry.attach(HubTools(self))
         return registry
 
-    async def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
+    async def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = _NOBODY
+    ) -> types.ReadResourceResult:
         """Read a resource from the server that has it.
 
         Args:
             uri: Which one.
             server: Whose, where several have the same.
+            context: On whose behalf, and how long it may take.
 
         Raises:
             UnknownName: No server has it.
@@ -372,6 +375,7 @@ class Hub:
             lambda: self.catalog.find_resource(uri, server),
             None,
             defaults=LIBRARY,
+            context=context,
             has=lambda name: server in {None, name},
         )
         if resource is None:
@@ -382,13 +386,19 @@ class Hub:
         result = await resource.link.request(
             "resources/read",
             {"uri": resource.uri},
-            deadline=LIBRARY.deadline(resource.link.config, context=_NOBODY, since=since),
+            deadline=LIBRARY.deadline(resource.link.config, context=context, since=since),
+            on_progress=context.on_progress,
+            call=context,
             repeatable=True,
         )
         return _typed(types.ReadResourceResult, result, resource.server)
 
     async def prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = _NOBODY,
     ) -> types.GetPromptResult:
         """Fill in a prompt by its catalog name.
 
@@ -397,16 +407,18 @@ class Hub:
             UpstreamError: The server could not answer.
         """
         since = anyio.current_time()
-        prompt = await self.find_prompt(name)
+        prompt = await self.find_prompt(name, context=context)
         result = await prompt.link.request(
             "prompts/get",
             {"name": prompt.raw_name, "arguments": arguments or {}},
-            deadline=LIBRARY.deadline(prompt.link.config, context=_NOBODY, since=since),
+            deadline=LIBRARY.deadline(prompt.link.config, context=context, since=since),
+            on_progress=context.on_progress,
+            call=context,
             repeatable=True,
         )
         return _typed(types.GetPromptResult, result, prompt.server)
 
-    async def find_prompt(self, name: str) -> Prompt:
+    async def find_prompt(self, name: str, *, context: CallContext = _NOBODY) -> Prompt:
         """A prompt by its catalog name; servers that may have it are waited for.
 
         Raises:
@@ -414,7 +426,9 @@ class Hub:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         self._open()
-        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
+        prompt = await self.wait_for(
+            lambda: self.catalog.prompts.get(name), name, context=context, defaults=LIBRARY
+        )
         if prompt is None:
             near = get_close_matches(name, self.catalog.prompts, n=1)
             hint = f"did you mean {quoted(near[0])}? " if near else ""

@@ -211,14 +211,23 @@ def test_one_that_hangs_keeps_nobody_waiting(multitap, configure):
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status --wait 3",
+        "doctor --wait 3",
+        "call crashing_echo text=hi --wait 2",
+        "read zoo://text --wait 2",
+    ],
+)
 def test_one_that_crashes_is_started_once_while_others_are_waited_for(
-    multitap, configure, tmp_path
+    multitap, configure, tmp_path, line
 ):
     crashing = tmp_path / "crashing"
     crashing.mkdir()
     configure(crashing=zoo("exit_at_start", env=Ledger(crashing).env), hanging="never_init")
 
-    multitap("status --wait 4")
+    multitap(line)
 
     assert len(Ledger(crashing).starts) == 1
 

@@ -292,9 +292,8 @@ class Gateway:
         params = turn.params
         since: float | None = anyio.current_time()
         tool = await self._tool(turn, params.name)
-        link = tool.link
-        if not self.private.shares(turn.peer, link):
-            link = await self.private.link(turn.peer, link)
+        link = await self._session(turn, tool.link)
+        if link is not tool.link:
             tool = replace(tool, link=link)
 
         async def work(context: CallContext) -> Result:
@@ -391,9 +390,7 @@ class Gateway:
         since: float | None,
     ) -> Result:
         """Ask a server for something that changes nothing there."""
-        target = link
-        if link.config.session != "shared":
-            target = await self.private.link(turn.peer, link)
+        target = await self._session(turn, link)
 
         async def work(context: CallContext) -> Result:
             nonlocal since
@@ -412,6 +409,12 @@ class Gateway:
             return self._referring(turn, target, result)
 
         return await self._rounds(turn, method, subject, target, work)
+
+    async def _session(self, turn: Turn, link: Link) -> Link:
+        """The session in which a server works for a client: one for all that it asks for."""
+        if self.private.shares(turn.peer, link):
+            return link
+        return await self.private.link(turn.peer, link)
 
     def _referring(self, turn: Turn, link: Link, result: Result) -> Result:
         """A result whose references are addresses that the client knows."""
@@ -457,7 +460,7 @@ class Gateway:
 
     async def _subscribe(self, turn: Turn, params: Raw) -> Result:
         uri = text_of(parse_table(params).get("uri")) or ""
-        link, raw = self._resource(turn, uri)
+        link, raw = await self._followed(turn, uri)
         await self.changes.subscribe(turn.peer, uri, link, raw)
         return b"{}"
 
@@ -474,7 +477,11 @@ class Gateway:
             wanted = parse_wanted(asked)
         except UNPARSABLE:
             raise Refused(faults.INVALID_PARAMS, "these are no notifications") from None
-        return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
+        return await self.changes.listen(turn, wanted, lambda uri: self._followed(turn, uri))
+
+    async def _followed(self, turn: Turn, uri: str) -> tuple[Link, str]:
+        link, raw = self._resource(turn, uri)
+        return await self._session(turn, link), raw
 
 
 def _translated(on_end: OnPassed, translate: Callable[[Result], Result]) -> OnPassed:

@@ -397,6 +397,11 @@ class Link:
         if self.habits.asks or self.is_tried:
             self.habits.changed.ring()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody wants to hear of changes of its resources."""
+        return self._news.is_followed
+
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
 

@@ -113,6 +113,7 @@ def measured(done: Callable[[Call, CallDone], None]) -> Middleware:
             try:
                 result = await following(call)
                 event = done_with(call, started, result)
+                result.seconds = event.seconds
             except MultitapError as exc:
                 event = done_with(call, started, exc)
                 raise

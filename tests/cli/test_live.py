@@ -445,6 +445,20 @@ def test_a_gateway_answers_as_the_servers_do(served, typed, line):
     assert len(served.ledger.starts) == starts
 
 
+def test_a_gateway_has_nothing_to_say_about_commands_that_it_served(world, typed):
+    world.configure(zoo=zoo("good"))
+    told = world.folder / "told"
+    with told.open("w") as stderr:
+        gateway = world.serve("--http", "127.0.0.1:0", stderr=stderr)
+
+    codes = [typed(world, "call zoo_echo text=hi").code for _ in range(5)]
+    gateway.terminate()
+    gateway.wait(PATIENCE)
+
+    assert codes == [0] * 5
+    assert [line for line in told.read_text().splitlines() if "xception" in line] == []
+
+
 def test_ctrl_c_reaches_the_server_through_the_gateway(served):
     calls = served.ledger.methods.count("tools/call")
     with served.start("call", "zoo_sleep", "seconds=20", stderr=subprocess.DEVNULL) as calling:

@@ -241,12 +241,13 @@ def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name
     assert f"`multitap --config {home / name} status` reads" in ended.err
 
 
-@pytest.mark.parametrize("line", ["status", "tools", "doctor"])
+@pytest.mark.parametrize("line", ["status", "tools --json", "resources", "prompts", "doctor"])
 def test_a_broken_file_is_not_also_an_empty_one(multitap, home, line):
     (home / "multitap.toml").write_text("[servers")
 
     ended = multitap(line)
 
+    assert ended.code == 3
     assert "not valid TOML" in ended.err + ended.out
     assert "no servers are configured" not in ended.err
 

@@ -514,7 +514,8 @@ class Link:
         )
         own += (*self._misfits.values(), *self._odd_results.values())
         if evidence.noise:
-            own.append(f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}")
+            times = "once" if evidence.noise == 1 else f"{evidence.noise} times"
+            own.append(f"it wrote what is not a message, {times}: {evidence.noise_sample!r}")
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,

@@ -1,4 +1,5 @@
 import base64
+import gc
 import struct
 
 import msgspec
@@ -625,6 +626,22 @@ def test_of_a_large_result_only_as_much_is_decoded_as_is_shown():
     assert held.grep("line 77", limit=1).lines[0].number == 78
     with pytest.raises(BadAnswer):
         _ = held.text
+
+
+def test_a_large_answer_as_data_is_decoded_in_one_go():
+    rows = [{"number": number, "tags": [], "more": {}} for number in range(20_000)]
+    large = result(structuredContent={"rows": rows})
+    collected = []
+    gc.callbacks.append(lambda phase, _: collected.append(phase))
+    try:
+        seen = large.structured
+        meanwhile = collected.count("start")
+    finally:
+        gc.callbacks.pop()
+
+    assert seen == {"rows": rows}
+    assert meanwhile <= 1  # of what is new, when all of it is there
+    assert gc.isenabled()
 
 
 def test_the_pages_of_a_large_result_join_to_the_whole():

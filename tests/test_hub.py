@@ -414,12 +414,14 @@ async def test_calls_are_measured_and_told_of(settings):
     async with open_hub(settings("calc")) as hub:
         await hub.settled()
         with hub.events.subscribe() as events:
-            await hub.call("calc_add", {"a": 1, "b": 1})
-            await hub.call("calc_divide", {"a": 1, "b": 0})
+            added = await hub.call("calc_add", {"a": 1, "b": 1})
+            divided = await hub.call("calc_divide", {"a": 1, "b": 0})
             first, second = await anext(events), await anext(events)
         stats = hub.metrics.tools("calc")
 
     assert isinstance(first, CallDone)
+    assert 0 < first.seconds == added.seconds
+    assert 0 < second.seconds == divided.seconds
     assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.ERROR)
     assert stats["add"].calls == 1
     assert stats["divide"].errors == 1

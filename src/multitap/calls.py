@@ -116,7 +116,9 @@ class Calls:
                 raise
             became = _failed(exc, route.tool)
         finally:
-            self._done(_record(route, context, started, size, became))
+            record = _record(route, context, started, size, became)
+            self._done(record)
+        became.seconds = record.seconds
         return became
 
     def _permit(self, agent: str, tool: Tool) -> None:

@@ -300,12 +300,15 @@ class Hub:
         registry.attach(HubTools(self))
         return registry
 
-    async def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
+    async def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = _NOBODY
+    ) -> types.ReadResourceResult:
         """Read a resource from the server that has it.
 
         Args:
             uri: Which one.
             server: Whose, where several have the same.
+            context: On whose behalf, and how long it may take.
 
         Raises:
             UnknownName: No server has it.
@@ -317,6 +320,7 @@ class Hub:
             lambda: self.catalog.find_resource(uri, server),
             None,
             defaults=LIBRARY,
+            context=context,
             has=lambda name: server in {None, name},
         )
         if resource is None:
@@ -324,11 +328,16 @@ class Hub:
                 f"no server offers the resource {quoted(uri)}",
                 hint="`multitap resources` lists what there is",
             )
-        result = await _asked(resource.link, "resources/read", {"uri": resource.uri}, since)
+        params = {"uri": resource.uri}
+        result = await _asked(resource.link, "resources/read", params, context, since)
         return _typed(types.ReadResourceResult, result, resource.server)
 
     async def prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = _NOBODY,
     ) -> types.GetPromptResult:
         """Fill in a prompt by its catalog name.
 
@@ -337,12 +346,12 @@ class Hub:
             UpstreamError: The server could not answer.
         """
         since = anyio.current_time()
-        prompt = await self.find_prompt(name)
+        prompt = await self.find_prompt(name, context=context)
         params = {"name": prompt.raw_name, "arguments": arguments or {}}
-        result = await _asked(prompt.link, "prompts/get", params, since)
+        result = await _asked(prompt.link, "prompts/get", params, context, since)
         return _typed(types.GetPromptResult, result, prompt.server)
 
-    async def find_prompt(self, name: str) -> Prompt:
+    async def find_prompt(self, name: str, *, context: CallContext = _NOBODY) -> Prompt:
         """A prompt by its catalog name; servers that may have it are waited for.
 
         Raises:
@@ -350,7 +359,9 @@ class Hub:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         self._open()
-        prompt = await self.wait_for(lambda: self.catalog.prompts.get(name), name, defaults=LIBRARY)
+        prompt = await self.wait_for(
+            lambda: self.catalog.prompts.get(name), name, context=context, defaults=LIBRARY
+        )
         if prompt is None:
             near = get_close_matches(name, self.catalog.prompts, n=1)
             hint = f"did you mean {quoted(near[0])}? " if near else ""
@@ -392,7 +403,8 @@ class Hub:
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": known}
-        result = await _asked(link, "completion/complete", params, anyio.current_time())
+        since = anyio.current_time()
+        result = await _asked(link, "completion/complete", params, _NOBODY, since)
         return _typed(types.CompleteResult, result, link.name)
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
@@ -652,17 +664,22 @@ class Hub:
         return route
 
 
-async def _asked(link: Link, method: str, params: Mapping[str, Any], since: float) -> Raw:
+async def _asked(
+    link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
+) -> Raw:
     """Ask a server for something that changes nothing there.
 
     Args:
         link: Which server.
         method: What to ask for.
         params: Its parameters.
+        context: On whose behalf, and how long it may take.
         since: When the time began, by the loop's clock.
     """
-    deadline = LIBRARY.deadline(link.config, context=_NOBODY, since=since)
-    return await link.request(made(method, params, deadline, repeatable=True))
+    deadline = LIBRARY.deadline(link.config, context=context, since=since)
+    request = made(method, params, deadline, call=context, repeatable=True)
+    request.on_progress = context.on_progress
+    return await link.request(request)
 
 
 def _expanded(_: str, config: ServerConfig) -> ServerConfig:

@@ -111,15 +111,21 @@ class SyncHub:
             if filter_ is None or allowed(tool.name, filter_)
         )
 
-    def read(self, uri: str, *, server: str | None = None) -> types.ReadResourceResult:
+    def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = _NOBODY
+    ) -> types.ReadResourceResult:
         """See `Hub.read`."""
-        return self._wait(lambda hub: hub.read(uri, server=server))
+        return self._wait(lambda hub: hub.read(uri, server=server, context=context))
 
     def prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = _NOBODY,
     ) -> types.GetPromptResult:
         """See `Hub.prompt`."""
-        return self._wait(lambda hub: hub.prompt(name, arguments))
+        return self._wait(lambda hub: hub.prompt(name, arguments, context=context))
 
     def complete(
         self, reference: str, argument: str, value: str, *, known: Mapping[str, str] | None = None

@@ -144,6 +144,7 @@ def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, config
     assert ended.code == 4
     assert phases["address"] == ("ok", "http://********@127.0.0.1:9/${ZOO_PATH}?key=********")
     assert phases["handshake"][0] == "failed"
+    assert phases["handshake"][1].endswith(": Connection refused")
     assert "pw" not in ended.out
 
 
@@ -151,6 +152,7 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     configure(locked={"url": locked})
 
     examined, told = multitap("doctor"), multitap("status")
+    listed, alone = multitap("tools"), multitap("tools --server locked")
 
     phases = findings(examined)["locked"]
     assert (examined.code, told.code) == (4, 4)
@@ -158,6 +160,9 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     assert "hint: put its credentials into `headers`" in examined.out
     assert told.lines[1].endswith("  put its credentials into `headers`")
     assert told.lines[1].startswith("locked  needs auth ")
+    assert listed.err.startswith("locked is not here: HTTP 401")
+    assert alone.err.startswith("error: locked: HTTP 401")
+    assert alone.err.endswith("\nhint: put its credentials into `headers`\n")
 
 
 def test_tools_that_cannot_be_used_are_told(multitap, configure):

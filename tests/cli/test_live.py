@@ -93,6 +93,15 @@ def wait_for(holds):
     return found
 
 
+def read_until(screen, words):
+    """What a terminal shows up to some words."""
+    seen = b""
+    while words not in seen:
+        assert select.select([screen], [], [], PATIENCE)[0]
+        seen += screen.read(4096)
+    return seen
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """One gateway for all tests that only look at it."""
@@ -420,6 +429,8 @@ def test_a_port_that_is_taken_is_a_clear_error(world):
         pytest.param("read memo://none", id="unknown resource"),
         pytest.param("prompts --json", id="prompts"),
         pytest.param("prompt zoo_none", id="unknown prompt"),
+        pytest.param("read zoo://item/never --timeout 1.5", id="resource without an answer"),
+        pytest.param("prompt zoo_greet name=never --timeout 1.5", id="prompt without an answer"),
     ],
 )
 def test_a_gateway_answers_as_the_servers_do(served, typed, line):
@@ -434,6 +445,20 @@ def test_a_gateway_answers_as_the_servers_do(served, typed, line):
     assert len(served.ledger.starts) == starts
 
 
+def test_a_gateway_has_nothing_to_say_about_commands_that_it_served(world, typed):
+    world.configure(zoo=zoo("good"))
+    told = world.folder / "told"
+    with told.open("w") as stderr:
+        gateway = world.serve("--http", "127.0.0.1:0", stderr=stderr)
+
+    codes = [typed(world, "call zoo_echo text=hi").code for _ in range(5)]
+    gateway.terminate()
+    gateway.wait(PATIENCE)
+
+    assert codes == [0] * 5
+    assert [line for line in told.read_text().splitlines() if "xception" in line] == []
+
+
 def test_ctrl_c_reaches_the_server_through_the_gateway(served):
     calls = served.ledger.methods.count("tools/call")
     with served.start("call", "zoo_sleep", "seconds=20", stderr=subprocess.DEVNULL) as calling:
@@ -445,16 +470,88 @@ def test_ctrl_c_reaches_the_server_through_the_gateway(served):
     wait_for(lambda: served.ledger.methods.count("notifications/cancelled") > before)
 
 
+def test_a_server_that_is_still_starting_is_waited_for_within_the_timeout(world, typed):
+    world.configure(zoo=zoo("never_init"))
+    world.serve("--http", "127.0.0.1:0", stderr=subprocess.DEVNULL)
+
+    ended = [
+        typed(world, f"{line} --timeout 0.5")
+        for line in ("call zoo_echo text=hi", "read zoo://text", "prompt zoo_plain")
+    ]
+
+    assert [one.code for one in ended] == [4, 4, 4]
+    assert all("zoo: it is still starting" in one.err for one in ended)
+
+
+def test_progress_of_a_call_comes_through_the_gateway(served):
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        calling = served.start("call", "zoo_progress", "steps=3", "interval=0.2", stderr=theirs)
+        os.close(theirs)
+        seen = read_until(screen, b"3/3 step 3")
+        out, _ = calling.communicate(timeout=PATIENCE)
+
+    assert (calling.returncode, out) == (0, "3 steps\n")
+    assert seen.startswith(b"of the gateway at pid ")
+
+
+def test_a_failure_is_reported_once_and_again_when_it_changes(world, typed):
+    why, starts = world.folder / "why", world.folder / "starts"
+    why.write_text("cannot open the database")
+    script = f'echo start >> {starts}; echo "error: $(cat {why})" >&2; exit 1'
+    world.configure(moody={"command": "sh", "args": ["-c", script]})
+    told = world.folder / "told"
+    with told.open("w") as stderr:
+        world.serve("--http", "127.0.0.1:0", stderr=stderr)
+
+    def tried(times):
+        def again():
+            count = len(starts.read_text().split()) if starts.exists() else 0
+            return count >= times or typed(world, "restart moody").code
+
+        return again
+
+    wait_for(lambda: "cannot open the database" in told.read_text())
+    wait_for(tried(4))
+    why.write_text("cannot open the port")
+    wait_for(lambda: tried(5)() and "cannot open the port" in told.read_text())
+    wait_for(tried(len(starts.read_text().split()) + 2))
+
+    said = [line for line in told.read_text().splitlines() if line.startswith("moody: ")]
+    assert [line.rpartition(": ")[2] for line in said] == [
+        "cannot open the database",
+        "cannot open the port",
+    ]
+
+
+def test_what_is_degraded_is_said_once_and_shown_to_whoever_looks(world, typed):
+    world.configure(one=zoo("good"))
+    state = world.folder / "state" / "multitap"
+    state.mkdir(parents=True, mode=0o700)
+    (state / "multitap.sqlite3").write_bytes(b"not a database" * 100)
+    told = world.folder / "told"
+    with told.open("w") as stderr:
+        world.serve("--http", "127.0.0.1:0", stderr=stderr)
+
+    wait_for(lambda: "degraded: " in told.read_text())
+    with urlopen(address(typed, world).removesuffix("mcp") + "health", timeout=PATIENCE) as reply:
+        health = json.load(reply)
+    shown, machine = typed(world, "status"), typed(world, "status --json")
+
+    assert (health["status"], len(health["degraded"])) == ("degraded", 1)
+    assert "it was moved to" in health["degraded"][0]
+    assert shown.err.count(f"degraded: {health['degraded'][0]}\n") == 1
+    assert machine.json["degraded"] == health["degraded"]
+    assert told.read_text().count("degraded: ") == 1
+
+
 def test_at_a_terminal_serve_says_what_it_waits_for(world):
     world.configure()
     ours, theirs = os.openpty()
     with os.fdopen(ours, "rb", buffering=0) as screen:
         process = world.start("serve", stdin=theirs, stderr=theirs)
         os.close(theirs)
-        seen = bytearray()
-        while b"--http" not in seen:
-            assert select.select([screen], [], [], PATIENCE)[0]
-            seen += screen.read(4096)
+        seen = read_until(screen, b"--http")
         process.terminate()
         process.wait(PATIENCE)
 

@@ -94,6 +94,17 @@ def test_a_resource_of_a_server_that_is_down_cannot_be_read(multitap, configure)
     assert there.err.startswith("error: bad: it exited with code 1")
 
 
+@pytest.mark.parametrize(
+    ("line", "method"),
+    [("read zoo://item/never", "resources/read"), ("prompt zoo_greet name=never", "prompts/get")],
+)
+def test_without_an_answer_it_ends_after_the_timeout(multitap, line, method):
+    ended = multitap(f"{line} --timeout 1.5")
+
+    assert (ended.code, ended.out) == (4, "")
+    assert f"no answer to '{method}' within 1.5 s" in ended.err
+
+
 def test_prompts_are_listed_with_what_they_take(multitap):
     ended = multitap("prompts")
 

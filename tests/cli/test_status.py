@@ -211,14 +211,23 @@ def test_one_that_hangs_keeps_nobody_waiting(multitap, configure):
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status --wait 3",
+        "doctor --wait 3",
+        "call crashing_echo text=hi --wait 2",
+        "read zoo://text --wait 2",
+    ],
+)
 def test_one_that_crashes_is_started_once_while_others_are_waited_for(
-    multitap, configure, tmp_path
+    multitap, configure, tmp_path, line
 ):
     crashing = tmp_path / "crashing"
     crashing.mkdir()
     configure(crashing=zoo("exit_at_start", env=Ledger(crashing).env), hanging="never_init")
 
-    multitap("status --wait 4")
+    multitap(line)
 
     assert len(Ledger(crashing).starts) == 1
 
@@ -232,12 +241,13 @@ def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name
     assert f"`multitap --config {home / name} status` reads" in ended.err
 
 
-@pytest.mark.parametrize("line", ["status", "tools", "doctor"])
+@pytest.mark.parametrize("line", ["status", "tools --json", "resources", "prompts", "doctor"])
 def test_a_broken_file_is_not_also_an_empty_one(multitap, home, line):
     (home / "multitap.toml").write_text("[servers")
 
     ended = multitap(line)
 
+    assert ended.code == 3
     assert "not valid TOML" in ended.err + ended.out
     assert "no servers are configured" not in ended.err
 

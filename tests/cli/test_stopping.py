@@ -29,6 +29,21 @@ run_async(stuck, fast=True)
 """
 
 
+FREED = """
+import threading, weakref
+from multitap.cli.stopping import on_signal, stop
+
+source = "import os, signal\\ndef cb(_): os.kill(os.getpid(), signal.SIGTERM)"
+names = {}
+exec(compile(source, "<frozen importlib._bootstrap>", "exec"), names)
+with on_signal(stop):
+    lock = threading.Event()
+    watched = weakref.ref(lock, names["cb"])
+    del lock
+    threading.Event().wait(30)
+"""
+
+
 def serve(*arguments, before=(), **more):
     return subprocess.Popen(
         [*before, sys.executable, "-m", "multitap", "serve", *arguments],
@@ -104,6 +119,14 @@ def test_one_that_does_not_come_to_an_end_is_made_to():
 
     assert process.returncode == 143
     assert err == "error: not everything ended in time; the rest is ended by force\n"
+
+
+def test_a_signal_while_python_frees_the_lock_of_a_module_counts():
+    done = subprocess.run(
+        [sys.executable, "-c", FREED], capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (143, "")
 
 
 def _handles(pid, number):

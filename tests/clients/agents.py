@@ -1,4 +1,4 @@
-"""Real agents: how each is told of our gateway and of its model, and started with a task."""
+"""Real agents: how each is told of servers and of its model, and started with a task."""
 
 import json
 from collections.abc import Callable
@@ -32,15 +32,13 @@ class Agent:
     """Whether its model sees it before the task is done."""
 
 
-def claude(shelf, door, model, folder):
-    server = (
-        {"type": "http", "url": door.url}
-        if door.url
-        else {"command": door.command[0], "args": door.command[1:]}
+def claude(shelf, doors, model, folder):
+    _write(
+        folder / "mcp.json", {"mcpServers": {name: _entry(door) for name, door in doors.items()}}
     )
-    _write(folder / "mcp.json", {"mcpServers": {"gw": server}})
     command = [_one(shelf.npm("claude"), "@anthropic-ai/claude-code-*/claude"), "-p", TASK]
-    options = ["--mcp-config", "mcp.json", "--strict-mcp-config", "--allowedTools", "mcp__gw"]
+    allowed = ["--allowedTools", *(f"mcp__{name}" for name in doors)]
+    options = ["--mcp-config", "mcp.json", "--strict-mcp-config", *allowed]
     env = {
         "ANTHROPIC_BASE_URL": model.anthropic_url,
         "ANTHROPIC_API_KEY": "none",
@@ -52,19 +50,20 @@ def claude(shelf, door, model, folder):
     return [*command, *options], env
 
 
-def opencode(shelf, door, model, folder):
-    server = (
-        {"type": "remote", "url": door.url, "oauth": False}
+def opencode(shelf, doors, model, folder):
+    servers = {
+        name: {"type": "remote", "url": door.url, "oauth": False}
         if door.url
         else {"type": "local", "command": door.command}
-    )
+        for name, door in doors.items()
+    }
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": model.openai_url, "apiKey": "none"},
         "models": {"scripted": {"tool_call": True, "limit": {"context": 100_000, "output": 4096}}},
     }
     told = {
-        "mcp": {"gw": server},
+        "mcp": servers,
         "provider": {"loopback": provider},
         "model": "loopback/scripted",
         "small_model": "loopback/scripted",
@@ -81,12 +80,8 @@ def opencode(shelf, door, model, folder):
     return [_one(shelf.npm("opencode"), "opencode-*/bin/opencode"), "run", TASK], env
 
 
-def codex(shelf, door, model, folder):
-    server = (
-        f'url = "{door.url}"'
-        if door.url
-        else f"command = {json.dumps(door.command[0])}\nargs = {json.dumps(door.command[1:])}"
-    )
+def codex(shelf, doors, model, folder):
+    servers = "".join(_codex_table(name, door) for name, door in doors.items())
     (folder / "config.toml").write_text(
         f"""\
 model = "scripted"
@@ -99,24 +94,30 @@ enabled = false
 name = "loopback"
 base_url = "{model.openai_url}"
 wire_api = "responses"
-[mcp_servers.gw]
-required = true
-default_tools_approval_mode = "approve"
-{server}
+{servers}
 """
     )
     command = _one(shelf.npm("codex"), "@openai/codex-*/vendor/*/bin/codex")
     return [command, "exec", "--skip-git-repo-check", TASK], {"CODEX_HOME": str(folder)}
 
 
-def gemini(shelf, door, model, folder):
+def _codex_table(name, door):
     server = (
-        {"type": "http", "url": door.url}
+        f'url = "{door.url}"'
         if door.url
-        else {"command": door.command[0], "args": door.command[1:]}
+        else f"command = {json.dumps(door.command[0])}\nargs = {json.dumps(door.command[1:])}"
     )
+    return f"""\
+[mcp_servers.{name}]
+required = true
+default_tools_approval_mode = "approve"
+{server}
+"""
+
+
+def gemini(shelf, doors, model, folder):
     told = {
-        "mcpServers": {"gw": {**server, "trust": True}},
+        "mcpServers": {name: {**_entry(door), "trust": True} for name, door in doors.items()},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
@@ -139,6 +140,13 @@ AGENTS = {
     "codex": Agent("mcp__gw/", "2025-06-18", codex, lists_again=False, shows_change=False),
     "gemini": Agent("mcp_gw_", "2025-06-18", gemini),
 }
+
+
+def _entry(door):
+    """A server as most agents want to be told of it."""
+    if door.url:
+        return {"type": "http", "url": door.url}
+    return {"command": door.command[0], "args": door.command[1:]}
 
 
 def _write(path, value):

@@ -42,10 +42,12 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(kind, folder):
-    """A gateway before two servers, of which `doomed` can not be started again."""
-    config, heard = _config(folder), folder / "heard"
-    serve = [sys.executable, "-m", "multitap", "serve", "-c", str(config)]
+async def open_door(kind, folder, servers=None):
+    """A gateway before servers: by name, the command line of each.
+
+    If none are given there are two, of which `doomed` cannot be started again.
+    """
+    serve, heard = [*multitap(folder, servers or _two(folder)), "serve"], folder / "heard"
     if kind == "stdio":
         yield Door(heard, command=[*KEPT, str(heard), *serve])
         return
@@ -58,12 +60,18 @@ async def open_door(kind, folder):
             yield Door(heard, url=f"http://127.0.0.1:{own}/mcp")
 
 
-def _config(folder):
-    config, mark = folder / "servers.json", folder / "started by"
-    servers = {"keeper": zoo("good"), "doomed": [*ONCE, str(mark), *zoo("good_legacy")]}
+def _two(folder):
+    mark = folder / "started by"
+    return {"keeper": zoo("good"), "doomed": [*ONCE, str(mark), *zoo("good_legacy")]}
+
+
+def multitap(folder, servers):
+    """Our command line for servers, with a state of its own, whoever runs it."""
+    config = folder / "servers.json"
     told = {name: {"command": program, "args": args} for name, (program, *args) in servers.items()}
-    config.write_text(json.dumps({"mcpServers": told, "state_dir": str(folder / "state")}))
-    return config
+    config.write_text(json.dumps({"mcpServers": told}))
+    state = f"XDG_STATE_HOME={folder / 'state'}"
+    return ["env", state, sys.executable, "-m", "multitap", "-c", str(config)]
 
 
 async def _port(process, log):

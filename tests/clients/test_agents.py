@@ -32,7 +32,7 @@ async def test_an_agent_shows_its_model_all_tools_and_goes_on_when_a_server_dies
     )
 
     async with scripted_model(steps, EveryModel) as model:
-        command, env = agent.prepare(shelf, door, model, home)
+        command, env = agent.prepare(shelf, {"gw": door}, model, home)
         said = await output_of(command, home, HOME=str(home), **OFFLINE, **env)
 
     working = [body for body in model.requests if shown(body, "keeper_add")]

@@ -11,6 +11,9 @@ import pytest
 from tests.conftest import no_process_left
 
 PATIENCE = 180
+PREFIX = "@modelcontextprotocol/server-"
+NPM = (f"{PREFIX}everything", f"{PREFIX}filesystem", f"{PREFIX}memory")
+PYTHON = ("mcp-server-time", "mcp-server-git")
 
 
 def program(name):
@@ -41,6 +44,17 @@ def _fetched(command):
     except subprocess.TimeoutExpired:
         return f"it took longer than {PATIENCE} s"
     return None if done.returncode == 0 else done.stderr.strip()[-300:] or "no reason was given"
+
+
+@pytest.fixture(scope="session")
+def fetched():
+    """The servers of `NPM` and `PYTHON` are in the caches of their launchers."""
+    npx, uvx = program("npx"), program("uvx")
+    commands = [[npx, "-y", "-p", name, "-c", "true"] for name in NPM]
+    commands += [[uvx, "--from", name, "python", "-c", ""] for name in PYTHON]
+    for command, reason in zip(commands, fetch(commands), strict=True):
+        if reason is not None:
+            pytest.skip(f"{command[3]} cannot be fetched: {reason}")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,13 +13,13 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.floods.gateway import free_port, until_listening
-from tests.real.conftest import fetch, program
+from tests.real.conftest import NPM, PYTHON, fetch, program
+from tests.real.more_servers import real_servers
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(400)]
 
-PREFIX = "@modelcontextprotocol/server-"
-NPM = (f"{PREFIX}everything", f"{PREFIX}filesystem", f"{PREFIX}memory")
-PYTHON = ("mcp-server-time", "mcp-server-git")
+WAYS = ("stdio", "http")
+MORE = (*real_servers("/nowhere"),)
 TOKYO = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 ADA = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
 
@@ -56,19 +57,14 @@ def golden(place):
     ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fetched():
-    npx, uvx = program("npx"), program("uvx")
-    commands = [[npx, "-y", "-p", name, "-c", "true"] for name in NPM]
-    commands += [[uvx, "--from", name, "python", "-c", ""] for name in PYTHON]
-    for command, reason in zip(commands, fetch(commands), strict=True):
-        if reason is not None:
-            pytest.skip(f"{command[3]} can not be fetched: {reason}")
-
-
 @pytest.fixture
 def place(tmp_path):
-    path = tmp_path / "place"
+    return furnish(tmp_path / "place")
+
+
+def furnish(path):
+    """A repository with one file, and nothing that was there before."""
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     (path / "note.txt").write_text("remember the milk\nand the bread\n")
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main", path], check=True)
@@ -106,26 +102,25 @@ async def answers(calls):
     return told
 
 
-async def asked_directly(place, tmp_path):
+async def asked_directly(entries, golden):
     async with AsyncExitStack() as stack:
         clients = {}
-        for name, entry in servers(place, str(tmp_path / "direct.jsonl")).items():
+        for name, entry in entries.items():
             client = on_pipes(entry["command"], entry["args"], entry.get("env"))
             clients[name] = await stack.enter_async_context(client)
-        calls = [(clients[name], tool, given) for name, tool, given in golden(place)]
-        return await answers(calls)
+        return await answers([(clients[name], tool, given) for name, tool, given in golden])
 
 
-async def asked_of(client, place):
+async def asked_of(client, golden):
     """The same through a gateway that may still be starting its servers."""
-    return await answers([(client, f"{name}_{tool}", given) for name, tool, given in golden(place)])
+    return await answers([(client, f"{name}_{tool}", given) for name, tool, given in golden])
 
 
 @asynccontextmanager
-async def gateway(way, place, tmp_path):
+async def gateway(way, entries, tmp_path):
     """A client of one gateway for all of them."""
     file = tmp_path / f"{way}.json"
-    file.write_text(json.dumps({"mcpServers": servers(place, str(tmp_path / f"{way}.jsonl"))}))
+    file.write_text(json.dumps({"mcpServers": entries}))
     args = ["-m", "multitap", "-c", str(file), "serve"]
     state = {"XDG_STATE_HOME": str(tmp_path / f"{way}-state")}
     if way == "stdio":
@@ -147,12 +142,36 @@ async def gateway(way, place, tmp_path):
         await process.wait()
 
 
-@pytest.mark.parametrize("way", ["stdio", "http"])
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize("way", WAYS)
 async def test_real_servers_answer_the_same_through_the_gateway(way, place, tmp_path):
-    direct = await asked_directly(place, tmp_path)
+    calls = golden(place)
+    direct = await asked_directly(servers(place, str(tmp_path / "direct.jsonl")), calls)
 
-    async with gateway(way, place, tmp_path) as client:
-        through = await asked_of(client, place)
+    async with gateway(way, servers(place, str(tmp_path / f"{way}.jsonl")), tmp_path) as client:
+        through = await asked_of(client, calls)
 
-    for call, one, other in zip(golden(place), direct, through, strict=True):
+    for call, one, other in zip(calls, direct, through, strict=True):
         assert other == one, call
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", MORE)
+async def test_more_real_servers_answer_the_same_through_the_gateway(name, tmp_path):
+    place = tmp_path / "place"
+    real = real_servers(place)[name]
+    if (reason := fetch([real.fetch])[0]) is not None:
+        pytest.skip(f"{name} cannot be fetched: {reason}")
+    entries, calls = {name: real.entry}, [(name, *call) for call in real.calls]
+
+    furnish(place)
+    direct = await asked_directly(entries, calls)
+    through = {}
+    for way in WAYS:
+        furnish(place)
+        async with gateway(way, entries, tmp_path) as client:
+            through[way] = await asked_of(client, calls)
+
+    for number, call in enumerate(calls):
+        for way in WAYS:
+            assert through[way][number] == direct[number], (way, call)

@@ -15,25 +15,17 @@ from multitap.config import Search, Source, load
 from multitap.content import ImageBlock
 from multitap.events import LinkState
 from tests.conftest import descendants
-from tests.real.conftest import fetch, program
+from tests.real.conftest import NPM, PYTHON, program
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("fetched"),
+]
 
-PREFIX = "@modelcontextprotocol/server-"
-NPM = (f"{PREFIX}everything", f"{PREFIX}filesystem", f"{PREFIX}memory")
-PYTHON = ("mcp-server-time", "mcp-server-git")
 PROGRAMS = ("everything", "filesystem", "memory", "time", "git")
 WEB = {"streamable": "streamableHttp", "sse": "sse"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fetched():
-    npx, uvx = program("npx"), program("uvx")
-    commands = [[npx, "-y", "-p", name, "-c", "true"] for name in NPM]
-    commands += [[uvx, "--from", name, "python", "-c", ""] for name in PYTHON]
-    for command, reason in zip(commands, fetch(commands), strict=True):
-        if reason is not None:
-            pytest.skip(f"{command[3]} can not be fetched: {reason}")
 
 
 @pytest.fixture(scope="module")

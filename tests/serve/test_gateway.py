@@ -3,6 +3,7 @@
 import json
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import mcp_types as types
@@ -31,6 +32,7 @@ from tests.serve import cells
 from tests.serve.talking import PATIENCE, Talker, gate, zoo
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
+from tests.zoo.offers import PID
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -119,6 +121,56 @@ async def test_a_client_hears_of_a_resource_by_the_address_it_knows(settings):
                 assert await anext(aiter(stream)) == ResourceUpdated(uri=uri)
 
 
+async def test_an_old_client_follows_a_resource_by_the_address_it_knows(settings, tmp_path):
+    ledgers = {name: Ledger(tmp_path / name) for name in ("a", "b")}
+    for ledger in ledgers.values():
+        ledger.folder.mkdir()
+    await _two_zoos(settings)
+    wanted = settings(**{name: zoo(env=ledger.env) for name, ledger in ledgers.items()})
+    async with gate(wanted) as opened, Talker("old", opened.url) as talker:
+        uri = "zoo://b/~/text"
+        await talker.client.subscribe_resource(uri)
+        await talker.client.call_tool("a_touch", {"uri": "zoo://text"})
+        await talker.client.call_tool("b_touch", {"uri": "zoo://text"})
+        heard = await talker.heard("notifications/resources/updated")
+        await talker.client.unsubscribe_resource(uri)
+        await talker.client.call_tool("b_touch", {"uri": "zoo://text"})
+        told = talker.hearsay("notifications/resources/updated")
+
+    assert str(heard.params.uri) == uri
+    assert len(told) == 1
+    assert "resources/subscribe" not in ledgers["a"].methods
+    assert ledgers["b"].methods.count("resources/unsubscribe") == 1
+
+
+@pytest.mark.parametrize("session", ["shared", "per-client"])
+async def test_all_that_a_client_asks_of_a_server_is_done_in_one_session(settings, era, session):
+    wanted = settings(zoo=zoo(session=session))
+    async with gate(wanted) as opened, Talker(era, opened.url) as talker:
+        called = await talker.client.call_tool("zoo_pid", {})
+        read = await talker.client.read_resource(f"zoo://item/{PID}")
+
+    assert read.contents[0].text == called.content[0].text
+
+
+@pytest.mark.parametrize("session", ["shared", "per-client"])
+async def test_a_client_follows_resources_in_the_session_that_works_for_it(settings, era, session):
+    wanted = settings(zoo=zoo(session=session))
+    async with gate(wanted) as opened, Talker(era, opened.url) as talker:
+        touch = partial(talker.client.call_tool, "zoo_touch", {"uri": "zoo://text"})
+        if era == "old":
+            await talker.client.subscribe_resource("zoo://text")
+            await touch()
+            heard = (await talker.heard("notifications/resources/updated")).params
+        else:
+            async with talker.client.listen(resource_subscriptions=["zoo://text"]) as stream:
+                await touch()
+                with anyio.fail_after(PATIENCE):
+                    heard = await anext(aiter(stream))
+
+    assert str(heard.uri) == "zoo://text"
+
+
 def app(name):
     """A server with an MCP app, whose page has the same address at every such server."""
     page = "ui://widget/main.html"
@@ -143,6 +195,10 @@ def app(name):
     @server.resource("ui://widget/{part}.js")
     def part(part: str) -> str:
         return f"{part} of {name}"
+
+    @server.completion()
+    async def complete(ref, argument, context):
+        return types.Completion(values=[f"{name} {ref.uri} {argument.value}"])
 
     @server.prompt()
     def ask() -> list[base.UserMessage]:
@@ -179,6 +235,24 @@ async def test_everything_that_refers_to_a_renamed_page_is_rewritten(settings, e
 
     assert "ui://widget/main.html" in pages.values()
     assert {"ui://alpha/~/widget/main.html", "ui://beta/~/widget/main.html"} & {*pages.values()}
+
+
+async def test_an_argument_of_a_renamed_template_is_completed_by_its_own_server(settings, era):
+    servers = {"alpha": app("alpha"), "beta": app("beta")}
+    async with gate(settings(**servers)) as opened, Talker(era, opened.url) as talker:
+        listed = (await talker.client.list_resource_templates()).resource_templates
+        completed = {}
+        for one in listed:
+            ref = types.ResourceTemplateReference(uri=one.uri_template)
+            result = await talker.client.complete(ref, {"name": "part", "value": "x"})
+            completed[one.uri_template] = result.completion.values[0]
+
+    own = "ui://widget/{part}.js"
+    (renamed,) = completed.keys() - {own}
+    other = renamed.split("/")[2]
+    (first,) = servers.keys() - {other}
+    assert renamed == f"ui://{other}/~/widget/{{part}}.js"
+    assert completed == {own: f"{first} {own} x", renamed: f"{other} {own} x"}
 
 
 async def test_an_app_calls_its_own_servers_tool_by_its_bare_name(settings):

@@ -146,7 +146,7 @@ def test_the_file_of_a_newer_version_is_left_alone(tmp_path):
     database = opened(tmp_path)
 
     assert database.path is None
-    assert "newer version" in database.warnings[0]
+    assert "newer version" in database.trouble
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
@@ -159,7 +159,7 @@ def test_without_a_usable_directory_it_works_in_memory_and_says_so(tmp_path):
         insert(connection, 2)
         assert count(connection) == 2
     assert database.path is None
-    assert "nothing will be remembered" in database.warnings[0]
+    assert "nothing will be remembered" in database.trouble
 
 
 def test_where_the_file_cannot_be_written_it_works_in_memory_and_says_so(tmp_path):
@@ -168,7 +168,7 @@ def test_where_the_file_cannot_be_written_it_works_in_memory_and_says_so(tmp_pat
     database = opened(tmp_path)
 
     assert database.path is None
-    assert "nothing will be remembered" in database.warnings[0]
+    assert "nothing will be remembered" in database.trouble
 
 
 WRITER = """\

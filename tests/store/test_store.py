@@ -12,6 +12,7 @@ from multitap.store.catalogs import MAX_CATALOGS
 from multitap.store.database import FILE_NAME
 from multitap.store.outcomes import MAX_OUTCOMES
 from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
+from multitap.store.troubles import RECENT
 
 TOOLS = [{"name": "log", "inputSchema": {"type": "object"}, "x-extra": [1, None, "é"]}]
 
@@ -161,6 +162,31 @@ async def test_calls_wait_while_another_process_holds_the_file(tmp_path):
             assert "delayed" in store.warnings[0]
 
         await until(lambda: rows(tmp_path) == rows(tmp_path, "catalogs") == 1)
+        await until(lambda: store.warnings == ())
+
+
+async def test_what_went_wrong_is_reported_for_a_while_and_what_stays_wrong_for_good(tmp_path):
+    now = 0.0
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
+    (tmp_path / "file").touch()
+
+    async with (
+        open_store(tmp_path, clock=lambda: now) as moved,
+        open_store(tmp_path / "file", clock=lambda: now) as lost,
+    ):
+        before = [len(store.warnings) for store in (moved, lost)]
+        for number in range(MAX_BUFFERED + 2):
+            moved.log_call(call(number))
+        moved.log_call(call(bytes_in=10**30))
+        await moved.flush()
+        during = moved.warnings
+        now = RECENT + 1
+        after = [store.warnings for store in (moved, lost)]
+
+    assert before == [1, 1]
+    assert [words.split()[0] for words in during[1:]] == ["3", "something"]
+    assert [len(warnings) for warnings in after] == [0, 1]
+    assert "nothing will be remembered" in after[1][0]
 
 
 async def test_a_catalog_is_there_at_the_next_start(tmp_path):

@@ -1,6 +1,7 @@
 """The handshake on raw messages, against what the SDK's own client says."""
 
 import asyncio
+import json
 
 import anyio
 import msgspec
@@ -45,8 +46,12 @@ class Recorder:
         self.said = []
         self.closed = asyncio.Event()
 
-    async def request(self, method, params, *, timeout, headers=None, cancellable=True):
-        self.said.append((method, params, dict(headers or {}), cancellable))
+    async def request(self, request):
+        params = json.loads(b"{%b}" % request.params)
+        if request.meta:
+            params["_meta"] = json.loads(b"{%b}" % request.meta)
+        headers = dict(request.headers or {})
+        self.said.append((request.method, params, headers, request.cancellable))
         if isinstance(self.answer, Exception):
             raise self.answer
         return Raw(msgspec.json.encode(self.answer))

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from tests.zoo.offers import PROMPTS, RESOURCES, TEMPLATES, complete, contents, messages
+from tests.zoo.offers import NEVER, PROMPTS, RESOURCES, TEMPLATES, complete, contents, messages
 from tests.zoo.pipes import Pipes
 from tests.zoo.tools import TOOLS
 
@@ -350,6 +350,8 @@ class Honest(Pipes):
 
     def on_resources_read(self, request):
         uri = request.params.get("uri")
+        if uri == f"zoo://item/{NEVER}":
+            return
         if found := contents(uri):
             request.answer({"contents": [found]})
         else:
@@ -367,8 +369,10 @@ class Honest(Pipes):
         request.answer({"prompts": list(PROMPTS)})
 
     def on_prompts_get(self, request):
-        name = request.params.get("name")
-        if found := messages(name, request.params.get("arguments") or {}):
+        name, arguments = request.params.get("name"), request.params.get("arguments") or {}
+        if arguments.get("name") == NEVER:
+            return
+        if found := messages(name, arguments):
             request.answer({"messages": found})
         else:
             request.fail(INVALID_PARAMS, f"Unknown prompt: {name}")

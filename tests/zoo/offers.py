@@ -1,5 +1,7 @@
 """The resources, prompts and completions of every server here."""
 
+import os
+
 BLOB = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6"
     "kgAAAABJRU5ErkJggg=="
@@ -20,10 +22,16 @@ PROMPTS = (
     {"name": "plain", "description": "Takes no arguments"},
 )
 NAMES = ("Ada", "Adele", "Alan", "Grace")
+PID = "pid"
+"""The item that tells the process id."""
+NEVER = "never"
+"""The item that is not read, and the name of whom is not greeted, however long a client waits."""
 
 
 def contents(uri):
     """What a resource holds, or nothing where there is no such resource."""
+    if uri == f"zoo://item/{PID}":
+        return {"uri": uri, "mimeType": "text/plain", "text": str(os.getpid())}
     if uri == "zoo://text":
         return {"uri": uri, "mimeType": "text/plain", "text": "the text"}
     if uri == "zoo://blob":

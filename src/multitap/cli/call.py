@@ -73,7 +73,7 @@ def _fill(given: tuple[str, ...]) -> Fill:
 
 def _called_live(live: Live, loaded: Loaded, asked: Asked, name: str, fill: Fill) -> Called:
     with explained(live, loaded, name):
-        tool = live.tool(name)
+        tool = live.tool(name, asked.timeout)
     with ticker() as on_step:
         arguments = fill(tool.input_schema)
         told, raw = live.call(name, arguments, asked.timeout, on_step)

@@ -9,6 +9,7 @@ from multitap.catalog import Tool
 from multitap.cli.places import near
 from multitap.cli.problems import line, serious
 from multitap.cli.providers import objections
+from multitap.cli.tables import counted
 from multitap.config import (
     Loaded,
     Problem,
@@ -190,9 +191,9 @@ def _achieved(step: str, server: ServerSnapshot, failure: Failure | None) -> str
             return "let in"
         case _:
             counts = (
-                f"{server.tools} tools",
-                f"{server.resources + server.templates} resources",
-                f"{server.prompts} prompts",
+                counted(server.tools, "tool"),
+                counted(server.resources + server.templates, "resource"),
+                counted(server.prompts, "prompt"),
             )
             return ", ".join(counts) + took
 

@@ -13,7 +13,7 @@ from multitap.cli.running import run_async
 from multitap.cli.status import stories_of
 from multitap.cli.stories import Story, stories
 from multitap.config import Loaded
-from multitap.errors import Unavailable, UnknownName
+from multitap.errors import ConfigError, Unavailable, UnknownName
 
 if TYPE_CHECKING:
     from multitap.hub import Hub
@@ -43,6 +43,7 @@ def listed(
     Raises:
         UnknownName: There is no such server.
         Unavailable: It is the one that cannot be asked.
+        ConfigError: No file can be read that names servers.
     """
     loaded = configured(asked)
     live = chosen(asked, loaded)
@@ -54,7 +55,10 @@ def listed(
         if server is not None:
             require(loaded, server)
         found, told = run_async(lambda: _looked(loaded, asked, of_hub, server))
-        problems.show(problem for problem in loaded.errors if problem.server is None)
+        wrong = [problem for problem in loaded.errors if problem.server is None]
+        if wrong and not loaded.settings.servers:
+            raise ConfigError(problems.line(wrong[0]), hint=wrong[0].hint)
+        problems.show(wrong)
         explain_emptiness(loaded)
     mention(told, server)
     return tuple(one for one in found if server in {None, one.server})
@@ -111,9 +115,8 @@ def _mention(story: Story, *, alone: bool) -> None:
             note(f"{story.name} was never started, so it is not known what it has")
             advise(f"`multitap doctor {story.name}` starts it once")
         return
-    if not alone:
-        note(f"{story.name} is not here: {story.note}")
-        return
     failure = story.server.failure if story.server else None
-    hint = failure.hint if failure else None
-    raise Unavailable(story.name, story.note or story.state, hint=hint, failure=failure)
+    why = str(failure) if failure else story.note or story.state
+    if alone:
+        raise Unavailable(story.name, why, hint=failure.hint if failure else None, failure=failure)
+    note(f"{story.name} is not here: {why}")

@@ -100,11 +100,11 @@ class Live:
     def prompts(self) -> list[PromptLine]:
         return self._ask(AskPrompts(), list[PromptLine])
 
-    def tool(self, name: str) -> ToolLine:
-        return self._await(AskTool(name), ToolLine)[0]
+    def tool(self, name: str, timeout: float | None) -> ToolLine:
+        return self._await(AskTool(name, timeout), ToolLine)[0]
 
-    def prompt(self, name: str) -> PromptLine:
-        return self._await(AskPrompt(name), PromptLine)[0]
+    def prompt(self, name: str, timeout: float | None) -> PromptLine:
+        return self._await(AskPrompt(name, timeout), PromptLine)[0]
 
     def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float | None, on_step: OnStep
@@ -113,11 +113,11 @@ class Live:
         question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout)
         return self._await(question, Delivery, on_step)
 
-    def read(self, uri: str, server: str | None) -> bytes:
-        return self._await(AskRead(uri, server), Delivery)[1]
+    def read(self, uri: str, server: str | None, timeout: float | None) -> bytes:
+        return self._await(AskRead(uri, server, timeout), Delivery)[1]
 
-    def fill(self, name: str, arguments: dict[str, str]) -> bytes:
-        return self._await(AskFill(name, arguments), Delivery)[1]
+    def fill(self, name: str, arguments: dict[str, str], timeout: float | None) -> bytes:
+        return self._await(AskFill(name, arguments, timeout), Delivery)[1]
 
     def figures(self) -> Figures:
         return self._ask(AskFigures(), Figures)

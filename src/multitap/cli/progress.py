@@ -10,7 +10,7 @@ import anyio
 import click
 
 from multitap.cli.output import can_draw
-from multitap.cli.tables import cut, one_line
+from multitap.cli.tables import counted, cut, one_line
 from multitap.errors import ungrouped
 from multitap.events import LinkState, ServerSnapshot
 from multitap.hub import Hub
@@ -52,7 +52,7 @@ def lines(servers: Sequence[ServerSnapshot], *, now: float, rows: int, columns: 
 def _words(server: ServerSnapshot, now: float) -> str:
     match server.state:
         case LinkState.CONNECTED:
-            return f"ready, {server.tools} tools"
+            return f"ready, {counted(server.tools, 'tool')}"
         case LinkState.CONNECTING:
             return f"starting, {now - server.since:.0f} s"
         case _ if server.failure is not None:

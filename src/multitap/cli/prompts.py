@@ -47,8 +47,9 @@ def prompt(asked: Asked, name: str, given: tuple[str, ...], *, as_json: bool) ->
     live = chosen(asked, loaded)
     if live is not None:
         with explained(live, loaded, name):
-            arguments = _arguments(live.prompt(name), taken)
-        result = GetPromptResult.model_validate_json(live.fill(name, arguments))
+            arguments = _arguments(live.prompt(name, asked.timeout), taken)
+        filled = live.fill(name, arguments, asked.timeout)
+        result = GetPromptResult.model_validate_json(filled)
     else:
         result = run_async(lambda: _filled(loaded, asked, name, taken))
     if as_json:
@@ -73,14 +74,17 @@ async def _filled(
     from multitap.cli.opening import adapted, on_demand, opened  # noqa: PLC0415
     from multitap.cli.reaching import check_missing, named, reach  # noqa: PLC0415
     from multitap.serve.control_errands import prompt_line  # noqa: PLC0415
+    from multitap.upstream.caller import CallContext  # noqa: PLC0415
 
+    context = CallContext(timeout=asked.timeout)
     async with opened(loaded, adapted(loaded, asked, on_demand)) as hub:
         owns = named(loaded, name)
         found = await reach(hub, asked, lambda: hub.catalog.prompts.get(name), owns=owns)
         if found is None:
             check_missing(loaded, hub, owns)
             found = await hub.find_prompt(name)
-        return await hub.prompt(name, _arguments(prompt_line(found), given))
+        arguments = _arguments(prompt_line(found), given)
+        return await hub.prompt(name, arguments, context=context)
 
 
 def _arguments(prompt: PromptLine, given: tuple[Word, ...]) -> dict[str, str]:

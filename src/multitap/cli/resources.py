@@ -51,7 +51,7 @@ def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_js
     loaded = configured(asked)
     live = chosen(asked, loaded)
     if live is not None:
-        result = _read_live(live, loaded, uri, server)
+        result = _read_live(live, loaded, asked, uri, server)
     else:
         if server is not None:
             require(loaded, server)
@@ -72,11 +72,13 @@ def _of_hub(hub: "Hub") -> list[ResourceLine]:
     return resource_lines(hub)
 
 
-def _read_live(live: Live, loaded: Loaded, uri: str, server: str | None) -> ReadResourceResult:
+def _read_live(
+    live: Live, loaded: Loaded, asked: Asked, uri: str, server: str | None
+) -> ReadResourceResult:
     if server is not None:
         check_server(live, loaded, stories_of(live, loaded), server)
     try:
-        return ReadResourceResult.model_validate_json(live.read(uri, server))
+        return ReadResourceResult.model_validate_json(live.read(uri, server, asked.timeout))
     except UnknownName:
         snapshot = live.picture().snapshot
         raise _unknown(uri, live.resources(), snapshot) from None
@@ -86,6 +88,7 @@ async def _read(loaded: Loaded, asked: Asked, uri: str, server: str | None) -> R
     # 0.5 s that a gateway spares
     from multitap.cli.opening import adapted, on_demand, opened  # noqa: PLC0415
     from multitap.cli.reaching import check_missing, reach  # noqa: PLC0415
+    from multitap.upstream.caller import CallContext  # noqa: PLC0415
 
     async with opened(loaded, adapted(loaded, asked, on_demand, only=server)) as hub:
 
@@ -98,7 +101,7 @@ async def _read(loaded: Loaded, asked: Asked, uri: str, server: str | None) -> R
         if await reach(hub, asked, find, owns=owns) is None:
             check_missing(loaded, hub, owns)
             raise _unknown(uri, _of_hub(hub), hub.snapshot())
-        return await hub.read(uri, server=server)
+        return await hub.read(uri, server=server, context=CallContext(timeout=asked.timeout))
 
 
 def _unknown(uri: str, known: Iterable[ResourceLine], snapshot: Snapshot) -> UnknownName:

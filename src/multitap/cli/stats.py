@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import starmap
 
 import msgspec
 
@@ -11,7 +12,7 @@ from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.live import chosen, nobody_serves
 from multitap.cli.output import note, say
-from multitap.cli.tables import table
+from multitap.cli.tables import counted, table
 from multitap.metrics import Stats
 from multitap.serve.control_words import Client, Figures
 
@@ -47,25 +48,25 @@ def _counted(figures: Figures) -> str:
     often = ((calls, "call"), (len(figures.clients), "client"), (figures.sessions, "session"))
     rarely = ((figures.waiting, "waiting call"), (figures.private_links, "private link"))
     shown = (*often, *(pair for pair in rarely if pair[0]))
-    return ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in shown)
+    return ", ".join(starmap(counted, shown))
 
 
 def _rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for name, server in sorted(figures.servers.items()):
         yield _row(name, "(all)", server.total)
-        for tool, counted in sorted(server.tools.items()):
-            yield _row(name, tool, counted)
+        for tool, stats in sorted(server.tools.items()):
+            yield _row(name, tool, stats)
 
 
-def _row(server: str, tool: str, counted: Stats) -> tuple[str, ...]:
-    times = (_duration(seconds) for seconds in (counted.p50, counted.p95, counted.p99))
+def _row(server: str, tool: str, stats: Stats) -> tuple[str, ...]:
+    times = (_duration(seconds) for seconds in (stats.p50, stats.p95, stats.p99))
     return (
         server,
         tool,
-        f"{counted.calls:,}",
-        f"{counted.errors:,}",
+        f"{stats.calls:,}",
+        f"{stats.errors:,}",
         *times,
-        counted.last_error or "",
+        stats.last_error or "",
     )
 
 

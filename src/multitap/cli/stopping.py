@@ -9,6 +9,7 @@ from typing import NoReturn
 
 LONGEST = 5.5
 """Seconds for a clean stop. Then the program ends as it is, and the warden ends the servers."""
+_MOMENT = 0.005  # seconds
 
 _SIGNALS = tuple(
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))
@@ -36,7 +37,11 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     What was ignored from the start, as SIGHUP is under `nohup`, stays ignored.
     """
 
-    def first(number: int, _frame: FrameType | None) -> None:
+    def first(number: int, frame: FrameType | None) -> None:
+        if _swallows(frame):
+            signal.signal(signal.SIGALRM, lambda _, now: first(number, now))
+            signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+            return
         for one in _SIGNALS:
             signal.signal(
                 one, _ignore
@@ -60,6 +65,15 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
             elif signal.getsignal(number) is _ignore:
                 # for good: the end of the interpreter, too, must not be cut short by a second one
                 signal.signal(number, signal.SIG_IGN)
+
+
+def _swallows(frame: FrameType | None) -> bool:
+    """Whether what is interrupted would lose an exception: the callback that frees a module's lock.
+
+    Python calls it after every import, and a command is busy with little else before it starts.
+    """
+    code = frame and frame.f_code
+    return bool(code and code.co_name == "cb" and "importlib" in code.co_filename)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -89,3 +89,8 @@ def _cells(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in _WIDE else 1
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -47,6 +47,9 @@ class Wanted(msgspec.Struct, rename="camel"):
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
 
+
+Find = Callable[[str], Awaitable[tuple[Link, str]]]
+"""From what a client calls a resource to the session that has it, and its own name there."""
 
 parse_wanted = msgspec.json.Decoder(Wanted, strict=False).decode
 
@@ -119,7 +122,8 @@ class Changes:
         self._streams: set[Listener] = set()
         self._stream_shares = Shares(most, "streams of changes")
         self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
-        self._followers: dict[tuple[str, str], set[Listener]] = {}
+        self._followers: dict[tuple[str, str], dict[Listener, Link]] = {}
+        """Who follows a resource of a server, each in a session that need not be everybody's."""
         self._shown: dict[str | None, list[View]] = {}
         """What the clients of a profile may have seen since they were last told of a change."""
         self._levels_matter = False
@@ -222,7 +226,7 @@ class Changes:
         self,
         turn: Turn,
         wanted: Wanted,
-        find: Callable[[str], tuple[Link, str]],
+        find: Find,
     ) -> bytes:
         """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
         holder = turn.peer.holder
@@ -296,20 +300,16 @@ class Changes:
     def _listeners(self) -> tuple[Listener, ...]:
         return (*self._peers.values(), *self._streams)
 
-    async def _follow_all(
-        self, listener: Listener, uris: list[str], find: Callable[[str], tuple[Link, str]]
-    ) -> None:
+    async def _follow_all(self, listener: Listener, uris: list[str], find: Find) -> None:
         """Follow resources; what changes from then on is told."""
         async with anyio.create_task_group() as tasks:
             for uri in uris:
                 tasks.start_soon(self._try_to_follow, listener, uri, find)
 
-    async def _try_to_follow(
-        self, listener: Listener, uri: str, find: Callable[[str], tuple[Link, str]]
-    ) -> None:
+    async def _try_to_follow(self, listener: Listener, uri: str, find: Find) -> None:
         """Follow a resource if it can be; one that is not there yet never changes."""
         try:
-            link, raw = find(uri)
+            link, raw = await find(uri)
             await self._follow(listener, uri, link, raw)
         except (MultitapError, Refused) as exc:
             logger.info("%r is not followed: %s", uri, exc)
@@ -324,8 +324,7 @@ class Changes:
         if not self._followed_shares.take(listener.holder):
             raise Refused(_BUSY, self._followed_shares.refusal(listener.holder))
         listener.uris[uri] = (link, raw)
-        followers = self._followers.setdefault((link.name, raw), set())
-        followers.add(listener)
+        self._followers.setdefault((link.name, raw), {})[listener] = link
         try:
             await link.subscribe(raw)
         except MultitapError:
@@ -337,10 +336,11 @@ class Changes:
         if link is None:
             return
         self._followed_shares.give(listener.holder)
-        followers = self._followers.get((link.name, raw), set())
-        followers.discard(listener)
+        followers = self._followers.get((link.name, raw), {})
+        followers.pop(listener, None)
         if not followers:
             self._followers.pop((link.name, raw), None)
+        if link not in followers.values():
             try:
                 await link.unsubscribe(raw)
             except MultitapError as exc:

@@ -192,6 +192,9 @@ class Control:
             for answer, result in ended:
                 await _say(stream, answer)
                 await _hand_over(stream, memoryview(result))
+            # The command leaves now, which ends it all. To cancel what waits for that at the very
+            # moment when it happens makes uvloop complain of a future that is cancelled already.
+            await anyio.sleep(PATIENCE)
             tasks.cancel_scope.cancel()
 
     async def _answer(self, question: Quick) -> Answer:

@@ -116,23 +116,23 @@ async def run(hub: Hub, errand: Errand, progress: Progress) -> tuple[Answer, byt
 
 
 async def _done(hub: Hub, errand: Errand, progress: Progress) -> tuple[Any, bytes | Raw]:
+    context = CallContext(timeout=errand.timeout, on_progress=progress.on_progress, guest=Person())
     match errand:
         case AskTool(name):
-            return tool_line(await hub.find_tool(name)), b""
+            return tool_line(await hub.find_tool(name, context=context)), b""
         case AskPrompt(name):
-            return prompt_line(await hub.find_prompt(name)), b""
-        case AskCall(name, arguments, timeout):
-            context = CallContext(timeout=timeout, on_progress=progress.on_progress, guest=Person())
+            return prompt_line(await hub.find_prompt(name, context=context)), b""
+        case AskCall(name, arguments):
             tool = await hub.find_tool(name, context=context)
             called = await hub.call(tool.name, _arguments(arguments), context=context)
             cap = cap_of(tool, hub.settings.result_cap)
             size = len(called.raw)
             return Delivery(size, called.server, called.tool, cap), called.raw
         case AskRead(uri, server):
-            read = await hub.read(uri, server=server)
+            read = await hub.read(uri, server=server, context=context)
             text = read.model_dump_json(by_alias=True, exclude_none=True).encode()
         case AskFill(name, arguments):
-            filled = await hub.prompt(name, arguments)
+            filled = await hub.prompt(name, arguments, context=context)
             text = filled.model_dump_json(by_alias=True, exclude_none=True).encode()
         case _:
             assert_never(errand)

@@ -62,12 +62,14 @@ class AskTool(Question, frozen=True, tag="tool"):
     """What does this tool take? Answered by a `ToolLine`, once its server is up."""
 
     name: str
+    timeout: float | None = None
 
 
 class AskPrompt(Question, frozen=True, tag="prompt"):
     """What does this prompt take? Answered by a `PromptLine`, once its server is up."""
 
     name: str
+    timeout: float | None = None
 
 
 class AskCall(Question, frozen=True, tag="call"):
@@ -83,6 +85,7 @@ class AskRead(Question, frozen=True, tag="read"):
 
     uri: str
     server: str | None = None
+    timeout: float | None = None
 
 
 class AskFill(Question, frozen=True, tag="fill"):
@@ -90,6 +93,7 @@ class AskFill(Question, frozen=True, tag="fill"):
 
     name: str
     arguments: dict[str, str]
+    timeout: float | None = None
 
 
 Errand = AskTool | AskPrompt | AskCall | AskRead | AskFill

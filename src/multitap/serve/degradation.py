@@ -39,10 +39,7 @@ async def report(hub: Hub) -> None:
 
 
 def _reasons(hub: Hub) -> Iterator[str]:
-    store = hub.store
-    yield from store.warnings
-    if store.dropped:
-        yield f"{store.dropped} log entries were lost: they came faster than they were written"
+    yield from hub.store.warnings
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and (used := _descriptors()) >= SHORT * most:
         yield f"{used} of {most} files that the process may open are in use: raise `ulimit -n`"

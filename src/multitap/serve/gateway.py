@@ -318,9 +318,7 @@ class Gateway:
         return not self.errands.issued(turn.params.request_state)
 
     async def _call_in_turn(self, turn: Turn, route: Route, since: float | None) -> Result:
-        link, arguments = route.link, turn.params.arguments
-        if not self.private.shares(turn.peer, link):
-            link = await self.private.link(turn.peer, link)
+        link, arguments = await self._session(turn, route.link), turn.params.arguments
 
         async def call(found: Link, context: CallContext, deadline: Deadline) -> Result:
             meta, extra = _extra(turn, found)
@@ -405,8 +403,7 @@ class Gateway:
         since: float | None,
     ) -> Result:
         """Ask a server for something that changes nothing there."""
-        if link.config.session != "shared":
-            link = await self.private.link(turn.peer, link)
+        link = await self._session(turn, link)
         defaults = self.hub.gateway_defaults
 
         def limit(context: CallContext, since: float) -> Deadline:
@@ -427,6 +424,12 @@ class Gateway:
             return await found.request(request)
 
         return await self._in_turn(turn, _Job(method, name, link, method, limit, ask), since)
+
+    async def _session(self, turn: Turn, link: Link) -> Link:
+        """The session in which a server works for a client: one for all that it asks for."""
+        if self.private.shares(turn.peer, link):
+            return link
+        return await self.private.link(turn.peer, link)
 
     async def _in_turn(self, turn: Turn, job: "_Job", since: float | None) -> Result:
         """Do what a client asks for when it is its turn, in as many rounds as questions take."""
@@ -477,7 +480,7 @@ class Gateway:
 
     async def _subscribe(self, turn: Turn, params: Raw) -> Result:
         uri = text_of(parse_table(params).get("uri")) or ""
-        link, raw = self._resource(turn, uri)
+        link, raw = await self._followed(turn, uri)
         await self.changes.subscribe(turn.peer, uri, link, raw)
         return b"{}"
 
@@ -494,7 +497,11 @@ class Gateway:
             wanted = parse_wanted(asked)
         except UNPARSABLE:
             raise Refused(faults.INVALID_PARAMS, "these are no notifications") from None
-        return await self.changes.listen(turn, wanted, lambda uri: self._resource(turn, uri))
+        return await self.changes.listen(turn, wanted, lambda uri: self._followed(turn, uri))
+
+    async def _followed(self, turn: Turn, uri: str) -> tuple[Link, str]:
+        link, raw = self._resource(turn, uri)
+        return await self._session(turn, link), raw
 
 
 @cache

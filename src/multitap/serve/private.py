@@ -147,7 +147,7 @@ class PrivateLinks:
             with scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(link.run)
-                    while link.idle_for() < IDLE:
+                    while link.idle_for() < IDLE or link.is_followed:
                         await anyio.sleep(_LOOK)
                     tasks.cancel_scope.cancel()
         finally:

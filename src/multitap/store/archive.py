@@ -14,11 +14,12 @@ from multitap.store.asking import Asking
 from multitap.store.calls import CallQuery, CallRecord, Page
 from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.choices import Choices, Pair
-from multitap.store.database import is_unreadable, open_database, renewed
+from multitap.store.database import Database, is_unreadable, open_database, renewed
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.outcomes import Outcomes
 from multitap.store.query import encodable
 from multitap.store.rows import Row, insert
+from multitap.store.troubles import Troubles
 
 _T = TypeVar("_T")
 
@@ -26,10 +27,10 @@ _T = TypeVar("_T")
 class Archive:
     """Reads and writes the database, and replaces it once it is found to be damaged."""
 
-    def __init__(self, directory: Path) -> None:
-        self._database = open_database(directory)
+    def __init__(self, directory: Path, troubles: Troubles | None = None) -> None:
+        self._troubles = troubles or Troubles()
+        self._database = self._reported(open_database(directory))
         self._digests: dict[CatalogKey, bytes] = {}
-        self.warnings = list(self._database.warnings)
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
         self.outcomes = self._outcomes()
@@ -147,10 +148,15 @@ class Archive:
         except sqlite3.DatabaseError as exc:
             if not is_unreadable(exc):
                 raise
-            self._database = renewed(self._database, exc)
+            self._database = self._reported(renewed(self._database, exc))
             self._digests.clear()
-            self.warnings += self._database.warnings
             return work(self._database.connection)
+
+    def _reported(self, database: Database) -> Database:
+        self._troubles.lasting = database.trouble
+        for warning in database.warnings:
+            self._troubles.happened(warning)
+        return database
 
 
 def _atomically(

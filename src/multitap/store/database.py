@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from multitap.store import asking, calls, catalogs, choices, fresh, logs, outcomes
@@ -31,6 +31,9 @@ class Database:
     path: Path | None
     """None where it is only in memory."""
     warnings: tuple[str, ...] = ()
+    """What was done about files that cannot be used."""
+    trouble: str | None = None
+    """Why it is only in memory."""
 
 
 class _Foreign(Exception):
@@ -66,9 +69,9 @@ def open_database(directory: Path) -> Database:
                     raise
     except (OSError, sqlite3.Error, _Newer) as exc:
         problem = exc
-    warnings.append(f"{path}: {problem}; nothing will be remembered after this run")
+    trouble = f"{path}: {problem}; nothing will be remembered after this run"
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    return Database(_prepared(memory), None, tuple(warnings))
+    return Database(_prepared(memory), None, tuple(warnings), trouble)
 
 
 def renewed(database: Database, problem: BaseException) -> Database:
@@ -78,7 +81,7 @@ def renewed(database: Database, problem: BaseException) -> Database:
         raise problem
     moved = _set_aside(database.path, database.path.stat().st_ino, problem)
     fresh = open_database(database.path.parent)
-    return Database(fresh.connection, fresh.path, (*moved, *fresh.warnings))
+    return replace(fresh, warnings=(*moved, *fresh.warnings))
 
 
 def is_unreadable(exc: BaseException) -> bool:

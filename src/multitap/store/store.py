@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from multitap.store.catalogs import CatalogKey, StoredCatalog
 from multitap.store.choices import Choices, Pair
 from multitap.store.logs import HappeningQuery, Happenings, LogRecord
 from multitap.store.outcomes import Outcomes
+from multitap.store.troubles import Clock, Troubles
 
 FLUSH_INTERVAL = 0.5
 FLUSH_COUNT = 2048
@@ -36,16 +38,20 @@ _Ts = TypeVarTuple("_Ts")
 
 
 @asynccontextmanager
-async def open_store(state_dir: Path | None = None) -> AsyncGenerator["Store"]:
+async def open_store(
+    state_dir: Path | None = None, *, clock: Clock = time.monotonic
+) -> AsyncGenerator["Store"]:
     """An open store; what was logged is written at the latest when the block is left.
 
     Args:
         state_dir: Where its file is; the user's state directory if not given.
+        clock: By which warnings fade.
     """
     directory = state_dir or Path(platformdirs.user_state_dir("multitap"))
     thread = _Thread()
     try:
-        store = Store(thread, await thread.run(Archive, directory))
+        troubles = Troubles(clock)
+        store = Store(thread, await thread.run(Archive, directory, troubles), troubles)
         try:
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
@@ -126,9 +132,10 @@ class Store:
     dropped, with a warning.
     """
 
-    def __init__(self, thread: _Thread, archive: Archive) -> None:
+    def __init__(self, thread: _Thread, archive: Archive, troubles: Troubles) -> None:
         self._thread = thread
         self._archive = archive
+        self._troubles = troubles
         self._calls = _Backlog[CallRecord]()
         self._log = _Backlog[LogRecord]()
         self._offers: dict[CatalogKey, StoredCatalog] = {}
@@ -138,6 +145,8 @@ class Store:
         self._chosen_for: Collection[str] = ()
         self.on_disagreement: Callable[[], None] | None = None
         """Called when another process was first to choose a name; `load_choices` tells which."""
+        self._noted = 0
+        """Of how many lost entries the troubles say so."""
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -148,8 +157,8 @@ class Store:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file, if anything."""
-        return tuple(self._archive.warnings)
+        """What is wrong with the file, or was in the last minutes, if anything."""
+        return self._troubles.reasons()
 
     @property
     def dropped(self) -> int:
@@ -180,7 +189,9 @@ class Store:
             try:
                 catalog = catalogs.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._warn(f"the stored catalog of {quoted(key[0])} cannot be read: {exc}")
+                self._troubles.happened(
+                    f"the stored catalog of {quoted(key[0])} cannot be read: {exc}"
+                )
             else:
                 found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
         return found
@@ -308,28 +319,35 @@ class Store:
 
     async def flush(self) -> None:
         """Write what is waiting to be written."""
+        self._note_losses()
         calls, log = self._calls.take(), self._log.take()
         offers, self._offers = self._offers, {}
         outcomes, self._outcomes = self._outcomes, {}
         asking, self._asking = self._asking, set()
         self._pending.clear()
         self._full.clear()
-        if calls and not await self._written(self._archive.write_calls, calls):
+        if calls and not await self._written("calls", self._archive.write_calls, calls):
             self._calls.put_back(calls)
             self._pending.set()
-        if log and not await self._written(self._archive.write_logs, log):
+        if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
             self._pending.set()
-        if offers and not await self._written(self._archive.write_catalogs, offers):
+        if offers and not await self._written("catalogs", self._archive.write_catalogs, offers):
             self._offers = offers | self._offers
             self._pending.set()
-        if outcomes and not await self._written(self._archive.write_outcomes, outcomes):
+        if outcomes and not await self._written("outcomes", self._archive.write_outcomes, outcomes):
             self._outcomes = outcomes | self._outcomes
             self._pending.set()
-        if asking and not await self._written(self._archive.write_asking, asking):
+        if asking and not await self._written("asking", self._archive.write_asking, asking):
             self._asking |= asking
             self._pending.set()
         await self._flush_choices()
+
+    def _note_losses(self) -> None:
+        if (dropped := self.dropped) > self._noted:
+            self._noted = dropped
+            words = f"{dropped} log entries were lost: they came faster than they were written"
+            self._troubles.happened(words, kind="lost entries")
 
     async def _flush_choices(self) -> None:
         choices, self._choices = self._choices, {}
@@ -341,7 +359,7 @@ class Store:
             nonlocal agreed
             agreed = self._archive.write_choices(chosen, self._chosen_for)
 
-        if not await self._written(write, choices):
+        if not await self._written("choices", write, choices):
             self._choices = {
                 kind: choices.get(kind, {}) | self._choices.get(kind, {})
                 for kind in choices.keys() | self._choices.keys()
@@ -356,17 +374,14 @@ class Store:
         with suppress(TimeoutError):
             await self._thread.run(self._archive.close)
 
-    async def _written(self, write: Callable[[_T], None], what: _T) -> bool:
+    async def _written(self, kind: str, write: Callable[[_T], None], what: _T) -> bool:
         """Whether there is nothing to try again."""
         try:
             await self._thread.run(write, what)
         except sqlite3.OperationalError as exc:
-            self._warn(f"writing is delayed: {exc}")
+            self._troubles.begin(kind, f"writing is delayed: {exc}")
             return False
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
-            self._warn(f"something was not written: {exc}")
+            self._troubles.happened(f"something was not written: {exc}")
+        self._troubles.end(kind)
         return True
-
-    def _warn(self, text: str) -> None:
-        if text not in self._archive.warnings:
-            self._archive.warnings.append(text)

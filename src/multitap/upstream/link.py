@@ -318,6 +318,11 @@ class Link:
                 return result
         raise await self._public(fault, request.method) from None
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody wants to hear of changes of its resources."""
+        return self._news.is_followed
+
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes; kept through restarts.
 
@@ -430,7 +435,8 @@ class Link:
         )
         own += (*self._misfits.values(), *self._odd_results.values())
         if evidence.noise:
-            own.append(f"{evidence.noise} times it wrote no message: {evidence.noise_sample!r}")
+            times = "once" if evidence.noise == 1 else f"{evidence.noise} times"
+            own.append(f"it wrote what is not a message, {times}: {evidence.noise_sample!r}")
         return ServerSnapshot(
             name=self.name,
             transport=session.wire.kind if session else self.config.transport,

@@ -145,6 +145,10 @@ class News:
             pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
             await anyio.sleep(RELIST_GAP)
 
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._uris)
+
     async def subscribe(self, uri: str, session: Session | None) -> None:
         """Be told when a resource changes, in this life and those to come."""
         if uri not in self._uris:

@@ -1,6 +1,8 @@
 """The connections to one origin: those in use, and idle ones for the next request."""
 
 import asyncio
+import os
+import re
 import ssl
 
 from multitap.wire.connection import Connection
@@ -9,6 +11,9 @@ from multitap.wire.wire import RequestFailed
 
 KEEP_ALIVE = 4.0
 """Seconds a connection may be idle; many servers close at 5, and a request must not meet that."""
+
+_UNEXPLAINED = "Connect call failed"  # all that asyncio says
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class Pool:
@@ -64,8 +69,7 @@ class Pool:
             words = f"the TLS certificate of {self.name} is not trusted"
             raise RequestFailed(f"{words}: {exc.verify_message or exc}", sent=False) from None
         except (OSError, ValueError) as exc:
-            reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-            words = f"cannot connect to {self.name}: {reason}"
+            words = f"cannot connect to {self.name}: {_reason(exc)}"
             raise RequestFailed(words, sent=False) from None
         except BaseException:
             for one in made:
@@ -111,3 +115,10 @@ class Pool:
         if self._idle:
             due = self._idle[0].idle_since + self._keep_alive
             self._timer = self.loop.call_at(due, self._look)
+
+
+def _reason(exc: OSError | ValueError) -> str:
+    words: str = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+    if _UNEXPLAINED not in words:
+        return words
+    return ", ".join(dict.fromkeys(os.strerror(int(one)) for one in _NUMBER.findall(str(exc))))

@@ -25,7 +25,7 @@ from multitap.router import Route
 from multitap.store import CallRecord
 from multitap.tasks import LightTask, in_task
 from multitap.upstream.caller import CallContext
-from multitap.vetting import is_large, vet, vet_large
+from multitap.vetting import SMALL, is_large, vet, vet_large
 from multitap.wire.deadline import Deadline
 from multitap.wire.envelope import encode
 from multitap.wire.request import Request
@@ -105,7 +105,7 @@ class Calls:
                     route.repeatable,
                 )
             )
-            if not is_large(route.tool, raw):
+            if len(raw) <= SMALL or not is_large(route.tool, raw):
                 became = vet(route, raw)
             else:
                 await in_task(light)

@@ -61,6 +61,8 @@ class Route(msgspec.Struct, frozen=True):
     check: CheckArguments
     timeout: float | None
     hard_timeout: float
+    is_shared: bool
+    """Whether all clients of a gateway use one session with the server."""
     repeatable: bool
     """Whether a call that got lost may be sent again though the server may have seen it."""
     errors_are_results: bool
@@ -71,6 +73,8 @@ class Route(msgspec.Struct, frozen=True):
 
     def deadline(self, context: CallContext, since: float) -> Deadline:
         """When a call has to be over whose time begins at `since`, by the loop's clock."""
+        if context.timeout is None and context.hard_timeout is None:
+            return Deadline(self.timeout, self.hard_timeout, since)
         return limited(context, self.timeout, self.hard_timeout, since)
 
 
@@ -85,13 +89,15 @@ def limited(
 def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     """The way to a tool, for those whom `defaults` hold for."""
     link, config = tool.link, tool.link.config
+    timeout = defaults.timeout_of(config, tool.raw_name)
     return Route(
         tool,
         link,
         b'"name":%b,"arguments":' % encode(tool.raw_name),
         config.check_arguments or defaults.check_arguments,
-        defaults.timeout_of(config, tool.raw_name),
-        config.hard_timeout,
+        timeout,
+        max(config.hard_timeout, timeout or 0.0),
+        config.session == "shared",
         tool.repeatable and config.retry == "hinted",
         defaults.errors_are_results,
     )

@@ -6,7 +6,7 @@ asked for.
 
 from collections.abc import Hashable
 
-_GENEROSITY = 3
+GENEROSITY = 3
 """How many times what is left for everybody else one holder may have."""
 
 
@@ -33,7 +33,7 @@ class Shares:
     def take(self, holder: Hashable, amount: int = 1) -> bool:
         """Count what a holder gets; False, and nothing is counted: it may not have it."""
         free, held = self.most - self.total, self._held.get(holder, 0) + amount
-        if amount > free or held > _GENEROSITY * free:
+        if amount > free or held > GENEROSITY * free:
             return False
         self.total += amount
         self._held[holder] = held

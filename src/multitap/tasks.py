@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVarTuple
 
 import anyio
+import msgspec
 
 Ts = TypeVarTuple("Ts")
 
@@ -141,27 +142,22 @@ WAIT, _TASK = object(), object()
 """What a light task's coroutine yields: it waits to be woken, or it needs a task."""
 
 
-class LightTask:
+class LightTask(msgspec.Struct, eq=False):
     """A coroutine that runs without a task until it has to wait for more than an answer.
 
     Most requests wait for nothing but their server. Such a coroutine is stepped by whoever brings
     the answer, in the same turn of the loop, at a fraction of what a task costs. Before it waits
     for anything else it says `await in_task(light)`, and goes on as a task of its owner.
-
-    Args:
-        tasks: The owner.
     """
 
-    __slots__ = ("_coroutine", "_is_running", "_tasks", "stopped", "task")
-
-    def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
-        self._coroutine: Coroutine[Any, None, None] | None = None
-        self._is_running = False
-        self.task: asyncio.Task[None] | None = None
-        """The task that it has become."""
-        self.stopped = False
-        """Whether it was given up."""
+    tasks: Tasks
+    """The owner."""
+    task: asyncio.Task[None] | None = None
+    """The task that it has become."""
+    stopped: bool = False
+    """Whether it was given up."""
+    _coroutine: Coroutine[Any, None, None] | None = None
+    _is_running: bool = False
 
     def run(self, coroutine: Coroutine[Any, None, None]) -> None:
         """Run it as far as it goes."""
@@ -222,7 +218,7 @@ class LightTask:
 
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
         self._coroutine = None
-        self.task = self._tasks.adopt(coroutine)
+        self.task = self.tasks.adopt(coroutine)
         self.task.add_done_callback(self._let_go)
 
     def _let_go(self, _: object) -> None:

@@ -5,17 +5,19 @@ from msgspec import Raw
 
 from multitap.catalog import Tool
 from multitap.content import ToolResult
+from multitap.content.sifting import UNREADABLE, parse_sound
 from multitap.router import Route
 
 LARGE = 256 * 1024
 """Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
-_LARGE_DATA = 64 * 1024  # the same where structured content has to be decoded to check it
+SMALL = 64 * 1024
+"""The same where structured content has to be decoded to check it."""
 
 
 def is_large(tool: Tool, raw: Raw) -> bool:
     """Whether a result has to be vetted in a thread."""
     size = len(raw)
-    return size > _LARGE_DATA and (size > LARGE or tool.result_checker is not None)
+    return size > SMALL and (size > LARGE or tool.result_checker is not None)
 
 
 def vet(route: Route, raw: Raw) -> ToolResult:
@@ -24,6 +26,16 @@ def vet(route: Route, raw: Raw) -> ToolResult:
     Raises:
         BadAnswer: It can not be read.
     """
+    tool = route.tool
+    if tool.result_checker is None:
+        try:
+            sound = parse_sound(raw)
+        except UNREADABLE:
+            pass
+        else:
+            result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
+            result.is_error_known = sound.is_error
+            return result
     result = _vetted(route, raw)
     return _noted(route, result) if result.warnings else result
 

@@ -32,30 +32,30 @@ HELD = LIMITS.head + 2 * LIMITS.body + 64 * 1024
 class App:
     """Answers with the path and the length of the body: at once, later, or in pieces."""
 
-    def admit(self, visit):
-        if visit.path.startswith(b"/no/"):
+    def admit(self, head):
+        if head.path.startswith(b"/no/"):
             return Denied(401, "no")
-        visit.keeps_body = True
+        head.keeps_body = True
         return None
 
     def handle(self, visit):
-        kind = visit.path.split(b"/")[1]
+        kind = visit.head.path.split(b"/")[1]
         if kind == b"later":
             return self._later(visit)
         if kind == b"stream":
             return self._stream(visit)
-        visit.respond(200, (said(visit.path, len(visit.body)),))
+        visit.respond(200, (said(visit.head.path, len(visit.body)),))
         return None
 
     async def _later(self, visit):
         await in_task(visit.light)
         await asyncio.sleep(0)
-        visit.respond(200, (said(visit.path, len(visit.body)),))
+        visit.respond(200, (said(visit.head.path, len(visit.body)),))
 
     async def _stream(self, visit):
         await in_task(visit.light)
         visit.stream()
-        await visit.write(visit.path)
+        await visit.write(visit.head.path)
         await asyncio.sleep(0)
         await visit.write(b" %d" % len(visit.body))
         visit.end()

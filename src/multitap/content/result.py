@@ -56,6 +56,8 @@ class ToolResult:
         self.tool = tool
         self.seconds = seconds
         """How long the call took, all attempts together."""
+        self.is_error_known: bool | None = None
+        """Whether the tool says that it failed, where somebody looked already."""
         self._parsed: _Outline | None = None
         self._cap: tuple[int, KeptResults] | None = None
 
@@ -84,6 +86,8 @@ class ToolResult:
     @property
     def is_error(self) -> bool:
         """The tool says that it failed."""
+        if self.is_error_known is not None:
+            return self.is_error_known
         outline = self._parsed or self._outline
         return bytes(outline.is_error) == b"true"
 
@@ -212,6 +216,7 @@ class ToolResult:
             return self
         view = ToolResult(self.raw, server=self.server, tool=self.tool, seconds=self.seconds)
         view.code, view.data, view._parsed = self.code, self.data, self._parsed
+        view.is_error_known = self.is_error_known
         view.warnings = self.warnings
         view._cap = (limit, keep)
         return view

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -10,7 +11,7 @@ AT_ONCE = 64 * 1024
 """Bytes that are decoded in one go; the interpreter serves other threads only in between."""
 _GROUP = 500  # blocks, to the same end
 _REPORTED = 3
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text"):
@@ -53,6 +54,17 @@ class _Typed(msgspec.Struct):
 _Known = _Text | _Image | _Audio | _Link | _Embedded
 _KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
+
+class Sound(msgspec.Struct):
+    """A result that every client can use as it is."""
+
+    content: list[_Known]
+    is_error: bool = msgspec.field(default=False, name="isError")
+    resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
+
+
+parse_sound = msgspec.json.Decoder(Sound).decode
+"""Most results, in one go; raises `msgspec.DecodeError` for those that need a closer look."""
 _parse_known = msgspec.json.Decoder(list[_Known]).decode
 _parse_one = msgspec.json.Decoder(_Known).decode
 _parse_type = msgspec.json.Decoder(_Typed).decode
@@ -77,7 +89,7 @@ def sift(content: Raw) -> Sifted | None:
     if len(content) <= AT_ONCE:
         try:
             _parse_known(content)
-        except _UNREADABLE:
+        except UNREADABLE:
             pass
         else:
             return None
@@ -107,7 +119,7 @@ def _groups(pieces: Sequence[Raw]) -> Iterator[tuple[int, list[Raw]]]:
 def _odd(start: int, group: Iterable[Raw]) -> Iterator[tuple[int, str]]:
     try:
         _parse_known(b"[%b]" % b",".join(group))
-    except _UNREADABLE:
+    except UNREADABLE:
         for at, piece in enumerate(group, start=start):
             if (problem := _problem(piece)) is not None:
                 yield at, problem
@@ -118,7 +130,7 @@ def _problem(piece: Raw) -> str | None:
         _parse_one(piece)
     except msgspec.ValidationError as exc:
         return None if _is_of_other_kind(piece) else str(exc)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None  # it is no text, as everybody who reads it will see
     return None
 
@@ -126,7 +138,7 @@ def _problem(piece: Raw) -> str | None:
 def _is_of_other_kind(piece: Raw) -> bool:
     try:
         return _parse_type(piece).type not in _KINDS
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
 
 

@@ -17,8 +17,7 @@ from multitap.pace import SECONDS
 from multitap.serve.access import Denied
 from multitap.serve.crowd import READ, Crowd, address_of
 from multitap.serve.rota import AT_ONCE
-from multitap.serve.visit import Headers, Visit
-from multitap.tasks import LightTask
+from multitap.serve.visit import Head, Headers, Visit
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +30,11 @@ _READING = 5e-10
 """Time that it takes to read a byte, before we hear of it."""
 _CALM = 0.1
 """Seconds without work left over after which a connection counts as one of the quiet ones."""
+_END = b"\r\n\r\n"
+_HEADS = 16
+"""Heads of requests that a connection knows again: of as many tools, or lengths of bodies."""
+_ODD = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
+"""Headers that say more than what a request wants."""
 _LIGHT = 8 * 1024
 """Bytes of a request up to which its memory is not counted."""
 _DROPPED = 1024 * 1024
@@ -77,7 +81,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "__weakref__", "_address", "_advancing", "_arriving", "_body", "_busy_until", "_crowd",
-        "_deaf", "_dismissed", "_droppable", "_expected", "_expects", "_fed", "_incoming",
+        "_deaf", "_dismissed", "_droppable", "_expected", "_expects", "_fed", "_heads", "_incoming",
         "_is_paused", "_limits", "_loop", "_overhead", "_parser", "_queue", "_queued", "_readable",
         "_size", "_stuck_since", "_transport", "_unparsed", "_unread", "_unread_answer",
         "_url", "_waiting", "answered", "current", "holder", "on_header", "since", "weight",
@@ -97,6 +101,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.answered = 0
         self._begin()
 
+        self._heads: dict[bytes, Head] = {}
         self._unparsed = b""
         self._queue: deque[Visit] = deque()
         self.current: Visit | None = None
@@ -120,7 +125,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Be ready for the next request."""
         self._url = b""
         self._arriving.clear()
-        self._incoming: Visit | None = None
+        self._incoming: Head | None = None
         self._body: bytes | BytesIO = b""
         self._size = 0
         self._fed = 0
@@ -168,11 +173,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._unparsed = b""
         self._unread_answer = None
         self._queue.clear()
+        self._heads.clear()
         self._begin()
         if visit is not None:
             if visit.is_counted:
-                self._crowd.under_way.give(visit.holder)
-            visit.on_silence = None  # nothing that works on it is kept by it any longer
+                self._crowd.under_way.give(visit.head.holder)
+            visit.abandon()
             visit.light.cancel()
         if self._readable is not None:
             self._readable.set()
@@ -192,17 +198,39 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         started = perf_counter()
         begins = not self._fed and self.current is None
-        if nbytes <= _SLICE:
+        if nbytes > _SLICE:
+            self._unparsed = bytes(self._parse(data, started + _STEP))
+        elif not begins or self._queue:
             self._feed(data)
         else:
-            self._unparsed = bytes(self._parse(data, started + _STEP))
+            text = bytes(data)
+            end = text.find(_END) + len(_END)
+            head = self._heads.get(text[:end])
+            if head is not None and end + head.length == nbytes:
+                self._queue.append(Visit(self, head, text[end:], crowd.tasks))
+            else:
+                self._feed(data)
+                self._remember(text, end)
         if self._queue:
             self._advance(started + _STEP)
         if self._fed or self._queue or self._unparsed or self.weight:  # seldom
             if begins:
                 self.since = self._loop.time()
             self._settle(busy=True)
-        crowd.rota.spend(perf_counter() - started + nbytes * _READING)
+        rota = crowd.rota
+        rota.spent += perf_counter() - started + nbytes * _READING
+        if rota.spent >= AT_ONCE:
+            rota.hold()
+
+    def _remember(self, text: bytes, end: int) -> None:
+        """Know a head again by its very bytes, if all of its request is here and it is plain."""
+        if len(self._queue) != 1 or self._fed or self._deaf:
+            return
+        head = self._queue[0].head
+        if end + head.length == len(text) and head.handler and not head.headers.keys() & _ODD:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            self._heads[text[:end]] = head
 
     def _put_off(self, data: memoryview) -> None:
         """Keep for a later turn what arrived, or drop it."""
@@ -329,33 +357,33 @@ class ClientConnection(asyncio.BufferedProtocol):
         if parser is None:
             return
         pairs = self._arriving.copy()
-        headers = dict(pairs)
-        visit = Visit(self, parser.get_method(), self._url, pairs, headers, holder=self._address)
+        head = Head(parser.get_method(), self._url, pairs, holder=self._address)
+        headers = head.headers
         if b"connection" in headers or not parser.should_keep_alive():  # or it is certain
-            visit.speaks_chunks = parser.get_http_version() == "1.1"
-        self._incoming = visit
+            head.speaks_chunks = parser.get_http_version() == "1.1"
+        self._incoming = head
         if len(pairs) > limits.fields:
             words = f"a request has at most {limits.fields} header fields"
             self._stop(Denied(_HEAD_TOO_LARGE, words))
         try:
-            denied = self._crowd.app.admit(visit)
+            denied = self._crowd.app.admit(head)
         except Exception:  # boundary: one request is its own problem
             logger.exception("a request could not be decided on")
             denied = Denied(_FAILED, "Internal Server Error")
         if denied is not None:
             self._stop(denied)
-        if visit.holder != self.holder:
+        if head.holder != self.holder:
             self._crowd.weigh(self, 0)
-            self.holder = visit.holder
+            self.holder = head.holder
         length = int(headers.get(b"content-length", b"0"))
         if length > limits.body:
             self._stop(Denied(_TOO_LARGE, f"a request has at most {limits.body} bytes"))
         if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
             # the parser would take its body for the next request
             self._stop(Denied(_BAD_REQUEST, "no other protocol is spoken here"))
-        self._expected = length
+        self._expected = head.length = length
         if headers.get(b"expect", b"").lower() == b"100-continue":
-            self._expects = visit.speaks_chunks
+            self._expects = head.speaks_chunks
 
     def on_body(self, body: bytes) -> None:
         first = not self._size
@@ -379,11 +407,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._body = whole
 
     def on_message_complete(self) -> None:
-        visit, parser = self._incoming, self._parser
-        if visit is None or parser is None:
+        head, parser = self._incoming, self._parser
+        if head is None or parser is None:
             return
         body = self._body
-        visit.body = body.getvalue() if isinstance(body, BytesIO) else body
+        whole = body.getvalue() if isinstance(body, BytesIO) else body
+        visit = Visit(self, head, whole, self._crowd.tasks)
         visit.keep_alive = parser.should_keep_alive()
         self._deaf = not visit.keep_alive
         self._begin()
@@ -407,7 +436,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
         Requests before it are answered first. What it has sent so far is forgotten.
         """
-        visit = self._incoming or Visit(self, b"", b"", [], {}, holder=self._address)
+        head = self._incoming or Head(b"", b"", [], holder=self._address)
+        visit = Visit(self, head, b"", self._crowd.tasks)
         visit.refusal = denied
         expected = min(self._expected, self._limits.body)
         self._begin()
@@ -441,22 +471,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._advancing = False
 
     def _answer(self, visit: Visit) -> None:
-        crowd, holder = self._crowd, visit.holder
+        crowd, holder = self._crowd, visit.head.holder
         self.current = visit
         visit.is_counted = crowd.under_way.take(holder)
-        visit.light = light = LightTask(crowd.tasks)
         to_do = None
         if not visit.is_counted:
             visit.say(_BUSY, crowd.under_way.refusal(holder), extra=[*_RETRY])
         else:
             try:
-                to_do = crowd.app.handle(visit)
+                to_do = (visit.head.handler or crowd.app.handle)(visit)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 self._failed(visit, exc)
-        if to_do is None:
-            self._finished(visit)
-        else:
-            light.run(self._work(visit, to_do))
+        if to_do is not None:
+            visit.light.run(self._work(visit, to_do))
+        elif not visit.is_pending:
+            self.finished(visit)
 
     async def _work(self, visit: Visit, to_do: Coroutine[Any, Any, None]) -> None:
         try:
@@ -464,7 +493,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
             self._failed(visit, exc)
         finally:
-            self._finished(visit)
+            self.finished(visit)
 
     def _failed(self, visit: Visit, exc: Exception) -> None:
         logger.error("a request failed", exc_info=exc)
@@ -489,7 +518,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._advancing:
             self._rest()
 
-    def _finished(self, visit: Visit) -> None:
+    def finished(self, visit: Visit) -> None:
         """A request is answered: the next one may be."""
         if self._transport is None or self.current is not visit:
             return
@@ -498,7 +527,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self.current = None
         if visit.is_counted:
-            self._crowd.under_way.give(visit.holder)
+            self._crowd.under_way.give(visit.head.holder)
         self.answered += 1
         self.since = self._loop.time()
         if self._crowd.closing:
@@ -534,7 +563,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._readable = self._stuck_since = None
         if (visit := self._unread_answer) is not None:
             self._unread_answer = None
-            self._finished(visit)
+            self.finished(visit)
 
     def look(self, now: float) -> None:
         limits, quiet, transport = self._limits, now - self.since, self._transport
@@ -548,9 +577,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif self._stuck_since is not None:
             self._look_at_unread(transport.get_write_buffer_size(), now)
         elif self.current is not None:
-            if quiet > limits.ping and (silent := self.current.on_silence) is not None:
-                self.current.on_silence = None
-                silent()
+            if quiet > limits.ping:
+                self.current.fall_silent()
         elif self._reading and quiet > limits.request_timeout:
             self._refuse(_TIMEOUT, "the request took too long")
             self._advance(0)

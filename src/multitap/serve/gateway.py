@@ -285,15 +285,23 @@ class Gateway:
                 return await self._call_in_turn(turn, route, since)
             link, context = route.link, turn.context()
             deadline = None if since is None else route.deadline(context, since)
-            meta, extra = _extra(turn, link)
+            meta = extra = b""
+            if params.meta or params.request_state is not None:
+                meta, extra = _extra(turn, link)
             called = await self.hub.calls.make(
                 route, params.arguments, context, deadline, turn.light, meta, extra
             )
         except BadArguments as exc:
             failed = faults.failed_call(exc)
             return modern(failed) if turn.modern else failed
-        result = called.raw
-        if (references := view.references(link.name)) is not None:
+        if turn.modern is (link.era is Era.STATELESS) and link.name not in view.renaming:
+            return called.raw
+        return self._translated(turn, link, called.raw)
+
+    def _translated(self, turn: Turn, link: Link, result: Result) -> Result:
+        """A result in the words of its client's era, with the addresses that it knows."""
+        references = self.view(turn.peer.profile).references(link.name)
+        if references is not None:
             result = references.in_result(result)
         if turn.modern is (link.era is Era.STATELESS):
             return result
@@ -307,7 +315,9 @@ class Gateway:
         """
         link = route.link
         era = link.era
-        if era is None or not self.private.shares(turn.peer, link):
+        if era is None or not route.is_shared:
+            return False
+        if turn.peer.can_be_asked and not self.private.shares(turn.peer, link):
             return False
         if turn.rival is not None and link.may_mix(route.tool.raw_name):
             return False
@@ -516,7 +526,8 @@ def _extra(turn: Turn, link: Link) -> tuple[bytes, bytes]:
     """
     params = turn.params
     meta = params.meta
-    said = members({key: meta[key] for key in meta if key not in RESERVED}) if meta else b""
+    kept = meta.keys() - RESERVED
+    said = members({key: meta[key] for key in kept}) if kept else b""
     # a server of the handshake era asks in the middle of a call, and gets its answers there
     extra = b""
     if link.era is not Era.HANDSHAKE:

@@ -39,13 +39,11 @@ class Rota:
         self._busy: deque[Worker] = deque()
         self._calm_first = False
         self.spent = 0.0
-        """Time that went into what arrived, since the last turn."""
+        """Time that went into what arrived, since the last turn; from `AT_ONCE` on, `hold`."""
 
-    def spend(self, seconds: float) -> None:
-        """Say how long something took that was worked on right where it arrived."""
-        self.spent += seconds
-        if self.spent >= AT_ONCE:
-            self._pace.hold()
+    def hold(self) -> None:
+        """Let the rest of what arrives wait for the next turn."""
+        self._pace.hold()
 
     def join(self, worker: Worker, *, busy: bool) -> None:
         """Wait for a turn.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import anyio
 
 from multitap.serve.access import Admitted
+from multitap.serve.event_stream import Stream
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
-from multitap.serve.reply import Stream
 from multitap.shares import Shares
 from multitap.upstream.trial import now
 
@@ -103,6 +103,7 @@ class Session:
         self.peer = Peer(self.mailbox, principal=admitted.principal, holder=holder, profile=profile)
         self.used = now()
         self.uses = 0
+        self.is_open = True
 
     @property
     def busy(self) -> bool:
@@ -145,9 +146,13 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None or session.peer.principal != admitted.principal:
             return None
+        self.use(session)
+        return session
+
+    def use(self, session: Session) -> None:
+        """Count a message in a session."""
         session.used = self._clock()
         session.uses += 1
-        return session
 
     def full(self, session: Session) -> bool:
         """Whether a session has as many requests under way as it may."""
@@ -192,6 +197,7 @@ class Sessions:
         self._gateway.tasks.start_soon(self._gateway.left, session.peer)
 
     def _forget(self, session: Session) -> None:
+        session.is_open = False
         del self._sessions[session.id]
         self.shares.give(session.peer.holder)
         session.mailbox.close()

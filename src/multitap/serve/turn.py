@@ -74,7 +74,8 @@ class Turn:
 
     def context(self) -> CallContext:
         """For the servers that are asked because of it."""
-        return CallContext(guest=self, on_progress=self.on_progress())
+        on_progress = self.on_progress() if self.params.meta else None
+        return CallContext(guest=self, on_progress=on_progress)
 
     def on_progress(self) -> OnProgress | None:
         """Tells the client of progress; None where it does not want to know."""

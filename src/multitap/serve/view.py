@@ -50,6 +50,8 @@ class View:
         self.resources = {one.address: one for one in resources}
         self.templates = {one.address: one for one in templates}
         directory = catalog.directory
+        self.renaming = directory.renaming
+        """Servers whose results may refer to addresses that clients know by other ones."""
         self._references = {name: References(name, directory) for name in directory.renaming}
         self._encoded: dict[tuple[str, bool], bytes] = {}
         self._marked: frozenset[str] | None = None

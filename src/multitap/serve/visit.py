@@ -1,5 +1,6 @@
 """One HTTP request, and the way to answer it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -8,7 +9,8 @@ from urllib.parse import parse_qs
 from msgspec import Raw
 
 from multitap.serve.access import ANYBODY, Admitted, Denied
-from multitap.tasks import LightTask
+from multitap.serve.event_stream import Stream
+from multitap.tasks import LightTask, Tasks
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -29,6 +31,54 @@ ToDo = Coroutine[Any, Any, None] | None
 """What is left to do for a request, if anything; see `LightTask` before it waits."""
 
 
+class Head:
+    """What the head of a request says, and all that follows from it alone.
+
+    A connection remembers those of its last requests: clients say the same again and again.
+
+    Args:
+        method: What the request wants.
+        url: From where.
+        pairs: Its headers, as they came.
+        holder: Whose share it counts on.
+    """
+
+    __slots__ = (
+        "admitted", "handler", "headers", "holder", "keeps_body", "length", "memory", "method",
+        "pairs", "speaks_chunks", "takes_stream", "url",
+    )  # fmt: skip
+
+    def __init__(self, method: bytes, url: bytes, pairs: Headers, *, holder: str) -> None:
+        self.method = method
+        self.url = url
+        self.pairs = pairs
+        self.headers = dict(pairs)
+        """The same; of those that came twice the last."""
+        self.holder = holder
+        self.length = 0
+        """Bytes of the body, where it says so."""
+        self.speaks_chunks = True
+        """Whether the client can read a response that has no length."""
+        self.admitted: Admitted = ANYBODY
+        """Whom it is from, once that is decided."""
+        self.handler: Callable[[Visit], ToDo] | None = None
+        """Answers such requests, if anything does."""
+        self.keeps_body = False
+        """Whether anybody will look at a body; otherwise that is dropped as it comes."""
+        self.takes_stream = False
+        """Whether the client takes an event stream."""
+        self.memory: object | None = None
+        """What its handler remembers of it."""
+
+    @property
+    def path(self) -> bytes:
+        return self.url.partition(b"?")[0].rstrip(b"/") or b"/"
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        return parse_qs(self.url.partition(b"?")[2].decode("latin-1"))
+
+
 class Carrier(Protocol):
     """Takes responses to one client, in order."""
 
@@ -38,69 +88,88 @@ class Carrier(Protocol):
 
     async def drain(self) -> None: ...
 
+    def finished(self, visit: "Visit") -> None: ...
+
 
 class Visit:
-    """One HTTP request, and the way to answer it.
+    """One HTTP request, and the way to answer it: with JSON, or with a stream of events.
+
+    It is an `Outlet` for what precedes the answer to a message.
 
     Args:
         carrier: Takes the response to the client.
-        method: What it wants.
-        url: From where.
-        pairs: Its headers, as they came.
-        headers: The same; of those that came twice the last.
-        holder: Whose share it counts on.
+        head: What its head says.
+        body: What follows.
+        tasks: Where it is worked on, once that takes waiting.
     """
 
     __slots__ = (
-        "_carrier", "_chunked", "admitted", "body", "handler", "headers", "holder", "is_counted",
-        "keep_alive", "keeps_body", "light", "method", "on_silence", "pairs", "refusal",
-        "responded", "speaks_chunks", "url",
+        "_carrier", "_chunked", "_poured", "_stream", "_tasks", "body", "extra", "head",
+        "is_counted", "is_gone", "is_pending", "keep_alive", "light", "refusal", "responded",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        method: bytes,
-        url: bytes,
-        pairs: Headers,
-        headers: dict[bytes, bytes],
-        *,
-        holder: str,
-    ) -> None:
+    def __init__(self, carrier: Carrier, head: Head, body: bytes, tasks: Tasks) -> None:
         self._carrier = carrier
+        self._tasks = tasks
         self._chunked = False
-        self.method = method
-        self.url = url
-        self.pairs = pairs
-        self.headers = headers
-        self.holder = holder
-        self.admitted: Admitted = ANYBODY
-        """Whom it is from, once that is decided."""
-        self.handler: Callable[[Visit, Admitted], ToDo] | None = None
-        """Answers it, if anything does."""
-        self.keeps_body = False
-        """Whether anybody will look at its body; otherwise that is dropped as it comes."""
+        self._stream: Stream | None = None
+        self._poured: asyncio.Event | None = None
+        self.head = head
+        self.body = body
+        self.light = LightTask(tasks)
+        """What it is worked on in."""
         self.refusal: Denied | None = None
         """Why it is turned away; nothing that comes after it is read then."""
         self.is_counted = False
         """Whether it counts on the share of its holder right now."""
-        self.body = b""
+        self.is_pending = False
+        """Whether its handler says when it is `done`."""
+        self.is_gone = False
+        """Whether its client is."""
         self.keep_alive = True
-        self.speaks_chunks = True
-        """Whether its client can read a response that has no length."""
         self.responded = False
-        self.on_silence: Callable[[], None] | None = None
-        """Called once when it has not been answered for a while."""
-        self.light: LightTask
-        """What it is worked on in."""
+        self.extra: Headers | None = None
+        """Headers of the response to a message."""
 
-    @property
-    def path(self) -> bytes:
-        return self.url.partition(b"?")[0].rstrip(b"/") or b"/"
+    def send(self, message: bytes) -> bool:
+        """Send what precedes the answer; whether that is possible."""
+        if not self.head.takes_stream:
+            return False
+        if self._stream is None:
+            self.fall_silent()
+        return self._stream is not None and self._stream.send(message)
 
-    @property
-    def query(self) -> dict[str, list[str]]:
-        return parse_qs(self.url.partition(b"?")[2].decode("latin-1"))
+    def answer(self, parts: Iterable[bytes | Raw], status: int = 200) -> asyncio.Event | None:
+        """Answer a message; where that takes a while, what is set when it is done."""
+        if self._stream is None or self._poured is None:
+            self.respond(status, parts, extra=self.extra)
+            return None
+        self._stream.end(b"".join(parts))
+        return self._poured
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        self.is_gone = True
+        if self._stream is not None:
+            self._stream.end()
+
+    def fall_silent(self) -> None:
+        """Begin a stream: the answer takes a while, or something precedes it."""
+        if self.head.takes_stream and self._stream is None and not self.responded:
+            self._stream = Stream()
+            self._poured = asyncio.Event()
+            self._tasks.start_soon(self._pour, self._stream, self._poured)
+
+    async def _pour(self, stream: Stream, poured: asyncio.Event) -> None:
+        try:
+            await stream.pour(self, self.extra)
+        finally:
+            poured.set()
+
+    def done(self) -> None:
+        """It is answered, later than it was handled."""
+        self.is_pending = False
+        self._carrier.finished(self)
 
     def respond(
         self,
@@ -125,12 +194,12 @@ class Visit:
 
     def say(self, status: int, words: str = "", *, extra: Headers | None = None) -> None:
         """Answer in plain words."""
-        words = "" if self.method == b"HEAD" else words
+        words = "" if self.head.method == b"HEAD" else words
         self.respond(status, (words.encode(),), kind=b"text/plain; charset=utf-8", extra=extra)
 
     def stream(self, extra: Headers | None = None) -> None:
         """Begin a response that has no length yet."""
-        self._chunked = self.speaks_chunks
+        self._chunked = self.head.speaks_chunks
         self.keep_alive &= self._chunked
         head = (
             _STATUS[200],
@@ -162,7 +231,7 @@ def _lines(headers: Headers | None) -> list[bytes]:
 class WebApp(Protocol):
     """Decides about requests, and answers them."""
 
-    def admit(self, visit: Visit) -> Denied | None:
+    def admit(self, head: Head) -> Denied | None:
         """Decide about a request by its head, before any of its body is kept."""
         ...
 

@@ -93,11 +93,12 @@ class Session:
         self._marked = False
         self._introduction = introduction
         self._last_guest: tuple[Raw, str | None, bytes] | None = None
-        # encoded once: every request of the stateless era carries it
-        self._stamp = members(introduction) if self.era is Era.STATELESS else None
+        self._stamp = members(introduction)  # once: every request of the stateless era carries it
+        self.request = wire.request if self.era is Era.HANDSHAKE else self._request
+        """Asks the server; what it asks back meanwhile is answered by the host's handlers."""
 
-    async def request(self, request: Request) -> Raw:
-        """Ask the server; what it asks back meanwhile is answered by the host's handlers.
+    async def _request(self, request: Request) -> Raw:
+        """Ask a server of the stateless era.
 
         Each round that it asks back in is a sign of life, which starts the time again.
 
@@ -105,8 +106,6 @@ class Session:
             RpcError: It answered with an error.
             WireFault: There is no usable answer.
         """
-        if self._stamp is None:
-            return await self.wire.request(request)
         guest = guest_of(request.call)
         request.stamp = self._stamp if guest is None else self._stamp_of(guest)
         request.headers = self._headers(request)
@@ -139,7 +138,7 @@ class Session:
         raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
 
     async def ask(self, method: str, params: Mapping[str, Any], *, timeout: float | None) -> Raw:
-        """Ask the server something for ourselves; see `request`.
+        """Ask the server something for ourselves.
 
         Args:
             method: What to ask for.

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from multitap.shares import Shares
+from multitap.shares import GENEROSITY, Shares
 
 
 class Full(Exception):
@@ -26,7 +26,8 @@ class Slots:
         self._limit = working
         self._queue_limit = waiting
         self._waiting = 0
-        self._working_shares = Shares(working, "calls at a time")
+        self._held: dict[object, int] = {}
+        self._rivals = 0  # slots that rivals have, all together
         self._waiting_shares = Shares(waiting, "waiting calls")
         self._queues: dict[object, deque[asyncio.Future[None]]] = {}
 
@@ -34,8 +35,12 @@ class Slots:
         """Take a slot if one is free."""
         if self.working >= self._limit:
             return False
-        if rival is not None and not self._working_shares.take(rival):
-            return False
+        if rival is not None:  # as `Shares` has it, which every call would have to ask twice
+            held = self._held.get(rival, 0) + 1
+            if held > GENEROSITY * (self._limit - self._rivals):
+                return False
+            self._held[rival] = held
+            self._rivals += 1
         self.working += 1
         return True
 
@@ -67,7 +72,13 @@ class Slots:
         """Give a slot back, to the one who waits longest of the rival whose turn it is."""
         self.working -= 1
         if rival is not None:
-            self._working_shares.give(rival)
+            self._rivals -= 1
+            if left := self._held[rival] - 1:
+                self._held[rival] = left
+            else:
+                del self._held[rival]
+        if not self._queues:
+            return
         for other in tuple(self._queues):
             if self._call_up(other):
                 break

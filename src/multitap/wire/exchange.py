@@ -8,13 +8,14 @@ from msgspec import UNSET, Raw
 from multitap.redaction import Redactor
 from multitap.tasks import Tasks
 from multitap.wire import envelope
-from multitap.wire.envelope import Message, RequestId
+from multitap.wire.envelope import Message, RequestId, parse
 from multitap.wire.flight import Flight, Flights, closing
 from multitap.wire.reading import no_message, read_message
 from multitap.wire.request import Request
 from multitap.wire.unasked import Unasked
 from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RpcError, WireFault
 
+_BRACE = ord("{")
 _BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
 
 
@@ -40,6 +41,8 @@ class Exchange:
         self.closed = asyncio.Event()
         self.fault: WireFault | None = None
         self.flights = Flights()
+        self._by_id = self.flights.by_id
+        self._is_closed = False
         self.unasked = Unasked(
             respond,
             tasks,
@@ -56,10 +59,13 @@ class Exchange:
         Raises:
             WireClosed: The wire is closed.
         """
-        if self.closed.is_set():
+        if self._is_closed:
             raise closing(self.fault, sent=False)
-        flight = Flight(self.flights, request)
-        self.flights.enter(flight)
+        flights = self.flights
+        flight = Flight(flights, request)
+        flights.by_id[flight.id] = flight
+        if request.deadline.at < flights.due:
+            flights.wake_at(request.deadline.at)
         return flight
 
     def result(self, flight: Flight, answer: Message) -> Raw:
@@ -69,8 +75,12 @@ class Exchange:
             RpcError: The answer is an error.
             AnswerInvalid: The answer cannot be used.
         """
+        result, flights = answer.result, self.flights
+        if len(result) and memoryview(result)[0] == _BRACE and not len(answer.error):
+            flights.leave(flight, answered=True)
+            return result
         outcome = envelope.outcome(answer)
-        self.flights.leave(flight, answered=not isinstance(outcome, WireFault))
+        flights.leave(flight, answered=not isinstance(outcome, WireFault))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -96,7 +106,7 @@ class Exchange:
 
     def feed(self, data: bytes) -> bool:
         """Take one message of the stream; whether anybody waited for it."""
-        if self.closed.is_set():  # what is still on its way is nobody's any more
+        if self._is_closed:  # what is still on its way is nobody's any more
             return False
         if data[:1] != b"{":
             data = data.lstrip(_BLANK)
@@ -104,17 +114,26 @@ class Exchange:
                 self._misread(data)
                 return False
         try:
-            message = read_message(data)
-        except AnswerInvalid as exc:
-            self.damaged(data, exc)
+            message = parse(data)
+            if not data.isascii():
+                data.decode()  # what is left undecoded must be text, too
+        except envelope.UNPARSABLE:
+            self._damaged_message(data)
             return False
         if message.method is not UNSET:
             self.unasked.overhear(message)
             return False
-        if settled := self._settle(message):
-            return settled
-        self.unasked.noise(data)  # twice, or never asked
-        return False
+        flight = self._by_id.get(message.id)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - none has such an id
+        is_wanted = self._settle_other(message) if flight is None else flight.settle(message)
+        if not is_wanted:
+            self.unasked.noise(data)  # twice, or never asked
+        return is_wanted
+
+    def _damaged_message(self, data: bytes) -> None:
+        try:
+            read_message(data)
+        except AnswerInvalid as exc:
+            self.damaged(data, exc)
 
     def _misread(self, data: bytes) -> None:
         """Take what is no message, as cheaply as can be: there may be millions of it."""
@@ -137,17 +156,17 @@ class Exchange:
         """No more messages: whoever waits is told, but for `spare`, which knows."""
         if not self.closed.is_set():
             self.fault = fault
+            self._is_closed = True
             self.closed.set()
             self.flights.cut(fault, spare)
 
-    def _settle(self, message: Message) -> bool:
+    def _settle_other(self, message: Message) -> bool:
+        """Give an answer to whom it may belong though it has no id of theirs."""
         if message.id is UNSET:
             return False
         if message.id is None:
             flight = self.flights.only() if len(message.error) else None
             return flight is not None and flight.settle(message)
-        if (flight := self.flights.get(message.id)) is not None:
-            return flight.settle(message)
         if (twin := self._twin(message.id)) is not None:
             twin.settle(AnswerInvalid("the answer carries the id as another type", sent=True))
         return message.id in self.flights.given_up

@@ -58,7 +58,11 @@ class Flight:
 
     def __init__(self, flights: "Flights", request: Request) -> None:
         self._flights = flights
-        self.id = flights.unused_id()
+        by_id = flights.by_id
+        # an id that no server can guess, so that none can answer before it was asked
+        while (number := flights.random_bits(_ID_BITS)) in by_id:
+            pass
+        self.id = number
         self.method = request.method
         self.on_progress = request.on_progress
         self.call = request.call
@@ -209,32 +213,33 @@ class Flights:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
-        self._by_id: dict[RequestId, Flight] = {}
-        self._doubts: set[Doubt] = set()
+        self.by_id: dict[RequestId, Flight] = {}
+        self.doubts: set[Doubt] = set()
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
         """Ids whose answers may still come, and are not wanted any more."""
-        self._random = Random()  # noqa: S311 - seeded by the system; asking it each time costs more
+        # seeded by the system; asking it each time costs more
+        self.random_bits = Random().getrandbits  # noqa: S311
         self._timer: asyncio.TimerHandle | None = None
-        self._due = math.inf
+        self.due = math.inf
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in self._by_id
+        return request_id in self.by_id
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     def get(self, request_id: RequestId) -> Flight | None:
-        return self._by_id.get(request_id)
+        return self.by_id.get(request_id)
 
     def only(self) -> Flight | None:
         """The one that waits for an answer, if it is alone; a stream without end is none."""
-        flights = self._by_id.values()
+        flights = self.by_id.values()
         waiting = [one for one in flights if one.waiting and one.deadline.timeout is not None]
         return waiting[0] if len(waiting) == 1 else None
 
     def of(self, call: object | None) -> list[Flight]:
         """Those made for `call` and by whoever made it; where it is not certain, for any call."""
-        calls = [one for one in self._by_id.values() if one.call is not None]
+        calls = [one for one in self.by_id.values() if one.call is not None]
         if call is None or call is SEVERAL:
             return calls
         return [one for one in calls if party_of(one.call) is party_of(call)]
@@ -253,7 +258,7 @@ class Flights:
     def doubt(self) -> Doubt:
         """That a message belongs to one of the calls under way, and not yet to which."""
         doubt = Doubt(self._calls())
-        self._doubts.add(doubt)
+        self.doubts.add(doubt)
         return doubt
 
     async def certain(self, doubt: Doubt) -> object:
@@ -262,50 +267,41 @@ class Flights:
             with anyio.move_on_after(DOUBT):
                 return await doubt.settled
         finally:
-            self._doubts.discard(doubt)
+            self.doubts.discard(doubt)
         return SEVERAL
 
     def _calls(self) -> dict[object, object]:
-        return {one: one.call for one in self._by_id.values() if one.call is not None}
-
-    def unused_id(self) -> int:
-        """An id no server can guess, so that none can answer before it was asked."""
-        while (request_id := self._random.getrandbits(_ID_BITS)) in self._by_id:
-            pass
-        return request_id
-
-    def enter(self, flight: Flight) -> None:
-        self._by_id[flight.id] = flight
-        if flight.deadline.at < self._due:
-            self._wake_at(flight.deadline.at)
+        return {one: one.call for one in self.by_id.values() if one.call is not None}
 
     def leave(self, flight: Flight, *, answered: bool = False) -> None:
-        del self._by_id[flight.id]
-        for doubt in self._doubts:
+        """One of them has come to its end."""
+        del self.by_id[flight.id]
+        for doubt in self.doubts:
             doubt.ended(flight, answered=answered)
 
     # One timer for all of them: to set and cancel one for each costs more than the rest of it.
-    def _wake_at(self, due: float) -> None:
+    def wake_at(self, due: float) -> None:
+        """Look at all deadlines then."""
         if self._timer is not None:
             self._timer.cancel()
-        self._due = due
+        self.due = due
         self._timer = None
         if due < math.inf:
             self._timer = self.loop.call_at(due, self._look)
 
     def _look(self) -> None:
         now = self.loop.time()
-        for flight in tuple(self._by_id.values()):
+        for flight in tuple(self.by_id.values()):
             flight.check(now)
-        later = (one.deadline.at for one in self._by_id.values() if one.deadline.at > now)
-        self._wake_at(min(later, default=math.inf))
+        later = (one.deadline.at for one in self.by_id.values() if one.deadline.at > now)
+        self.wake_at(min(later, default=math.inf))
 
     def cut(self, fault: WireFault | None, spare: Flight | None = None) -> None:
         """End them all, because the wire is closed; `spare` ends by itself."""
-        for flight in tuple(self._by_id.values()):
+        for flight in tuple(self.by_id.values()):
             if flight is not spare:
                 flight.cut(closing(fault, sent=flight.sent))
-        self._wake_at(math.inf)
+        self.wake_at(math.inf)
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:

@@ -29,6 +29,8 @@ class LineFramer:
         self._size = 0
         self._head = b""
         self._tail = b""
+        self.held = False
+        """Whether anything is left of what was fed, be it half a line."""
 
     @property
     def drained(self) -> bool:
@@ -37,6 +39,7 @@ class LineFramer:
 
     def feed(self, chunk: bytes) -> None:
         """Add what has come in."""
+        self.held = True
         self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
         self._at = 0
 
@@ -61,6 +64,7 @@ class LineFramer:
     def _go_to(self, position: int) -> None:
         if position == len(self._chunk):
             self._chunk, position = b"", 0
+            self.held = False
         self._at = position
 
     def _begun(self, piece: bytes) -> Oversized | None:

@@ -21,6 +21,7 @@ class LineReader(asyncio.Protocol):
 
     def __init__(self, limit: int, on_line: OnLine, on_end: Callable[[], None]) -> None:
         self._framer = LineFramer(limit)
+        self._most = min(limit, FULL_READ)
         self._on_line = on_line
         self._on_end = on_end
         self._pace = Pace(self._work)
@@ -34,6 +35,11 @@ class LineReader(asyncio.Protocol):
         self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
+        size = len(data)
+        if not self._framer.held and size < self._most and data.find(b"\n") == size - 1:
+            if self._on_line(data[:-1]):  # the usual case: one line, one read
+                self._pace.useful = True
+            return
         self._framer.feed(data)
         if not self._pace.holding and (self._work() or len(data) >= FULL_READ):
             self._pace.hold()

@@ -21,6 +21,8 @@ class ReadReceipt:
         self._fd: int | None = os.dup(fd)
         self._written = 0
         self._answer = True
+        self.is_open = True
+        """Whether it still counts."""
 
     def write_first(self, data: bytes) -> bytes:
         """Write as much as fits, if nothing was written before; what is left to be written.
@@ -55,3 +57,4 @@ class ReadReceipt:
             self._answer = self.is_read()
             os.close(self._fd)
             self._fd = None
+            self.is_open = False

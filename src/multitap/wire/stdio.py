@@ -19,9 +19,10 @@ from multitap.errors import ungrouped
 from multitap.pace import FULL_READ, Pace
 from multitap.tasks import Tasks
 from multitap.wire import envelope
+from multitap.wire.envelope import RequestId
 from multitap.wire.environment import child_environment
 from multitap.wire.exchange import Exchange
-from multitap.wire.flight import answer_of
+from multitap.wire.flight import Flight, answer_of
 from multitap.wire.framer import Oversized
 from multitap.wire.line_reader import LineReader
 from multitap.wire.outbox import Outbox
@@ -295,6 +296,9 @@ def line_of(message: bytes) -> bytes:
     return message + b"\n"
 
 
+_BREAK, _RETURN = b"\n", b"\r"
+
+
 class _Writer(asyncio.BaseProtocol):
     """Our end of the server's standard input."""
 
@@ -304,10 +308,12 @@ class _Writer(asyncio.BaseProtocol):
         self.receipt: ReadReceipt | None = None
         self._transport: _Writable | None = None
         self._lines: list[bytes] = []
+        self._pending: Mapping[RequestId, Flight] = {}
         self._loop = asyncio.get_running_loop()
 
     def serves(self, exchange: Exchange, outbox: Outbox) -> None:
         self._exchange, self._outbox = exchange, outbox
+        self._pending = exchange.flights.by_id
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, _Writable):
@@ -318,11 +324,18 @@ class _Writer(asyncio.BaseProtocol):
 
         Each write costs a system call, and so does each turn of the loop.
         """
-        self._lines.append(line_of(message))
-        exchange = self._exchange
-        if exchange is None or len(exchange.flights) < _SEVERAL or len(message) > _JOINED:
-            self.flush()
-        elif len(self._lines) == 1:
+        line = line_of(message) if _BREAK in message or _RETURN in message else message + _BREAK
+        pending = self._pending
+        if len(pending) < _SEVERAL or len(message) > _JOINED:
+            receipt = self.receipt
+            if self._lines or (receipt is not None and receipt.is_open):
+                self._lines.append(line)
+                self.flush()
+            elif self._transport is not None:
+                self._transport.write(line)
+            return
+        self._lines.append(line)
+        if len(self._lines) == 1:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
@@ -354,12 +367,13 @@ class _Output:
 
     def __init__(self, exchange: Exchange, limit: int) -> None:
         self._exchange = exchange
+        self._pending = exchange.flights.by_id
         self._limit = limit
 
     def on_line(self, line: bytes | Oversized) -> bool:
         if isinstance(line, bytes):
             # while a request is under way, its answer may be behind all the others
-            return self._exchange.feed(line) or len(self._exchange.flights) > 0
+            return self._exchange.feed(line) or bool(self._pending)
         words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
         self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
         return False

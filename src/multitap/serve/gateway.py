@@ -31,6 +31,7 @@ from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes, parse_wanted
 from multitap.serve.degradation import report
 from multitap.serve.errands import TTL, Errands, Work
+from multitap.serve.first_list import wait_for_servers
 from multitap.serve.floor import Floors
 from multitap.serve.message import (
     EMPTY,
@@ -59,10 +60,6 @@ _Found = TypeVar("_Found")
 
 MOST_REQUESTS = 16_384
 """Requests of clients on streams, all together, that are worked on at the same time."""
-FIRST_LIST = 5.0
-"""Seconds the first lists wait for servers that were never seen before: few clients look twice."""
-QUIET = 1.0
-"""Seconds without news after which they do not wait any longer, if some are up."""
 
 _CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -210,17 +207,8 @@ class Gateway:
             self.tasks.start_soon(self._roots_changed, peer)
 
     async def watch_start(self) -> None:
-        """Let the first lists wait for servers whose offers are not known from an earlier run.
-
-        Not for the slowest: where some are up and nothing changes any more, the others hang.
-        """
-        with anyio.move_on_after(FIRST_LIST):
-            while any(link.offers is None and not link.settled for link in self.hub.links.values()):
-                some_up = any(link.offers is not None for link in self.hub.links.values())
-                with anyio.move_on_after(QUIET if some_up else FIRST_LIST) as quiet:
-                    await self.hub.changed()
-                if quiet.cancelled_caught:
-                    break
+        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        await wait_for_servers(self.hub)
         self.changes.begin()
         self._complete_view.set()
 

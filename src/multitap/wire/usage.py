@@ -19,11 +19,14 @@ class Usage:
     """CPU time used so far, that of ended and awaited children included."""
     runnable: bool
     """Whether one of its processes runs or waits for a CPU at this moment."""
+    waiting: bool
+    """Whether one of them waits for a disk."""
 
 
 def usage(pid: int) -> Usage | None:
     """What process `pid` and its descendants used; None when it ended, or off Linux."""
-    ticks, runnable, found = 0, False, False
+    ticks, found = 0, False
+    states: set[bytes] = set()
     family = [pid]
     for member in family:  # grows while it is walked
         fields = _stat(member)
@@ -31,10 +34,12 @@ def usage(pid: int) -> Usage | None:
             continue
         found = True
         ticks += sum(map(int, fields[_TIMES]))
-        runnable |= fields[_STATE] == b"R"
+        states.add(fields[_STATE])
         if len(family) < _MOST:
             family += _children(member, threads=int(fields[_THREADS]))
-    return Usage(ticks / os.sysconf("SC_CLK_TCK"), runnable) if found else None
+    if not found:
+        return None
+    return Usage(ticks / os.sysconf("SC_CLK_TCK"), b"R" in states, b"D" in states)
 
 
 def _stat(pid: int) -> list[bytes]:

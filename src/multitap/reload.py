@@ -17,7 +17,6 @@ from multitap.config import (
     ServerConfig,
     Settings,
     Severity,
-    changes,
     expand_server,
     load,
 )
@@ -104,6 +103,8 @@ class Reloader:
                     await anyio.sleep(PAUSE)
 
     async def _follow_sources(self, hub: Hub) -> None:
+        from multitap.config import changes  # noqa: PLC0415 - its library takes a while
+
         seen = self._latest
         async with aclosing(changes(seen.search.sources, since=seen.stamps)) as news:
             async for _ in news:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -119,7 +120,6 @@ class Model:
     """The declared type of each field, with all that is said about it."""
     _settings: ClassVar[Mapping[str, Setting]] = {}
     _core_schema: ClassVar[Any]
-    _validator: ClassVar[SchemaValidator]
 
     def __init_subclass__(cls) -> None:
         declared: dict[str, Any] = dict(cls.model_fields)
@@ -134,15 +134,14 @@ class Model:
             settings[name] = said
         cls.model_fields, cls._settings = declared, settings
         cls._core_schema = _core_schema(cls)
-        cls._validator = SchemaValidator(cls._core_schema, _config(cls))
 
     def __init__(self, **given: Any) -> None:
-        self._validator.validate_python(given, self_instance=self)
+        _validator(type(self)).validate_python(given, self_instance=self)
 
     @classmethod
     def model_validate(cls, given: Any) -> Self:
         """One from a table of its fields."""
-        made: Self = cls._validator.validate_python(given)
+        made: Self = _validator(cls).validate_python(given)
         return made
 
     @property
@@ -225,6 +224,12 @@ def _made(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
     object.__setattr__(made, "__pydantic_extra__", None)
     object.__setattr__(made, "__pydantic_private__", None)
     return made
+
+
+@cache
+def _validator(model: type[Model]) -> SchemaValidator:
+    """Made when it is first needed: most models are only looked at as parts of others."""
+    return SchemaValidator(model._core_schema, _config(model))  # noqa: SLF001 - it is ours
 
 
 def _core_schema(model: type[Model]) -> CoreSchema:

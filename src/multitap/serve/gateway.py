@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
-from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
 
 import anyio
@@ -53,6 +51,7 @@ from multitap.upstream.caller import CallContext
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
+from multitap.version import VERSION
 from multitap.wire import envelope, vocabulary
 
 Result = Raw | bytes
@@ -256,7 +255,7 @@ class Gateway:
             "serverInfo": {
                 "name": "multitap",
                 "title": "Multitap",
-                "version": _version(),
+                "version": VERSION,
             },
         }
         if instructions := self._instructions(turn.peer.profile):
@@ -477,11 +476,6 @@ def _translated(on_end: OnPassed, translate: Callable[[Result], Result]) -> OnPa
         on_end(became)
 
     return ended
-
-
-@cache
-def _version() -> str:
-    return installed_version("multitap")  # from a file
 
 
 def _extra(turn: Turn, link: Link) -> dict[str, Any]:

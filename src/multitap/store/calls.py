@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from multitap.events import CallDone, Outcome
+from multitap.records import dataclass
 from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_CALLS = 100_000

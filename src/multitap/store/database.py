@@ -4,9 +4,9 @@ import os
 import sqlite3
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from multitap.records import dataclass
 from multitap.store import asking, calls, catalogs, choices, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"

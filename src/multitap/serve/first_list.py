@@ -18,7 +18,7 @@ IDLE = 0.1
 """Seconds for one that does nothing while few are missing."""
 FEW = 0.25
 """Of all servers: without more than that, a list is not worth much."""
-_LOOK = 0.05
+_LOOK, _GLANCE = 0.05, 0.1  # seconds between two looks while few are missing, and many
 
 
 class Missing(NamedTuple):
@@ -53,9 +53,9 @@ class _Watch:
         """For how long it has done nothing, and the CPU time it has used."""
         self._looked = anyio.current_time()
 
-    def look(self, links: Collection[Link], now: float) -> list[Missing]:
+    def look(self, links: Collection[Link], now: float, *, few: bool) -> list[Missing]:
         # where we were busy ourselves for long, an answer may be there that nobody read yet
-        passed = min(now - self._looked, _LOOK)
+        passed = min(now - self._looked, _LOOK if few else _GLANCE)
         self._looked = now
         return [self._look(link, passed) for link in links]
 
@@ -90,10 +90,11 @@ async def wait_for_servers(hub: Hub) -> None:
             if link.offers is None and not link.first_settled.is_set()
         ]:
             now, servers = anyio.current_time(), len(hub.links)
+            few = len(missing) <= FEW * servers
             # while many are missing, not at every change: a look takes time from their start
-            if now >= due or len(missing) <= FEW * servers:
-                due = now + _LOOK
-                seen = watch.look(missing, now)
+            if now >= due or few:
+                due = now + _GLANCE
+                seen = watch.look(missing, now, few=few)
                 some_up = any(link.offers is not None for link in hub.links.values())
                 if some_up and is_ready(seen, servers=servers, quiet=now - changed):
                     return

@@ -10,12 +10,33 @@ from functools import partial
 import anyio
 
 from bench import big_results, call_http, call_stdio, imports, lazy, light, memory, report, start
-from bench.gateway import cpu, hanging, listing, neighbours, sizes, starting, web
+from bench.gateway import (
+    cpu,
+    growth,
+    hanging,
+    listing,
+    neighbours,
+    opening,
+    sizes,
+    starting,
+    web,
+)
 from bench.gateway import memory as gateway_memory
 from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 
 BENCHMARKS = (imports, light, call_stdio, call_http, big_results, start, lazy, memory)
-GATEWAY = (cpu, web, sizes, listing, starting, hanging, neighbours, gateway_memory)
+GATEWAY = (
+    cpu,
+    web,
+    sizes,
+    listing,
+    opening,
+    starting,
+    hanging,
+    neighbours,
+    growth,
+    gateway_memory,
+)
 """One group; each can be told which gateways to compare."""
 
 

@@ -14,7 +14,7 @@ from multitap.cli.output import complain
 from multitap.cli.stopping import on_signal, stop
 from multitap.errors import MultitapError
 
-_RARELY = 200_000
+_RARELY = 20_000
 """New objects after which garbage is looked for: what is imported is none."""
 
 

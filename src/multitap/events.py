@@ -253,7 +253,9 @@ class EventBus:
 
     record: Callable[[Event], None] = _forget
     """Called with every event, before anybody hears of it; misses none."""
-    _subscribers: "dict[MemoryObjectSendStream[Event], bool]" = field(default_factory=dict)
+    _subscribers: "dict[MemoryObjectSendStream[Event], bool]" = field(
+        default_factory=dict["MemoryObjectSendStream[Event]", bool]
+    )
     """Who listens, and whether to calls too: these come by the thousand."""
     watched: bool = False
     """Whether anybody would hear of a call."""

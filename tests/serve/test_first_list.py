@@ -124,6 +124,15 @@ def test_one_of_two_is_given_some_time(idle):
     assert SOON < when < LONGEST
 
 
+def test_servers_that_are_switched_off_do_not_count(idle):
+    servers = {f"s{number}": PROGRAM.model_copy(update={"enabled": False}) for number in range(10)}
+
+    when, up = given_out({"a": PROGRAM, "b": PROGRAM, **servers}, {"b": NEVER}, idle)
+
+    assert up == {"a"}
+    assert SOON < when < LONGEST
+
+
 def test_a_server_elsewhere_that_does_not_answer_is_given_some_time():
     servers = {f"s{number}": PAGE for number in range(10)}
 

@@ -136,12 +136,12 @@ class Model:
         cls._core_schema = _core_schema(cls)
 
     def __init__(self, **given: Any) -> None:
-        _validator(type(self)).validate_python(given, self_instance=self)
+        self._validator().validate_python(given, self_instance=self)
 
     @classmethod
     def model_validate(cls, given: Any) -> Self:
         """One from a table of its fields."""
-        made: Self = _validator(cls).validate_python(given)
+        made: Self = cls._validator().validate_python(given)
         return made
 
     @property
@@ -208,6 +208,12 @@ class Model:
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self._fields(), self.__pydantic_fields_set__)
 
+    @classmethod
+    @cache
+    def _validator(cls) -> SchemaValidator:
+        """Made when it is first needed: most models are only looked at as parts of others."""
+        return SchemaValidator(cls._core_schema, _config(cls))
+
     def _fields(self) -> dict[str, Any]:
         """The values of its fields, without what was worked out from them and kept beside."""
         return {name: self.__dict__[name] for name in self.model_fields}
@@ -224,12 +230,6 @@ def _made(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
     object.__setattr__(made, "__pydantic_extra__", None)
     object.__setattr__(made, "__pydantic_private__", None)
     return made
-
-
-@cache
-def _validator(model: type[Model]) -> SchemaValidator:
-    """Made when it is first needed: most models are only looked at as parts of others."""
-    return SchemaValidator(model._core_schema, _config(model))  # noqa: SLF001 - it is ours
 
 
 def _core_schema(model: type[Model]) -> CoreSchema:

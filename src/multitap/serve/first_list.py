@@ -35,7 +35,7 @@ def is_ready(missing: Sequence[Missing], *, servers: int, quiet: float) -> bool:
 
     Args:
         missing: Those that are neither up nor failed.
-        servers: How many there are in all.
+        servers: How many there are with those that are up.
         quiet: Seconds since anything about any of them changed.
     """
     if len(missing) > FEW * servers:
@@ -89,14 +89,14 @@ async def wait_for_servers(hub: Hub) -> None:
             for link in hub.links.values()
             if link.offers is None and not link.first_settled.is_set()
         ]:
-            now, servers = anyio.current_time(), len(hub.links)
+            up = sum(link.offers is not None for link in hub.links.values())
+            now, servers = anyio.current_time(), up + len(missing)
             few = len(missing) <= FEW * servers
             # while many are missing, not at every change: a look takes time from their start
             if now >= due or few:
                 due = now + _GLANCE
                 seen = watch.look(missing, now, few=few)
-                some_up = any(link.offers is not None for link in hub.links.values())
-                if some_up and is_ready(seen, servers=servers, quiet=now - changed):
+                if up and is_ready(seen, servers=servers, quiet=now - changed):
                     return
             with anyio.move_on_after(_LOOK) as clock:
                 await hub.changed()

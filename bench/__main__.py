@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from functools import partial
@@ -20,12 +21,33 @@ from bench import (
     start,
     trace,
 )
-from bench.gateway import cpu, hanging, listing, neighbours, sizes, web
+from bench.gateway import (
+    cpu,
+    growth,
+    hanging,
+    listing,
+    neighbours,
+    opening,
+    sizes,
+    starting,
+    web,
+)
 from bench.gateway import memory as gateway_memory
 from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 
 BENCHMARKS = (imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace)
-GATEWAY = (cpu, web, sizes, listing, hanging, neighbours, gateway_memory)
+GATEWAY = (
+    cpu,
+    web,
+    sizes,
+    listing,
+    opening,
+    starting,
+    hanging,
+    neighbours,
+    growth,
+    gateway_memory,
+)
 """One group; each can be told which gateways to compare."""
 
 
@@ -41,6 +63,7 @@ def main() -> int:
         logging.NullHandler()
     )  # some servers are meant to fail
     signal.signal(signal.SIGTERM, _interrupt)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # whoever installs it has it compiled
     reports = []
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)

@@ -9,14 +9,22 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import anyio
+
 from bench.clients import pipe_command
-from bench.gateway.gateways import MULTITAP
-from bench.gateway.running import clients, running
+from bench.gateway.gateways import FLOOR, MULTITAP
+from bench.gateway.running import AGAIN, Failed, clients, running
 from bench.report import Promise, Report, milli
 
-COMMANDS = {"multitap --help": (80.0, ["--help"]), "multitap status": (200.0, ["status"])}
-GATEWAY, LIBRARY = 45.0, 72.0
-"""Megabytes; the second is what the SDK's client takes."""
+NOTHING = ["-c", "pass"]
+COMMANDS = {
+    "multitap --help": (80.0, ["-m", "multitap", "--help"]),
+    "multitap status": (200.0, ["-m", "multitap", "status"]),
+}
+GATEWAY = 45.0
+"""Megabytes."""
+SETTLED = 1.0
+"""Seconds after which nothing happens any more."""
 LIBRARY_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
@@ -31,21 +39,43 @@ async def main():
 
 asyncio.run(main())
 """
+SDK_PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from mcp import Client, StdioServerParameters
+
+async def main():
+    async with Client(StdioServerParameters(command=sys.argv[1], args=sys.argv[2:])) as client:
+        assert (await client.list_tools()).tools
+        print(Path("/proc/self/statm").read_text().split()[1])
+
+asyncio.run(main())
+"""
 
 
 async def run(*, quick: bool) -> Report:
     rows, promises = [], []
+    rounds = range(5 if quick else 15)
+    least, wall = min(_once(NOTHING) for _ in rounds)
+    rows.append(("`python -c pass`", milli(least), milli(wall), "", "1.0"))
     for words, (limit, arguments) in COMMANDS.items():
-        cpu, wall = min(_once(arguments) for _ in range(5 if quick else 15))
-        rows.append((f"`{words}`, nothing configured", milli(cpu), milli(wall), ""))
+        cpu, wall = min(_once(arguments) for _ in rounds)
+        rows.append((f"`{words}`", milli(cpu), milli(wall), "", f"{cpu / least:.1f}"))
         promises.append(Promise(f"CPU of `{words}`", limit, cpu * 1e3, " ms"))
-    for words, limit, megabytes in (
-        ("idle gateway with one server", GATEWAY, await _gateway()),
-        ("library with one server", LIBRARY, _library()),
-    ):
-        rows.append((words, "", "", f"{megabytes:.1f} MB"))
-        promises.append(Promise(f"memory: {words}", limit, megabytes, " MB"))
-    return Report("A light start", ("", "CPU", "time", "memory"), rows, promises)
+    bare = (await _idle(FLOOR))[0]
+    listed, called = await _idle(MULTITAP)
+    sdk, library = _process(SDK_PROGRAM), _process(LIBRARY_PROGRAM)
+    rows += [
+        ("bare forwarder with one server", *_megabytes(bare, bare)),
+        ("idle gateway with one server", *_megabytes(listed, bare)),
+        ("the same after its first call", *_megabytes(called, bare)),
+        ("SDK's client with one server", *_megabytes(sdk, sdk)),
+        ("library with one server", *_megabytes(library, sdk)),
+    ]
+    promises.append(Promise("memory: idle gateway with one server", GATEWAY, listed, " MB"))
+    promises.append(Promise("memory: library against the SDK's client", 1, library / sdk))
+    columns = ("nothing configured, or one server", "CPU", "time", "memory", "ratio")
+    return Report("A light start", columns, rows, promises)
 
 
 def _once(arguments) -> tuple[float, float]:
@@ -53,7 +83,7 @@ def _once(arguments) -> tuple[float, float]:
     with TemporaryDirectory() as folder:
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "multitap", *arguments],
+            [sys.executable, *arguments],
             cwd=folder,
             env=_environment(folder),
             capture_output=True,
@@ -64,26 +94,42 @@ def _once(arguments) -> tuple[float, float]:
     return user + system, taken
 
 
-async def _gateway() -> float:
-    """The gateway's own process, once a client has listed and called."""
-    async with clients() as asking, running(MULTITAP, {"bench": pipe_command()}) as work:
-        await work.open(asking, "handshake", 1)
-        pages = Path(f"/proc/{work.process.pid}/statm").read_text().split()[1]
-    return _megabytes(pages)
+async def _idle(gateway) -> tuple[float, float]:
+    """The gateway's own process once a client has listed, and once it has called."""
+    async with clients() as asking, running(gateway, {"bench": pipe_command()}) as work:
+        who = {"name": "idle", "longest": 30}
+        while True:
+            try:
+                await asking.order("open", clients=1, **who, **work.door("handshake"))
+            except Failed:
+                await anyio.sleep(AGAIN)  # the port is not open yet
+            else:
+                break
+        await asking.order("tools", **who)
+        await anyio.sleep(SETTLED)
+        listed = _resident(work.process.pid)
+        await asking.order("calls", tool=work.tool("echo"), calls=1, parallel=1, **who)
+        return listed, _resident(work.process.pid)
 
 
-def _library() -> float:
+def _resident(pid) -> float:
+    return _of_pages(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
+
+def _process(program) -> float:
     with TemporaryDirectory() as folder:
         said = subprocess.check_output(
-            [sys.executable, "-c", LIBRARY_PROGRAM, *pipe_command()],
-            text=True,
-            env=_environment(folder),
+            [sys.executable, "-c", program, *pipe_command()], text=True, env=_environment(folder)
         )
-    return _megabytes(said) if said else math.inf
+    return _of_pages(said) if said else math.inf
 
 
-def _megabytes(pages: str) -> float:
+def _of_pages(pages: str) -> float:
     return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _megabytes(measured, least):
+    return "", "", f"{measured:.1f} MB", f"{measured / least:.1f}"
 
 
 def _environment(folder):

@@ -15,6 +15,8 @@ from multitap.schemas import (
     compile_schema,
     defect,
 )
+from multitap.schemas.dialect import dialect
+from multitap.schemas.plain import is_plain
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
@@ -456,3 +458,75 @@ def test_a_result_that_does_not_fit_is_told_by_its_first_mistake(value, words):
 )
 def test_a_result_that_would_cost_too_much_to_check_passes(hostile, value):
     assert misfit(hostile, value) is None
+
+
+TYPES = ("array", "boolean", "integer", "null", "number", "object", "string", "what")
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 2**70), st.floats(-5, 5), st.sampled_from(TYPES)
+)
+KEYWORDS = st.sampled_from(
+    [
+        *("$ref", "$schema", "const", "default", "description", "enum", "examples", "format"),
+        *("exclusiveMaximum", "maxItems", "maxLength", "minProperties", "minimum", "readOnly"),
+        *("required", "title", "type", "uniqueItems", "items", "additionalProperties", "not"),
+        *("properties", "$defs", "definitions", "anyOf", "allOf", "oneOf", "x-more", "pattern"),
+        *("if", "dependentRequired", "patternProperties", "$id", "$anchor", "contains"),
+    ]
+)
+VALUES = st.recursive(
+    st.one_of(
+        SCALARS,
+        st.lists(st.sampled_from(TYPES), max_size=3),
+        st.sampled_from([DRAFT_7, "#/$defs/a", "#/definitions/a b", "#/$defs/%", "^["]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(KEYWORDS, inner, max_size=3),
+        st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYWORDS, VALUES, max_size=4))
+def test_what_is_plainly_a_schema_is_accepted_by_its_version(value):
+    if is_plain(value):
+        assert dialect(value) is not None
+
+
+def test_what_most_servers_send_is_plain():
+    assert is_plain(
+        {
+            "$schema": DRAFT_7,
+            "title": "Search",
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "minLength": 1, "description": "What for"},
+                "limit": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
+                "kind": {"enum": ["a", "b"], "default": "a"},
+                "filter": {"$ref": "#/$defs/Filter_1"},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+            "$defs": {"Filter_1": {"type": "array", "items": {"type": "string"}}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "what"},
+        {"type": ["string", "string"]},
+        {"required": "query"},
+        {"minLength": -1},
+        {"minimum": True},
+        {"properties": {"x": 1}},
+        {"anyOf": []},
+        {"pattern": "^["},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "required": []},
+    ],
+    ids=str,
+)
+def test_what_may_be_no_schema_is_not_plain(odd):
+    assert not is_plain(odd)

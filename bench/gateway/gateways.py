@@ -87,6 +87,10 @@ def _floor(setup):
     return [sys.executable, "-m", "bench.gateway.floor", str(setup.port), *server]
 
 
+def _many_floor(setup):
+    return [sys.executable, "-m", "bench.gateway.many_floor", str(setup.port), setup.config()]
+
+
 def _multitap(setup):
     where = ("--http", f"127.0.0.1:{setup.port}", "--config", setup.config())
     return [sys.executable, "-m", "multitap", "serve", *where]
@@ -168,6 +172,8 @@ ON_OTHERS = (
     replace(MULTITAP, key="aiohttp", name="multitap on aiohttp", command=_on_aiohttp),
 )
 """The same gateway behind the HTTP servers of others."""
+MANY_FLOOR = replace(FLOOR, command=_many_floor, many=True)
+"""The same before many servers."""
 SDK = Gateway("sdk", "SDK client and server", _sdk, crosses=True, many=True)
 PEERS = (
     Gateway("fastmcp", "FastMCP proxy", _fastmcp, many=True, peer=True),

@@ -12,7 +12,7 @@ from bench.gateway.running import AGAIN, LIMIT, Failed, clients, running
 from bench.report import Promise, Report
 
 GOOD = tuple(f"good{number}" for number in range(9))
-BEST = 1.5
+BEST = 1.2
 TENTH = {"ten good servers": pipe_command(), "one of them hangs": ["sleep", "1000"]}
 
 

@@ -134,6 +134,7 @@ class Load:
 
     def __init__(self):
         self._clients = {}
+        self._greeted = {}
         self._numbers = count()
 
     async def open(self, *, name, port, dialect, path, clients):
@@ -186,6 +187,23 @@ class Load:
         async with anyio.create_task_group() as tasks:
             for _ in range(parallel):
                 tasks.start_soon(work)
+        return {}
+
+    async def greet(self, *, name, port, dialect, path, sessions):
+        """Open sessions one after the other, all on one connection; they stay until `leave`."""
+        connection = Connection(port)
+        opened = [DIALECTS[dialect](connection.exchange, path) for _ in range(sessions)]
+        for session in opened:
+            await session.open()
+        self._greeted[name] = connection, opened
+        return {"seconds": connection.spent / sessions}
+
+    async def leave(self, *, name):
+        """End what `greet` opened."""
+        connection, opened = self._greeted.pop(name)
+        for session in opened:
+            await session.close()
+        connection.close()
         return {}
 
     async def close(self, *, name):

@@ -136,10 +136,14 @@ class Running:
 
 
 @asynccontextmanager
-async def running(gateway, servers, good=None):
-    """The gateway's process; whether it is of any use is another question."""
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        setup = Setup(servers, free_port(), Path(folder))
+async def running(gateway, servers, good=None, *, folder=None):
+    """The gateway's process; whether it is of any use is another question.
+
+    What it keeps is in the folder, if one is given.
+    """
+    with TemporaryDirectory(ignore_cleanup_errors=True) as own:
+        folder = folder or Path(own)
+        setup = Setup(servers, free_port(), folder)
         command = await anyio.to_thread.run_sync(gateway.command, setup)
         with (setup.folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,7 @@
 """One immutable picture of everything the servers offer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
@@ -14,6 +14,7 @@ from multitap.config import ToolFilter
 from multitap.directory import Directory, fits
 from multitap.errors import quoted
 from multitap.names import prefix_description
+from multitap.records import dataclass
 from multitap.upstream.link import Link
 from multitap.upstream.listing import Definition, Offers
 

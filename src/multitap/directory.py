@@ -1,12 +1,13 @@
 """Which server an address belongs to, and what callers call it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from multitap.addresses import rename, split
 from multitap.later import Later
+from multitap.records import dataclass
 
 if TYPE_CHECKING:
     from mcp.shared import uri_template

@@ -2,12 +2,18 @@
 
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from multitap.later import Later
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+else:
+    anyio = Later("anyio")  # a command that only looks needs no event loop
 
 
 class LinkState(StrEnum):
@@ -247,8 +253,8 @@ class EventBus:
 
     record: Callable[[Event], None] = _forget
     """Called with every event, before anybody hears of it; misses none."""
-    _subscribers: dict[MemoryObjectSendStream[Event], bool] = field(
-        default_factory=dict[MemoryObjectSendStream[Event], bool]
+    _subscribers: "dict[MemoryObjectSendStream[Event], bool]" = field(
+        default_factory=dict["MemoryObjectSendStream[Event]", bool]
     )
     """Who listens, and whether to calls too: these come by the thousand."""
     watched: bool = False
@@ -283,6 +289,6 @@ class EventBus:
         finally:
             self._drop(send)
 
-    def _drop(self, stream: MemoryObjectSendStream[Event]) -> None:
+    def _drop(self, stream: "MemoryObjectSendStream[Event]") -> None:
         self._subscribers.pop(stream, None)
         self.watched = any(self._subscribers.values())

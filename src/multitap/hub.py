@@ -21,7 +21,7 @@ from multitap import catalog, router
 from multitap.books import Books, Choices
 from multitap.calls import Calls, cap_of
 from multitap.catalog import Catalog, Prompt, Shelf, Tool
-from multitap.config import Scope, ServerConfig, Settings, expand_server
+from multitap.config import Scope, ServerConfig, Settings, StdioServer, expand_server
 from multitap.content import KeptResult, KeptResults, ToolResult
 from multitap.errors import (
     LONGEST_QUOTE,
@@ -686,6 +686,11 @@ def _expanded(_: str, config: ServerConfig) -> ServerConfig:
     return expand_server(config, Scope(os.environ, Path.cwd(), Path.home()))
 
 
+def _starts_now(config: ServerConfig) -> bool:
+    """Whether a program is started without a call that needs it."""
+    return isinstance(config, StdioServer) and config.enabled and config.start != "lazy"
+
+
 def _offers(stored: StoredCatalog) -> Offers:
     return Offers(
         tools=tuple(stored.tools),
@@ -749,9 +754,11 @@ async def open_hub(
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
         async with AsyncExitStack() as stack:
+            spawner = await stack.enter_async_context(open_spawner())
+            if dial is None and any(map(_starts_now, settings.servers.values())):
+                spawner.prepare()
             store = await stack.enter_async_context(open_store(state))
             if dial is None:
-                spawner = await stack.enter_async_context(open_spawner())
                 servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
                 logs = log_folder(state, files, servers)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)

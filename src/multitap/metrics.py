@@ -3,10 +3,10 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
 from multitap.events import Outcome
+from multitap.records import dataclass
 from multitap.store import CallRecord
 
 __all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "Outcome", "Stats"]

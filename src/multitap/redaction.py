@@ -2,7 +2,6 @@
 
 import base64
 import codecs
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -185,6 +184,8 @@ def _pieces(secret: str) -> Iterator[str]:
 
 
 def _escaped(secret: str) -> Iterator[str]:
+    from html import escape  # noqa: PLC0415 - its tables of entities take a while
+
     for plain in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield plain
         yield plain.replace("/", r"\/")
@@ -193,7 +194,7 @@ def _escaped(secret: str) -> Iterator[str]:
     yield repr(secret)[1:-1]
     yield repr(f"{secret}'\"")[1:-4]  # within a text of which `repr` has to escape the quotes
     yield repr(secret.encode("utf-8", "replace"))[2:-1]
-    yield html.escape(secret)
+    yield escape(secret)
 
 
 def _in_urls(secret: str) -> Iterator[str]:

@@ -17,7 +17,6 @@ from multitap.config import (
     ServerConfig,
     Settings,
     Severity,
-    changes,
     expand_server,
     load,
 )
@@ -34,6 +33,8 @@ Loader = Callable[[], Loaded]
 """Reads the files as they are now."""
 PAUSE = 1.0
 """Seconds before a watch that broke is set up again."""
+HEAD_START = 0.5
+"""Seconds for which servers that start go first; what changes meanwhile is not missed."""
 SECOND_LOOK = 0.25
 """Seconds after which files that no longer name a running server are read again."""
 LOOKS = 20
@@ -104,6 +105,10 @@ class Reloader:
                     await anyio.sleep(PAUSE)
 
     async def _follow_sources(self, hub: Hub) -> None:
+        with anyio.move_on_after(HEAD_START):
+            await hub.settled()
+        from multitap.config import changes  # noqa: PLC0415 - its library takes a while
+
         seen = self._latest
         async with aclosing(changes(seen.search.sources, since=seen.stamps)) as news:
             async for _ in news:

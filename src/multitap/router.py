@@ -1,7 +1,6 @@
 """From a catalog name to a route: what every call of one tool needs, worked out once."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import msgspec
@@ -10,6 +9,7 @@ from multitap.catalog import Catalog, Tool
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.errors import NotAllowed, UnknownName, quoted
+from multitap.records import dataclass
 from multitap.upstream.caller import CallContext
 from multitap.upstream.link import Link
 from multitap.wire.deadline import Deadline

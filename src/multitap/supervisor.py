@@ -1,13 +1,13 @@
 """Keeps the running links equal to the configured servers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import anyio
 
 from multitap.config import ServerConfig
 from multitap.events import LinkState
+from multitap.records import dataclass
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.link import Link
 

@@ -1,8 +1,9 @@
 """Who says whether an agent may use a tool as it wants to."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_object
 from multitap.tools.providers import ToolCall
 from multitap.tools.registry import SEARCH_TOOLS

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,7 @@ from multitap.config.scope import expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError, MultitapError
 from multitap.hub import Hub
+from multitap.records import dataclass
 from multitap.reload import Loader
 from multitap.tools import ToolDef
 

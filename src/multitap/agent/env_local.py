@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -27,6 +26,7 @@ from multitap.config import Settings
 from multitap.errors import MultitapError
 from multitap.names import Naming
 from multitap.tools import ToolDef
+from multitap.version import VERSION
 
 SCHEME = "skill://"
 _TEMPLATE = f"{SCHEME}{{name}}/{{+file}}"
@@ -65,7 +65,7 @@ class EnvLocalServer:
         self._news = InMemorySubscriptionBus()
         self.server: Server[Any] = Server(
             SERVER,
-            version=installed_version("multitap"),
+            version=VERSION,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_prompts=self._list_prompts,

@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from importlib.metadata import version as installed_version
+from dataclasses import field
 from typing import Any
 
 import anyio
@@ -17,6 +16,8 @@ from multitap.agent.env_tools import find
 from multitap.agent.protocol import World
 from multitap.config import Serve
 from multitap.errors import ungrouped
+from multitap.records import dataclass
+from multitap.version import VERSION
 
 _Context = ServerRequestContext[Any]
 
@@ -55,7 +56,7 @@ class EnvMCPServer:
         self._desk = EnvDesk(world, lambda: powers)
         self.server: Server[Any] = Server(
             name,
-            version=version or installed_version("multitap"),
+            version=version or VERSION,
             instructions="Start with env_get_description: it says what this environment can do.",
             get_tool_input_schema=_input_schema,
             on_list_tools=self._list,

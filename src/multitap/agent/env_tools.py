@@ -1,7 +1,6 @@
 """The ten tools of the Env protocol: what each is called, takes and answers."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +29,7 @@ from multitap.agent.protocol import (
     World,
 )
 from multitap.errors import BadArguments
+from multitap.records import dataclass
 from multitap.schemas.values import is_object, pointer
 
 PREFIXES = ("env_", "env/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from glob import escape
 from pathlib import Path
@@ -47,6 +47,7 @@ from multitap.errors import (
 from multitap.events import LinkState
 from multitap.hub import Hub
 from multitap.later import Later
+from multitap.records import dataclass
 from multitap.reload import Reloader, open_configured
 from multitap.tools import HubTools, ToolContext, ToolInfo, ToolRegistry
 from multitap.upstream.handlers import Asked, Handlers

@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from multitap.config.documents import Document, Malformed, is_table
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.errors import UnknownName
+from multitap.records import dataclass
 from multitap.tools import ToolDef
 
 MANUAL = "SKILL.md"

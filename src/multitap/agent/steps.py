@@ -1,10 +1,10 @@
 """What happens while an agent works, for whoever watches."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from multitap.agent.models.model import TextDelta, Usage
 from multitap.content import ToolResult
+from multitap.records import dataclass
 from multitap.tools.providers import ToolCall
 
 

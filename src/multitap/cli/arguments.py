@@ -4,12 +4,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from multitap.cli.words import Word, refused, twice, unknown
 from multitap.errors import quoted
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, is_object
 
 Schema = Mapping[str, Any]

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+
+from multitap.records import dataclass
 
 WAIT = 5.0
 """Seconds in which most servers are up, and a person has not lost patience."""

@@ -1,7 +1,6 @@
 """`multitap call`: one tool, once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from multitap.cli.words import whole, words
 from multitap.config import Loaded
 from multitap.content import KeptResults, ToolResult
 from multitap.errors import BadArguments
+from multitap.records import dataclass
 
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a tool's schema to the arguments that were typed."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from multitap.catalog import Tool
@@ -22,6 +21,7 @@ from multitap.config import (
 from multitap.config.scope import expand
 from multitap.errors import ConfigError
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
+from multitap.records import dataclass
 from multitap.schemas import Unchecked
 
 _NAMED = 3

@@ -18,6 +18,7 @@ from multitap.cli.asked import (
 from multitap.cli.completion import complete_server, complete_tool
 from multitap.cli.exits import Exit
 from multitap.cli.stopping import Terminated
+from multitap.version import VERSION
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -32,10 +33,9 @@ class Ordered(click.Group):
 @click.group(cls=Ordered, context_settings=_HELP, invoke_without_command=True)
 @config_option
 @click.version_option(
-    None,
+    VERSION,
     "-V",
     "--version",
-    package_name="multitap",
     message="%(prog)s %(version)s",
     help="Print the version",
 )

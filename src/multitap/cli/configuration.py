@@ -16,7 +16,7 @@ from multitap.cli.places import near
 from multitap.cli.tables import table
 from multitap.cli.toml import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked
-from multitap.wire.stderr import printable
+from multitap.printable import printable
 
 Tables = dict[str, Any]
 

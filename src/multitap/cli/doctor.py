@@ -5,8 +5,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 
 import anyio
@@ -32,7 +31,9 @@ from multitap.config import (
 )
 from multitap.errors import ConfigError
 from multitap.hub import Hub
-from multitap.wire.stderr import printable
+from multitap.printable import printable
+from multitap.records import dataclass
+from multitap.version import VERSION
 
 STEADY = 0.2
 """Seconds that a server has to stay up: some fall over right after they are up."""
@@ -107,7 +108,7 @@ async def _examined(loaded: Loaded, asked: Asked, server: str | None) -> list[Fi
 
 
 def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
-    yield Check("version", Verdict.OK, f"{version('multitap')}, Python {platform.python_version()}")
+    yield Check("version", Verdict.OK, f"{VERSION}, Python {platform.python_version()}")
     yield from checks.of_problems(one for one in loaded.problems if one.server is None)
     for seen in loaded.sources:
         if seen.found and seen.intact:

@@ -4,9 +4,8 @@ import socket
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +24,7 @@ from multitap.errors import (
     UnknownName,
 )
 from multitap.names import Naming, likely_owners
+from multitap.records import dataclass
 from multitap.serve.control_place import sockets
 from multitap.serve.control_words import (
     MAX_QUESTION,
@@ -56,7 +56,9 @@ from multitap.serve.control_words import (
     ToolLine,
     files_of,
 )
-from multitap.store.logs import Happening
+
+if TYPE_CHECKING:
+    from multitap.store.logs import Happening
 
 FIRST = 2.0
 """Seconds for a gateway to say who it is."""
@@ -183,8 +185,10 @@ class Following:
         self.ended = False
         """Whether the gateway is gone."""
 
-    def within(self, seconds: float) -> Generator[Happening]:
+    def within(self, seconds: float) -> "Generator[Happening]":
         """What happens in the next so many seconds."""
+        from multitap.store.logs import Happening  # noqa: PLC0415 - most commands follow nothing
+
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:

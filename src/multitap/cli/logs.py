@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,8 +19,10 @@ from multitap.cli.live import Following, Live, chosen, nobody_serves
 from multitap.cli.output import Colour, note, painted, say
 from multitap.cli.tables import one_line
 from multitap.config import Loaded
+from multitap.printable import printable
+from multitap.records import dataclass
 from multitap.store.logs import Happening
-from multitap.wire.stderr import log_folder, log_path, printable, rotated
+from multitap.wire.stderr import log_folder, log_path, rotated
 
 INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""

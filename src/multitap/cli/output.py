@@ -6,7 +6,7 @@ from typing import Literal, TextIO
 
 import click
 
-from multitap.wire.stderr import printable
+from multitap.printable import printable
 
 Colour = Literal["green", "yellow", "red", "bright_black"]
 

@@ -1,5 +1,6 @@
 """The program: runs a command, and turns whatever goes wrong into words and an exit code."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,13 @@ from multitap.cli.output import complain
 from multitap.cli.stopping import on_signal, stop
 from multitap.errors import MultitapError
 
+_RARELY = 20_000
+"""New objects after which garbage is looked for: what is imported is none."""
+
 
 def main() -> None:
     """What `multitap` does when it is typed."""
+    gc.set_threshold(_RARELY)
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -3,13 +3,13 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
 
 from multitap.cli.stopping import on_signal, stop
 from multitap.errors import ungrouped
+from multitap.records import dataclass
 
 _Done = TypeVar("_Done")
 

@@ -2,7 +2,6 @@
 
 import mimetypes
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from multitap.cli.output import note
 from multitap.content import AudioBlock, Block, EmbeddedResource, ImageBlock
 from multitap.errors import MultitapError
 from multitap.names import slug
+from multitap.records import dataclass
 
 _LONGEST = 80
 

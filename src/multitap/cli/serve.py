@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from multitap.config import Settings
 from multitap.errors import ConfigError
 from multitap.hub import Hub, open_hub
 from multitap.later import Later
+from multitap.records import dataclass
 from multitap.reload import Reloader
 from multitap.serve.access import Access, check_exposure, read_tokens
 from multitap.serve.control import Control, open_control
@@ -131,8 +132,7 @@ def _keep_large_blocks_apart() -> None:
 
 def _spare_the_collector() -> None:
     """Let it not look through what stays for good, again and again, while calls are waiting."""
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # there is no garbage yet that would be worth a look
     gc.set_threshold(20_000, 20, 50)
 
 

@@ -9,7 +9,6 @@ from multitap.cli.data import say_json
 from multitap.cli.exits import Exit
 from multitap.cli.live import Live, chosen
 from multitap.cli.output import Colour, advise, note
-from multitap.cli.running import run_async
 from multitap.cli.stories import Story, described, latency, stories, stories_of_gateway
 from multitap.cli.tables import table
 from multitap.config import Loaded, Problem, Severity
@@ -85,6 +84,8 @@ def told_by(live: Live, loaded: Loaded, picture: Picture) -> tuple[Story, ...]:
 def _looked_at(loaded: Loaded, asked: Asked) -> tuple[tuple[Story, ...], tuple[str, ...]]:
     if not loaded.settings.servers:
         return stories(loaded, Snapshot(0, ()), frozenset()), ()
+    from multitap.cli.running import run_async  # noqa: PLC0415 - an event loop takes a while
+
     return run_async(lambda: _told(loaded, asked))
 
 

@@ -1,7 +1,6 @@
 """How each configured server is doing, in one line a person understands."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from multitap.cli.places import near
@@ -13,6 +12,7 @@ from multitap.events import (
     Snapshot,
     pending_words,
 )
+from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from multitap.cli.output import Colour, painted, say
 from multitap.errors import shortened
-from multitap.wire.stderr import printable
+from multitap.printable import printable
 
 Paint = Callable[[str], Colour | None]
 """Chooses the colour of a cell by its text."""
@@ -86,6 +85,10 @@ def _padded(cell: str, width: int, *, right: bool) -> str:
 
 
 def _cells(char: str) -> int:
+    if char.isascii():
+        return 1
+    import unicodedata  # noqa: PLC0415 - half a megabyte that most tables do not need
+
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in _WIDE else 1

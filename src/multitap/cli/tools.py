@@ -11,8 +11,8 @@ from multitap.cli.exits import Exit
 from multitap.cli.listing import fits, listed
 from multitap.cli.output import say
 from multitap.cli.tables import table
+from multitap.printable import printable
 from multitap.serve.control_words import ToolLine
-from multitap.wire.stderr import printable
 
 if TYPE_CHECKING:
     from multitap.hub import Hub

@@ -4,12 +4,12 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from multitap.errors import BadArguments, quoted
+from multitap.records import dataclass
 from multitap.schemas.values import is_object
 
 _WORD = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)

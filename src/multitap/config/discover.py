@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from multitap.config.dialects.dialect import Transcript
@@ -14,6 +13,7 @@ from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Document, Node
 from multitap.config.files import is_file, read_file
 from multitap.config.problems import Place, Problem, Severity
+from multitap.records import dataclass
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
 """In this order; the first one that is there starts the server."""

@@ -3,11 +3,12 @@
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from multitap.config.problems import Place
+from multitap.records import dataclass
 
 Format = Literal["json", "toml", "yaml"]
 KeyPath = tuple[str | int, ...]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from multitap.config.scope import (
 )
 from multitap.config.secrets import in_value, is_telling
 from multitap.errors import ConfigError
+from multitap.records import dataclass
 
 _ADDRESS = re.compile(r"https?://\S+")
 _NAME = re.compile(r"(?:export\s+)?([A-Za-z_][\w.]*)")

@@ -1,7 +1,7 @@
 """Many files, one configuration: the later layer wins, and it is known what it won against."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from multitap.config import validate
@@ -9,6 +9,7 @@ from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.documents import Node, is_table
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
+from multitap.records import dataclass
 
 OWNER_ONLY = (
     "serve",

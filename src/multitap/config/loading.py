@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from multitap.config import discover, search
@@ -17,6 +17,7 @@ from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.config.search import Search, Source, Surroundings
 from multitap.config.stamps import Stamps, stamps
 from multitap.errors import ConfigError, UnknownName
+from multitap.records import dataclass
 
 CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extensions", "mcp")
 

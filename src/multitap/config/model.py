@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -119,7 +120,6 @@ class Model:
     """The declared type of each field, with all that is said about it."""
     _settings: ClassVar[Mapping[str, Setting]] = {}
     _core_schema: ClassVar[Any]
-    _validator: ClassVar[SchemaValidator]
 
     def __init_subclass__(cls) -> None:
         declared: dict[str, Any] = dict(cls.model_fields)
@@ -134,15 +134,14 @@ class Model:
             settings[name] = said
         cls.model_fields, cls._settings = declared, settings
         cls._core_schema = _core_schema(cls)
-        cls._validator = SchemaValidator(cls._core_schema, _config(cls))
 
     def __init__(self, **given: Any) -> None:
-        self._validator.validate_python(given, self_instance=self)
+        self._validator().validate_python(given, self_instance=self)
 
     @classmethod
     def model_validate(cls, given: Any) -> Self:
         """One from a table of its fields."""
-        made: Self = cls._validator.validate_python(given)
+        made: Self = cls._validator().validate_python(given)
         return made
 
     @property
@@ -208,6 +207,12 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self._fields(), self.__pydantic_fields_set__)
+
+    @classmethod
+    @cache
+    def _validator(cls) -> SchemaValidator:
+        """Made when it is first needed: most models are only looked at as parts of others."""
+        return SchemaValidator(cls._core_schema, _config(cls))
 
     def _fields(self) -> dict[str, Any]:
         """The values of its fields, without what was worked out from them and kept beside."""

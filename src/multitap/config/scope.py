@@ -7,12 +7,13 @@ secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from errno import EFBIG, EINVAL
 from pathlib import Path
 
 from multitap.config.problems import Place, did_you_mean
 from multitap.errors import ConfigError
+from multitap.records import dataclass
 
 LARGEST_FILE = 1024 * 1024
 SOURCES = ("env", "auth", "file")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import platformdirs
 
 from multitap.config.files import is_file, is_there
 from multitap.names import Naming
+from multitap.records import dataclass
 
 FILE = "multitap.toml"
 FOLDER = "mcpservers"

@@ -2,7 +2,7 @@
 
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.content.dimensions import JPEG_MAGIC, dimensions
+from multitap.records import dataclass
 
 _SPACE = b" \t\r\n"
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"

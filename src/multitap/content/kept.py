@@ -4,11 +4,16 @@ import secrets
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-
-import jsonschema_rs
+from typing import TYPE_CHECKING
 
 from multitap.errors import BadArguments, UnknownName, quoted
+from multitap.later import Later
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+else:
+    jsonschema_rs = Later("jsonschema_rs")
 
 SMALLEST_CAP = 100
 _LONGEST_PATTERN = 200

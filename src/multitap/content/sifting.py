@@ -1,11 +1,12 @@
 """Content without the blocks that no client can use."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from multitap.records import dataclass
 
 AT_ONCE = 64 * 1024
 """Bytes that are decoded in one go; the interpreter serves other threads only in between."""

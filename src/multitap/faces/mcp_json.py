@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from multitap.config import (
     load,
 )
 from multitap.faces import entry
+from multitap.records import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Literal
 
 from multitap.config import HttpServer, ServerConfig, Settings, StdioServer
@@ -10,6 +10,7 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import LinkState
 from multitap.faces import entry
 from multitap.hub import Hub, open_hub
+from multitap.records import dataclass
 
 Status = LinkState
 

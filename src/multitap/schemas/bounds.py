@@ -1,11 +1,12 @@
 """How much work a schema can make, told before any work is done."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Any
 from urllib.parse import unquote
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, is_object
 
 MAX_DEPTH = 64

@@ -1,16 +1,22 @@
 """Arguments checked against a tool's schema before they leave."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-import jsonschema_rs
-from jsonschema_rs import ValidationError, ValidationErrorKind, Validator
+from dataclasses import field
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from multitap.errors import BadArguments
+from multitap.later import Later
+from multitap.records import dataclass
 from multitap.schemas.bounds import bounds, evaluations
 from multitap.schemas.dialect import dialect
 from multitap.schemas.values import is_list, is_object, pointer
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+    from jsonschema_rs import ValidationError, Validator
+else:
+    jsonschema_rs = Later("jsonschema_rs")
 
 MAX_ARGUMENT_DEPTH = 128
 """The validator recurses, and the stack of a thread may be small."""
@@ -19,10 +25,6 @@ _REPORTED = 3
 _LONGEST = 300
 _BACKTRACKS = 100_000
 _PATTERN_SIZE = 1_000_000
-_BACKTRACKING = jsonschema_rs.FancyRegexOptions(
-    backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE
-)
-_LINEAR = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE // 10)
 _VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
 
 
@@ -41,7 +43,7 @@ class Checker:
     """A compiled schema."""
 
     schema: Mapping[str, Any] = field(repr=False)
-    _validator: Validator = field(repr=False)
+    _validator: "Validator" = field(repr=False)
 
     def check(self, arguments: Mapping[str, Any], *, size: int | None = None) -> None:
         """Let arguments pass that fit the schema.
@@ -74,12 +76,12 @@ class Checker:
             return None
         try:
             self._validator.validate(value)
-        except ValidationError as exc:
+        except jsonschema_rs.ValidationError as exc:
             return None if _is_given_up(exc) else _words(exc)
         return None
 
 
-def _refuse_for(errors: list[ValidationError] | None) -> None:
+def _refuse_for(errors: "list[ValidationError] | None") -> None:
     if errors is None:
         raise BadArguments(
             "the arguments do not fit the tool's schema; there are too many to say where", path=""
@@ -114,11 +116,18 @@ def compile_schema(schema: Mapping[str, Any], *, linear: bool = False) -> Checke
                 validate_formats=False,
                 retriever=_never_fetch,
                 mask=_VALUE,
-                pattern_options=_LINEAR if linear else _BACKTRACKING,
+                pattern_options=_patterns(linear=linear),
             ),
         )
     except (ValueError, jsonschema_rs.ReferencingError) as exc:
         return Unchecked(_first_line(exc))
+
+
+@cache
+def _patterns(*, linear: bool) -> "jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions":
+    if linear:
+        return jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE // 10)
+    return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE)
 
 
 def _never_fetch(uri: str) -> Any:
@@ -143,18 +152,18 @@ def _extent(arguments: Mapping[str, Any]) -> tuple[int, int]:
     return depth, items
 
 
-def _is_given_up(error: ValidationError) -> bool:
-    return isinstance(
-        error.kind,
-        ValidationErrorKind.BacktrackLimitExceeded | ValidationErrorKind.RegexEngineFailure,
-    )
+def _is_given_up(error: "ValidationError") -> bool:
+    kinds = jsonschema_rs.ValidationErrorKind
+    return isinstance(error.kind, kinds.BacktrackLimitExceeded | kinds.RegexEngineFailure)
 
 
-def _words(error: ValidationError) -> str:
+def _words(error: "ValidationError") -> str:
     """`/limit is not of type "integer"`."""
     where = pointer(error.instance_path)
     match error.kind:
-        case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
+        case jsonschema_rs.ValidationErrorKind.AnyOf(
+            context
+        ) | jsonschema_rs.ValidationErrorKind.OneOfNotValid(context):
             branches = dict.fromkeys(branch[0].message for branch in context if branch)
             reasons = " and ".join(reason.removeprefix(f"{_VALUE} ") for reason in branches)
             words = f"{_VALUE} fits none of the alternatives: it {reasons}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multitap.schemas.dialect import dialect, objection
+from multitap.schemas.plain import is_plain
 from multitap.schemas.values import is_object
 
 MAX_NAME = 1024
@@ -29,6 +30,6 @@ def _schema_defect(schema: Any) -> str | None:
         return "its inputSchema is not an object"
     if (kind := schema.get("type", "object")) != "object":
         return f"its inputSchema is of type {kind!r:.100}, not 'object'"
-    if dialect(schema) is None:
+    if not is_plain(schema) and dialect(schema) is None:
         return f"its inputSchema is no JSON Schema: {objection(schema)}"
     return None

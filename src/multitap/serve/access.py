@@ -5,10 +5,11 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from multitap.errors import ConfigError
+from multitap.records import dataclass
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SHORTEST = 16

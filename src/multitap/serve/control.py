@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -59,6 +58,7 @@ from multitap.serve.degradation import reasons
 from multitap.serve.gateway import Gateway
 from multitap.serve.peer import Peer
 from multitap.store.logs import Happening, LogRecord
+from multitap.version import VERSION
 from multitap.wire.envelope import UNPARSABLE
 
 logger = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class Control:
     def _about(self) -> About:
         return About(
             pid=os.getpid(),
-            version=installed_version("multitap"),
+            version=VERSION,
             started=self._started,
             files=files_of(self._reloader.loaded) if self._reloader else None,
             url=self._url,

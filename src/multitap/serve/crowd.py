@@ -4,11 +4,11 @@ import asyncio
 import heapq
 import ipaddress
 import resource
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
 
+from multitap.records import dataclass
 from multitap.serve.rota import Rota, Worker
 from multitap.serve.visit import WebApp
 from multitap.shares import Shares

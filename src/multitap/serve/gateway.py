@@ -2,9 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
 
 import anyio
@@ -24,12 +21,14 @@ from multitap.errors import (
     ungrouped,
 )
 from multitap.hub import Hub
+from multitap.records import dataclass
 from multitap.router import Route, look_up, unknown
 from multitap.serve import faults
 from multitap.serve.asking import Asking
 from multitap.serve.changes import Changes, parse_wanted
 from multitap.serve.degradation import report
 from multitap.serve.errands import TTL, Errands
+from multitap.serve.first_list import wait_for_servers
 from multitap.serve.floor import Floors
 from multitap.serve.message import (
     EMPTY,
@@ -51,6 +50,7 @@ from multitap.upstream.caller import CallContext, rival_of
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Link
 from multitap.upstream.session import Era
+from multitap.version import VERSION
 from multitap.wire import envelope, vocabulary
 from multitap.wire.deadline import Deadline
 from multitap.wire.request import made, members
@@ -60,10 +60,6 @@ _Found = TypeVar("_Found")
 
 MOST_REQUESTS = 16_384
 """Requests of clients on streams, all together, that are worked on at the same time."""
-FIRST_LIST = 5.0
-"""Seconds the first lists wait for servers that were never seen before: few clients look twice."""
-QUIET = 1.0
-"""Seconds without news after which they do not wait any longer, if some are up."""
 
 _CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -193,17 +189,8 @@ class Gateway:
             self.tasks.start_soon(self._roots_changed, peer)
 
     async def watch_start(self) -> None:
-        """Let the first lists wait for servers whose offers are not known from an earlier run.
-
-        Not for the slowest: where some are up and nothing changes any more, the others hang.
-        """
-        with anyio.move_on_after(FIRST_LIST):
-            while any(link.offers is None and not link.settled for link in self.hub.links.values()):
-                some_up = any(link.offers is not None for link in self.hub.links.values())
-                with anyio.move_on_after(QUIET if some_up else FIRST_LIST) as quiet:
-                    await self.hub.changed()
-                if quiet.cancelled_caught:
-                    break
+        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        await wait_for_servers(self.hub)
         self.changes.begin()
         self._complete_view.set()
 
@@ -251,7 +238,7 @@ class Gateway:
             "serverInfo": {
                 "name": "multitap",
                 "title": "Multitap",
-                "version": _version(),
+                "version": VERSION,
             },
         }
         if instructions := self._instructions(turn.peer.profile):
@@ -512,11 +499,6 @@ class Gateway:
     async def _followed(self, turn: Turn, uri: str) -> tuple[Link, str]:
         link, raw = self._resource(turn, uri)
         return await self._session(turn, link), raw
-
-
-@cache
-def _version() -> str:
-    return installed_version("multitap")  # from a file
 
 
 def _extra(turn: Turn, link: Link) -> tuple[bytes, bytes]:

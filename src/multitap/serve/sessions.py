@@ -5,10 +5,10 @@ import heapq
 import secrets
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import anyio
 
+from multitap.records import dataclass
 from multitap.serve.access import Admitted
 from multitap.serve.event_stream import Stream
 from multitap.serve.gateway import Gateway

@@ -1,12 +1,12 @@
 """Past calls, newest first; their arguments and results are never kept."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from multitap.events import Outcome
+from multitap.records import dataclass
 from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_CALLS = 100_000

@@ -4,9 +4,10 @@ import os
 import sqlite3
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from multitap.records import dataclass
 from multitap.store import asking, calls, catalogs, choices, fresh, logs, outcomes
 
 FILE_NAME = "multitap.sqlite3"

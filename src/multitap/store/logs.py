@@ -1,6 +1,5 @@
 """What happened: every call, what servers said, and when they came and went, newest first."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -18,6 +17,7 @@ from multitap.events import (
     ServerLog,
     Warned,
 )
+from multitap.records import dataclass
 from multitap.store.query import Conditions, cursor_at, encodable, page_size, position_of
 
 MAX_RECORDS = 100_000

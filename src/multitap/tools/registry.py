@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -15,6 +14,7 @@ from multitap.config import ToolFilter
 from multitap.content import ToolResult
 from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
 from multitap.later import Later
+from multitap.records import dataclass
 from multitap.tools.tool import (
     NOBODY,
     Arguments,

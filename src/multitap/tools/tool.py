@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +15,7 @@ from multitap.config import Settings
 from multitap.content import ToolResult, cap
 from multitap.errors import MultitapError
 from multitap.later import Later
+from multitap.records import dataclass
 from multitap.tools.docstring import described, documented
 from multitap.upstream.caller import CallContext
 

@@ -1,9 +1,10 @@
 """The ways to reach a server of which too little is known, one after the other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from multitap.config import HttpServer, ServerConfig
 from multitap.events import Phase
+from multitap.records import dataclass
 from multitap.upstream.session import Era
 from multitap.wire.wire import Evidence, Flooded, NotSpoken, WireClosed
 

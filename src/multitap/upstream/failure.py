@@ -2,14 +2,15 @@
 
 import signal
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from multitap.errors import ConfigError, shortened, sole
 from multitap.events import Failure, FailureCode, Phase
+from multitap.later import Later
+from multitap.printable import printable
 from multitap.redaction import Redactor
 from multitap.upstream.handshake import BadGreeting
-from multitap.upstream.last_words import advice, telling_line
 from multitap.wire.spawner import CannotStart
-from multitap.wire.stderr import printable
 from multitap.wire.wire import (
     AnswerInvalid,
     AnswerTimeout,
@@ -21,6 +22,11 @@ from multitap.wire.wire import (
     RpcError,
     WireClosed,
 )
+
+if TYPE_CHECKING:
+    from multitap.upstream import last_words
+else:
+    last_words = Later("multitap.upstream.last_words")
 
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LONGEST = 1000  # characters of a message
@@ -83,7 +89,11 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case Flooded():
             return FailureCode.FLOOD, str(exc), _NO_SERVER
         case WireClosed() if evidence.pid is not None:
-            return FailureCode.CRASH, _ended(exc, phase, evidence), advice(evidence.stderr) or log
+            return (
+                FailureCode.CRASH,
+                _ended(exc, phase, evidence),
+                last_words.advice(evidence.stderr) or log,
+            )
         case RequestFailed() | WireClosed():
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
         case AnswerTimeout() | TimeoutError():
@@ -102,7 +112,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
 def _ended(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
     is_up = phase in {Phase.CALL, Phase.HEALTH}
     when = "" if is_up else f" before the {phase} was done"
-    said = f": {line}" if (line := telling_line(evidence.stderr, is_up=is_up)) else ""
+    said = f": {line}" if (line := last_words.telling_line(evidence.stderr, is_up=is_up)) else ""
     return f"{_how_it_ended(exc, evidence.exit_code)}{when}{said}"
 
 
@@ -121,14 +131,16 @@ def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
     words = str(exc) if isinstance(exc, AnswerTimeout) else f"it did not finish the {phase} in time"
     if evidence.noise:
         return f"{words}; it wrote {evidence.noise_sample!r} instead"
-    line = telling_line(evidence.stderr, is_up=True)  # many say that all is well, and hang
+    line = last_words.telling_line(
+        evidence.stderr, is_up=True
+    )  # many say that all is well, and hang
     return f"{words}; it wrote to its standard error: {line}" if line else words
 
 
 def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
         return _NO_SERVER
-    if found := advice(evidence.stderr):
+    if found := last_words.advice(evidence.stderr):
         return found
     if evidence.pid is not None and not evidence.has_read:  # it does not even listen yet
         return f"raise `connect_timeout` if it takes longer to start; {log}"

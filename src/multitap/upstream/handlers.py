@@ -1,10 +1,11 @@
 """Who answers when a server asks the host: elicitation, sampling, roots."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+
+from multitap.records import dataclass
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -1,19 +1,20 @@
 """The first words with a server: who we are, what both can do, which version to speak."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version as installed_version
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from multitap.errors import LONGEST_QUOTE, quoted, shortened
+from multitap.records import dataclass
 from multitap.upstream.handlers import Handlers
+from multitap.version import VERSION
 from multitap.wire import envelope, vocabulary
 from multitap.wire.request import made
 from multitap.wire.wire import AnswerInvalid, RpcError, Wire
+
+_OURSELVES = {"name": "multitap", "version": VERSION}
 
 
 class BadGreeting(Exception):
@@ -98,7 +99,7 @@ class Greeter:
         """What every request of the stateless era says about us."""
         return {
             vocabulary.PROTOCOL_VERSION_KEY: version,
-            vocabulary.CLIENT_INFO_KEY: _ourselves(),
+            vocabulary.CLIENT_INFO_KEY: _OURSELVES,
             vocabulary.CLIENT_CAPABILITIES_KEY: self._capabilities,
         }
 
@@ -114,7 +115,7 @@ class Greeter:
         params = {
             "protocolVersion": vocabulary.HANDSHAKE_VERSIONS[-1],
             "capabilities": self._capabilities,
-            "clientInfo": _ourselves(),
+            "clientInfo": _OURSELVES,
         }
         result = await self._ask("initialize", params)
         try:
@@ -177,12 +178,6 @@ def capabilities(handlers: Handlers) -> dict[str, Any]:
     if handlers.roots is not None:
         told["roots"] = {"listChanged": True}
     return told
-
-
-@cache
-def _ourselves() -> dict[str, str]:
-    """Who we are; the version comes from a file that takes longer to parse than a handshake."""
-    return {"name": "multitap", "version": installed_version("multitap")}
 
 
 def _newest(versions: list[str]) -> str | None:

@@ -216,6 +216,11 @@ class Link:
         return self._standing.first_settled
 
     @property
+    def pid(self) -> int | None:
+        """Its program, once that is started; None for a server that is reached elsewhere."""
+        return self._trial.evidence().pid
+
+    @property
     def live(self) -> bool:
         """Whether its offers can be called: it is up, coming up again, or waiting to be woken.
 

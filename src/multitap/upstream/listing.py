@@ -1,12 +1,13 @@
 """Everything a server offers, fetched page by page with an end."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import anyio
 from msgspec import Raw
 
+from multitap.records import dataclass
 from multitap.wire import envelope
 from multitap.wire.wire import AnswerInvalid, AnswerTimeout
 

@@ -1,9 +1,10 @@
 """One attempt to be connected, as far as it came."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from multitap.events import Phase
+from multitap.records import dataclass
 from multitap.wire.wire import Evidence, Wire
 
 

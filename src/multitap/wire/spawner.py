@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,12 @@ class Spawner:
                 with anyio.CancelScope(shield=True):  # it may start yet, and nobody wants it now
                     await self.order("sweep", number)
         return child
+
+    def prepare(self) -> None:
+        """Start the warden now: it is up by the time that the first program is wanted."""
+        if self._control is None:
+            with suppress(OSError):  # whoever spawns is told why
+                self._start()
 
     async def order(self, kind: str, number: int, *rest: Any, fds: Sequence[int] = ()) -> None:
         message = marshal.dumps((kind, number, *rest))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from multitap.printable import printable
 from multitap.redaction import RedactedStream, Redactor
 
 TAIL = 4096
@@ -153,11 +154,3 @@ def _open(path: Path | None) -> int | None:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None
-
-
-def printable(text: str) -> str:
-    """`text` without what would steer a terminal; line ends and tabs stay."""
-    return "".join(
-        char if char in "\n\t" or char.isprintable() else "" if char == "\r" else "�"
-        for char in text
-    )

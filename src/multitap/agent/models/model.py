@@ -1,11 +1,11 @@
 """A language model as the rest of us sees it, whoever made it."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
 from multitap.agent.conversation import Assistant, Message
+from multitap.records import dataclass
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
 

@@ -1,7 +1,7 @@
 """One host's way to write down MCP servers, and one file being read that way."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from multitap.config.dialects.rules import Rules, apply
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.formats.limits import MOST_SERVERS, Excessive
 from multitap.config.problems import Problem, Severity
+from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

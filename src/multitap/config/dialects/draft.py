@@ -1,12 +1,13 @@
 """What one file says, in our words but not yet checked against our models."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from multitap.config.documents import Node, described
 from multitap.config.problems import Problem, Severity
+from multitap.records import dataclass
 
 FieldPath = tuple[str, ...]
 """A field of our models: `("command",)`, `("env", "TOKEN")`."""

@@ -1,9 +1,9 @@
 """One tool's definition as a provider takes it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, pointer
 from multitap.tools.providers.flat import COMBINATORS, flattened
 from multitap.tools.providers.inline import inlined

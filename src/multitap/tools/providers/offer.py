@@ -1,10 +1,11 @@
 """What one provider is told of a set of tools, and the way back from its calls to ours."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from multitap.content import ToolResult
+from multitap.records import dataclass
 from multitap.tools.providers.convert import Converted
 from multitap.tools.providers.reading import Unreadable, arguments
 from multitap.tools.providers.restore import SAME, Back, restored

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2s
 from typing import Any
 
 import msgspec
 
 from multitap.names import MAX_LENGTH, slug
+from multitap.records import dataclass
 from multitap.tools.providers.convert import Converted, Dialect, Unfit, converted
 from multitap.tools.providers.offer import Change, Execute, Offer, Shape, Skipped
 from multitap.tools.providers.tokens import estimate

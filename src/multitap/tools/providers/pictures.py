@@ -2,9 +2,9 @@
 
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from multitap.content import ImageBlock, ToolResult
+from multitap.records import dataclass
 
 NOTHING = "(no output)"
 _MAGIC = (

@@ -1,11 +1,12 @@
 """From the arguments a model sends to those the tool takes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, is_object
 
 

@@ -1,9 +1,9 @@
 """Schemas made shorter, step by step, until they fit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, is_object
 from multitap.tools.providers.walk import Path, Schema, mapped, outline
 from multitap.tools.providers.words import cut

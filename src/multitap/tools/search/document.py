@@ -3,10 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from multitap.records import dataclass
 from multitap.schemas.values import is_list, is_object
 from multitap.tools.search.words import of_name, of_prose
 from multitap.tools.tool import HubTool, ToolInfo

@@ -3,11 +3,12 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import nsmallest
 from itertools import islice, takewhile
 from math import log
 
+from multitap.records import dataclass
 from multitap.tools.search.document import Document, read
 from multitap.tools.search.request import Request, Wish, understood
 from multitap.tools.search.stems import Stems

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 from multitap import schemas
 from multitap.content import ToolResult
 from multitap.errors import BadArguments, UnknownName, quoted
+from multitap.records import dataclass
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.search.document import server_of, summary
 from multitap.tools.search.index import Index

@@ -1,8 +1,8 @@
 """A request in plain words, as what it asks for."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from multitap.records import dataclass
 from multitap.tools.search.stems import Stems
 from multitap.tools.search.words import STOP, spoken
 

@@ -21,6 +21,7 @@ from multitap.config import Scope, expand_server
 from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.serve.faults import refusal_of
+from multitap.wire.request import made
 from tests.test_redaction import bare, spellings
 from tests.wire.http_zoo import serve
 
@@ -81,11 +82,11 @@ async def gather(exits: Exits, config: StdioServer | HttpServer, env: dict[str, 
                 exits.add(exc)
             try:
                 await hub.prompt("leaky_none")
-                await hub.links["leaky"].request("prompts/get", {"name": "x"})
+                await hub.links["leaky"].request(made("prompts/get", {"name": "x"}, 30.0))
             except MultitapError as exc:
                 exits.add(exc)
             try:
-                await hub.links["leaky"].request("prompts/get", {"name": "x"})
+                await hub.links["leaky"].request(made("prompts/get", {"name": "x"}, 30.0))
             except MultitapError as exc:
                 refusal = refusal_of(exc)
                 exits.add(exc, refusal, json.dumps(refusal.data))

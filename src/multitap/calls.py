@@ -1,8 +1,8 @@
 """The way of a call through the hub: permitted, checked, limited in time, sent, vetted, counted."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
+from time import perf_counter, time
 from typing import Any
 
 import msgspec
@@ -80,9 +80,8 @@ class Calls:
             BadArguments: The arguments do not fit its schema, and such calls are refused.
             UpstreamError: The server could not answer; which one says why.
         """
-        started = time.perf_counter()
-        became: ToolResult | MultitapError | None = None
-        size = 0
+        started = perf_counter()
+        outcome, error, received, size = Outcome.CANCELLED, None, 0, 0
         try:
             if context.agent_id is not None:
                 self._permit(context.agent_id, route.tool)
@@ -106,20 +105,40 @@ class Calls:
                 )
             )
             if len(raw) <= SMALL or not is_large(route.tool, raw):
-                became = vet(route, raw)
+                result = vet(route, raw)
             else:
                 await in_task(light)
-                became = await vet_large(route, raw)
-        except MultitapError as exc:
-            if not isinstance(exc, ServerError) or not route.errors_are_results:
-                became = exc
+                result = await vet_large(route, raw)
+            outcome = Outcome.ERROR if result.is_error_known else Outcome.OK
+        except ServerError as exc:
+            outcome, error = Outcome.FAILED, route.link.redacted(str(exc))
+            if not route.errors_are_results:
                 raise
-            became = _failed(exc, route.tool)
+            outcome, result = Outcome.ERROR, _failed(exc, route.tool)
+        except MultitapError as exc:
+            outcome, error = _outcome(exc), route.link.redacted(str(exc))
+            raise
         finally:
-            record = _record(route, context, started, size, became)
-            self._done(record)
-        became.seconds = record.seconds
-        return became
+            seconds = perf_counter() - started
+            if outcome is Outcome.OK or outcome is Outcome.ERROR:
+                received, result.seconds = len(result.raw), seconds
+                if outcome is Outcome.ERROR:
+                    error = _told(result, route)
+            self._done(
+                CallRecord(
+                    time(),
+                    route.tool.server,
+                    route.tool.raw_name,
+                    seconds,
+                    outcome,
+                    received,
+                    size,
+                    error,
+                    context.agent_id,
+                    context.session_id,
+                )
+            )
+        return result
 
     def _permit(self, agent: str, tool: Tool) -> None:
         """Policy: an agent calls only what its filter shows."""
@@ -184,37 +203,9 @@ def _failed(exc: ServerError, tool: Tool) -> ToolResult:
     )
 
 
-def _record(
-    route: Route,
-    context: CallContext,
-    started: float,
-    size: int,
-    became: ToolResult | MultitapError | None,
-) -> CallRecord:
-    """How a call went; `became` None: it was cancelled."""
-    outcome, error, received = Outcome.OK, None, 0
-    if isinstance(became, ToolResult):
-        received = len(became.raw)
-        if became.is_error:
-            outcome = Outcome.ERROR
-            error = route.link.redacted(became.beginning(_LONGEST_ERROR) or became.error or "")
-    elif became is None:
-        outcome = Outcome.CANCELLED
-    else:
-        outcome, error = _outcome(became), route.link.redacted(str(became))
-    tool = route.tool
-    return CallRecord(
-        time.time(),
-        tool.server,
-        tool.raw_name,
-        time.perf_counter() - started,
-        outcome,
-        received,
-        size,
-        error,
-        context.agent_id,
-        context.session_id,
-    )
+def _told(became: ToolResult, route: Route) -> str:
+    """What a tool says went wrong."""
+    return route.link.redacted(became.beginning(_LONGEST_ERROR) or became.error or "")
 
 
 def _outcome(exc: MultitapError) -> Outcome:

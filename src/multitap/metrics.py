@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from math import ceil, log
 
 from multitap.events import Outcome
 from multitap.records import dataclass
@@ -102,15 +103,6 @@ def _total(rows: Iterable[_Row]) -> _Row:
     return total
 
 
-def _bucket(seconds: float) -> int:
-    """Which bucket holds times up to `_SHORTEST * _GROWTH ** bucket`."""
-    if seconds <= _SHORTEST or math.isnan(seconds):
-        return 0
-    if seconds >= _LONGEST:
-        return _LAST_BUCKET
-    return math.ceil(math.log(seconds / _SHORTEST) * _PER_BUCKET)
-
-
 def _middle(bucket: int) -> float:
     """The time that is off by at most the stated error, whichever of the bucket's it was."""
     return _SHORTEST * _GROWTH**bucket * (1 - RELATIVE_ERROR)
@@ -135,7 +127,11 @@ class Metrics:
         row.bytes_in += call.bytes_in
         row.bytes_out += call.bytes_out
         if outcome not in _UNTIMED:
-            bucket = _bucket(seconds)
+            bucket = 0  # which holds times up to `_SHORTEST * _GROWTH ** bucket`
+            if _SHORTEST < seconds < _LONGEST:
+                bucket = ceil(log(seconds / _SHORTEST) * _PER_BUCKET)
+            elif seconds >= _LONGEST:
+                bucket = _LAST_BUCKET
             row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
             row.timed += 1
             row.seconds += seconds

@@ -48,10 +48,9 @@ async def vet_large(route: Route, raw: Raw) -> ToolResult:
 def _vetted(route: Route, raw: Raw) -> ToolResult:
     tool = route.tool
     result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
-    if route.link.config.check_results == "off":
-        _ = result.is_error  # from here on it is known without another look
-    else:
+    if route.link.config.check_results != "off":
         _check(tool, result)
+    result.is_error_known = result.is_error  # from here on, without another look
     return result
 
 

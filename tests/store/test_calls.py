@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from multitap.errors import BadArguments
-from multitap.events import CallDone, Outcome
+from multitap.events import Outcome
 from multitap.store import CallRecord, open_store
 from multitap.store.database import FILE_NAME, open_database
 
@@ -132,17 +132,6 @@ async def test_long_errors_are_cut_and_odd_characters_made_storable(store):
     assert record.agent == r"\udfff"
     assert record.tool == "日本"
     assert record.error == "x" * 500
-
-
-def test_a_record_is_made_of_the_event_of_a_call():
-    event = CallDone("git", "log", 0.5, Outcome.ERROR, 7, "no", "bob", "monday")
-
-    record = CallRecord.of(event, bytes_out=3)
-
-    assert (record.server, record.tool, record.seconds) == ("git", "log", 0.5)
-    assert (record.outcome, record.bytes_in, record.bytes_out) == (Outcome.ERROR, 7, 3)
-    assert (record.error, record.agent, record.session) == ("no", "bob", "monday")
-    assert record.at > 0
 
 
 OF_VERSION_1 = """

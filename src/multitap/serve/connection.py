@@ -207,7 +207,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             end = text.find(_END) + len(_END)
             head = self._heads.get(text[:end])
             if head is not None and end + head.length == nbytes:
-                self._queue.append(Visit(self, head, text[end:], crowd.tasks))
+                self.since = self._loop.time()
+                self._advancing = True  # or the end of it would look for the next one
+                self._answer(Visit(self, head, text[end:], crowd.tasks))
+                self._advancing = False
             else:
                 self._feed(data)
                 self._remember(text, end)

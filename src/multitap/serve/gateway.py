@@ -12,6 +12,7 @@ from multitap.catalog import Tool
 from multitap.config import Profile
 from multitap.errors import (
     LONGEST_QUOTE,
+    BadAnswer,
     BadArguments,
     MultitapError,
     NotAllowed,
@@ -146,7 +147,7 @@ class Gateway:
             self.changes.shown(profile, view)
         return view
 
-    async def answer(self, turn: Turn, method: str, params: Raw) -> Result:
+    def answer(self, turn: Turn, method: str, params: Raw) -> Awaitable[Result]:
         """The result of a client's request.
 
         Args:
@@ -155,14 +156,15 @@ class Gateway:
             params: Its parameters.
 
         Raises:
-            Refused: It can not be had, and why.
+            Refused, MultitapError: It can not be had, and why.
         """
+        return self._call(turn) if method == "tools/call" else self._answer(turn, method, params)
+
+    async def _answer(self, turn: Turn, method: str, params: Raw) -> Result:
         handler = self._methods.get(method)
         if turn.modern and method in _IN_SESSIONS:  # its peer is everybody of one principal
             raise Refused(faults.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}")
         try:
-            if method == "tools/call":
-                return await self._call(turn, params)
             if method not in _AT_ONCE:
                 await in_task(turn.light)
             if handler is not None:
@@ -258,7 +260,7 @@ class Gateway:
     async def _ping(self, turn: Turn, params: Raw) -> Result:  # noqa: ARG002 - one of many
         return b"{}"
 
-    async def _call(self, turn: Turn, _: Raw) -> Result:
+    async def _call(self, turn: Turn) -> Result:
         params, peer = turn.params, turn.peer
         view, since = self.view(peer.profile), None
         route = view.routes.get(params.name)
@@ -270,7 +272,8 @@ class Gateway:
             if not self._is_plain(turn, route):
                 await in_task(turn.light)
                 return await self._call_in_turn(turn, route, since)
-            link, context = route.link, turn.context()
+            link = route.link
+            context = turn.context() if params.meta else CallContext(guest=turn)
             deadline = None if since is None else route.deadline(context, since)
             meta = extra = b""
             if params.meta or params.request_state is not None:
@@ -283,7 +286,11 @@ class Gateway:
             return modern(failed) if turn.modern else failed
         if turn.modern is (link.era is Era.STATELESS) and link.name not in view.renaming:
             return called.raw
-        return self._translated(turn, link, called.raw)
+        try:
+            return self._translated(turn, link, called.raw)
+        except UNPARSABLE as exc:
+            words = f"the result can not be read: {exc}"
+            raise BadAnswer(link.name, words) from None
 
     def _translated(self, turn: Turn, link: Link, result: Result) -> Result:
         """A result in the words of its client's era, with the addresses that it knows."""

@@ -18,7 +18,7 @@ from multitap.serve.crowd import WebLimits
 from multitap.serve.degradation import reasons
 from multitap.serve.dialogue import Dialogue
 from multitap.serve.gateway import Gateway
-from multitap.serve.message import Message, Params, Refused, answer, refusal
+from multitap.serve.message import Message, Params, Refused, refusal
 from multitap.serve.peer import Peer
 from multitap.serve.reading import read_message, read_params
 from multitap.serve.sessions import Session, SessionLimits, Sessions
@@ -67,6 +67,7 @@ class HttpFront:
         self._access = access
         self._profile = profile
         self.sessions = Sessions(gateway, limits)
+        self._clock = asyncio.get_running_loop().time
         self._stateless: dict[tuple[str, str, str | None], Peer] = {}
         self._routes: dict[tuple[bytes, bytes], Callable[[Visit], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
@@ -119,14 +120,17 @@ class HttpFront:
         except Refused as exc:
             _refuse(visit, _NO_ID, exc, status=400)
             return None
-        if not message.is_sound:
+        key = bytes(message.id)
+        if not (message.jsonrpc == "2.0" and key.isdigit()) and not message.is_sound:
             words = "Body must be a single JSON-RPC request or notification object"
             _refuse(visit, _NO_ID, Refused(faults.INVALID_REQUEST, words), status=400)
             return None
         session = head.memory
         if isinstance(session, Session) and session.is_open and message.method in _ORDINARY:
-            self.sessions.use(session)
-            return self._answer_in_session(visit, session, message)
+            session.used = self._clock()
+            session.uses += 1
+            self._answer_in_session(visit, session, message, key)
+            return None
         if claims_modern(head.headers, body):
             return self._post_modern(visit, message)
         return self._post_legacy(visit, message)
@@ -154,7 +158,9 @@ class HttpFront:
         if message.method == "subscriptions/listen" and not head.takes_stream:
             visit.say(406, "a stream of changes needs Accept: text/event-stream")
             return None
-        return self._answer(visit, peer, message, params, None)
+        visit.is_pending = True
+        visit.light.run(self._answer(visit, peer, message, params, None))
+        return None
 
     def _stateless_peer(self, head: Head) -> Peer:
         """Whom a request is from that is in no session; remembered while the profiles are."""
@@ -178,7 +184,8 @@ class HttpFront:
         if session is None:
             return None
         if message.is_request:
-            return self._answer_in_session(visit, session, message)
+            self._answer_in_session(visit, session, message, bytes(message.id))
+            return None
         if message.method:
             self._gateway.notified(session.peer, message.method, message.params)
         else:
@@ -198,9 +205,7 @@ class HttpFront:
             return
         visit.extra = [(_SESSION, session.id.encode())]
         try:
-            to_do = self._answer_in_session(visit, session, message)
-            if to_do is not None:
-                await to_do
+            await self._answer(visit, session.peer, message, None, bytes(message.id))
         finally:
             if not session.peer.shook_hands:
                 await in_task(visit.light)
@@ -220,33 +225,35 @@ class HttpFront:
         head.memory = session
         return session
 
-    def _answer_in_session(self, visit: Visit, session: Session, message: Message) -> ToDo:
-        key = bytes(message.id)
-        if key in session.peer.scopes:
+    def _answer_in_session(
+        self, visit: Visit, session: Session, message: Message, key: bytes
+    ) -> None:
+        peer = session.peer
+        if key in peer.scopes:
             words = f"the id {key.decode()} is in use"
             _refuse(visit, message.id, Refused(faults.INVALID_REQUEST, words), status=400)
-            return None
-        if self.sessions.full(session):
+        elif len(peer.scopes) >= self.sessions.limits.requests:
             words = f"{self.sessions.limits.requests} requests of this session are under way"
             _refuse(visit, message.id, Refused(faults.OVERLOADED, words, {"reason": "overloaded"}))
-            return None
-        try:
-            params = read_params(message)
-        except Refused as exc:
-            _refuse(visit, message.id, exc, status=200)
-            return None
-        return self._answer(visit, session.peer, message, params, key)
+        else:
+            visit.is_pending = True
+            visit.light.run(self._answer(visit, peer, message, None, key))
 
     async def _answer(
-        self, visit: Visit, peer: Peer, message: Message, params: Params, key: bytes | None
+        self,
+        visit: Visit,
+        peer: Peer,
+        message: Message,
+        params: Params | None,
+        key: bytes | None,
     ) -> None:
-        """Answer a request.
+        """Answer a request, whatever becomes of it.
 
         Args:
             visit: How it came.
             peer: Whose it is.
             message: What it is.
-            params: What it says.
+            params: What it says, if somebody looked already.
             key: Under which a client may cancel it; None in the stateless era, where leaving does.
         """
         light = visit.light
@@ -255,7 +262,8 @@ class HttpFront:
             peer.scopes[key] = light
         try:
             try:
-                turn = Turn(peer, message.id, visit, params, light, modern=key is None)
+                said = params or read_params(message)
+                turn = Turn(peer, message.id, visit, said, light, modern=key is None)
                 became = await self._gateway.answer(turn, message.method, message.params)
             except asyncio.CancelledError:
                 if visit.is_gone or not light.stopped:
@@ -273,6 +281,7 @@ class HttpFront:
         finally:
             if key is not None:
                 del peer.scopes[key]
+            visit.done()
 
     async def _listen(self, visit: Visit) -> None:
         await in_task(visit.light)
@@ -379,7 +388,9 @@ def _finish(
 ) -> asyncio.Event | None:
     """Say what became of a request; where that takes a while, what is set when it is said."""
     if became is not None and not isinstance(became, Exception):
-        return visit.answer(answer(message.id, became))
+        # in pieces: a long result is not copied to be sent
+        parts = b'{"jsonrpc":"2.0","id":%b,"result":' % message.id, became, b"}"
+        return visit.answer(parts)
     error = _cancelled() if became is None else faults.refused(became, message.method)
     status = HTTP_STATUS.get(error.code, 200) if is_modern else 200
     return visit.answer((refusal(message.id, error),), status)

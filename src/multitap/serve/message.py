@@ -63,22 +63,11 @@ class _Error(msgspec.Struct):
     data: Any = None
 
 
-_parse = msgspec.json.Decoder(Message).decode
+parse = msgspec.json.Decoder(Message).decode
 parse_params = msgspec.json.Decoder(Params).decode
 parse_error = msgspec.json.Decoder(_Error).decode
 parse_table = msgspec.json.Decoder(dict[str, Raw]).decode
 UNPARSABLE = envelope.UNPARSABLE
-
-
-def parse(data: bytes) -> Message:
-    """A message from its bytes.
-
-    Raises:
-        UNPARSABLE: It is none.
-    """
-    if not data.isascii():
-        data.decode()  # what stays undecoded is passed on: it has to be text
-    return _parse(data)
 
 
 class Refused(Exception):

@@ -11,6 +11,8 @@ def read_message(data: bytes) -> Message:
         Refused: There is none, or more than one.
     """
     try:
+        if not data.isascii():
+            data.decode()  # what stays undecoded is passed on: it has to be text
         return parse(data)
     except UNPARSABLE as exc:
         if data.lstrip()[:1] == b"[":

@@ -146,17 +146,9 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None or session.peer.principal != admitted.principal:
             return None
-        self.use(session)
-        return session
-
-    def use(self, session: Session) -> None:
-        """Count a message in a session."""
         session.used = self._clock()
         session.uses += 1
-
-    def full(self, session: Session) -> bool:
-        """Whether a session has as many requests under way as it may."""
-        return len(session.peer.scopes) >= self.limits.requests
+        return session
 
     async def close(self, session: Session) -> None:
         if session.id in self._sessions:

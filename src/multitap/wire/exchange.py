@@ -77,7 +77,8 @@ class Exchange:
         """
         result, flights = answer.result, self.flights
         if len(result) and memoryview(result)[0] == _BRACE and not len(answer.error):
-            flights.leave(flight, answered=True)
+            if flight.answer is None:
+                flights.leave(flight, answered=True)
             return result
         outcome = envelope.outcome(answer)
         flights.leave(flight, answered=not isinstance(outcome, WireFault))

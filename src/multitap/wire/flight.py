@@ -130,6 +130,8 @@ class Flight:
             self.fault = answer
         else:
             self.answer = answer
+            # at once: what the server says next does not belong to it any more
+            self._flights.leave(self, answered=True)
         if (wake := self._wake) is not None:
             self._wake = None
             wake()
@@ -274,10 +276,10 @@ class Flights:
         return {one: one.call for one in self.by_id.values() if one.call is not None}
 
     def leave(self, flight: Flight, *, answered: bool = False) -> None:
-        """One of them has come to its end."""
-        del self.by_id[flight.id]
-        for doubt in self.doubts:
-            doubt.ended(flight, answered=answered)
+        """One of them has come to its end; the first time counts."""
+        if self.by_id.pop(flight.id, None) is not None and self.doubts:
+            for doubt in self.doubts:
+                doubt.ended(flight, answered=answered)
 
     # One timer for all of them: to set and cancel one for each costs more than the rest of it.
     def wake_at(self, due: float) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import httptools
 
@@ -26,6 +26,21 @@ _WHOLE = 64 * 1024
 _SLICE = 64 * 1024
 """Bytes parsed in one go: in chunks of one byte they take most of a millisecond."""
 _FINAL = 200  # below this a status is only informational
+
+
+_END = b"\r\n\r\n"
+_HEADS = 32
+"""Heads that a connection knows again: many answers differ in their length, or in the second."""
+_ODD = frozenset({b"connection", b"content-encoding", b"transfer-encoding", b"upgrade"})
+"""Headers that say more than what an answer is."""
+
+
+class _Known(NamedTuple):
+    """What the head of a plain answer says."""
+
+    status: int
+    fields: dict[bytes, bytes]
+    length: int
 
 
 @runtime_checkable
@@ -83,6 +98,9 @@ class Connection(asyncio.Protocol):
         self._rest: deque[memoryview] = deque()  # what came, and is parsed in a later turn
         self._lost: tuple[Exception | None] | None = None  # how it ended, with such a rest
         self._pace = Pace(self._work)
+        self._heads: dict[bytes, _Known] = {}
+        self._plain: _Known | None = None
+        self._last: _Known | None = None  # the head of an answer that has just ended
         self._unseen = 0  # bytes that came, and of which nothing came out of the parser yet
         self._fields: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
@@ -175,6 +193,28 @@ class Connection(asyncio.Protocol):
         self._unsent = False
 
     def data_received(self, data: bytes) -> None:
+        if (heard := self._heard) is not None and not self._unseen and self._response is None:
+            end = data.find(_END) + len(_END)
+            known = self._heads.get(data[:end])
+            if known is not None and end + known.length == len(data):
+                self._heard = None
+                self._give_back()
+                heard(Response(self, known.status, known.fields, data[end:]))
+            else:
+                self._receive(data)
+                self._remember(data, end)
+            return
+        self._receive(data)
+
+    def _remember(self, data: bytes, end: int) -> None:
+        """Know a head again by its very bytes, if all of a plain answer came at once."""
+        last, self._last = self._last, None
+        if last is not None and last.length == len(data) - end:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            self._heads[data[:end]] = last
+
+    def _receive(self, data: bytes) -> None:
         if self._heard is None and self._response is None:
             self.abort()  # nothing was asked
         elif self._pace.holding:
@@ -232,6 +272,9 @@ class Connection(asyncio.Protocol):
         if status >= _FINAL:
             lowered = {name.lower(): value for name, value in fields.items()}
             self._response = Response(self, status, lowered)
+            length = lowered.get(b"content-length", b"")
+            is_plain = not _ODD & lowered.keys() and length.isdigit()
+            self._plain = _Known(status, lowered, int(length)) if is_plain else None
             self._chunked = b"transfer-encoding" in lowered
             self._until_closed = not self._chunked and b"content-length" not in lowered
             self._unseen = 0
@@ -269,17 +312,26 @@ class Connection(asyncio.Protocol):
         data, heard = self._taken(), self._heard
         self._heard = self._response = None
         clean = self._whole and not self._rest  # nothing of it can pass for the next answer
-        if clean and self._keeps_alive and not self._unsent and self.usable:
+        if clean and self._keeps_alive:
+            self._last = self._plain
             self._whole = False
             self.resume()
             if self._chunked:
                 self._parser = self._fresh_parser()
-            self._keeper.give_back(self)
+            self._give_back()
         else:
             self._cut()
         response.end(data)
         if heard is not None:
             heard(response)
+
+    def _give_back(self) -> None:
+        """Let the next request have it, unless the last one is still being sent."""
+        transport = self._transport
+        if transport is not None and not self._unsent and not transport.is_closing():
+            self._keeper.give_back(self)
+        else:
+            self._cut()
 
     def _fresh_parser(self) -> httptools.HttpResponseParser:
         """It remembers what comes after the last chunk as if it came before the next answer."""

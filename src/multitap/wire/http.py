@@ -22,7 +22,7 @@ from multitap.wire.posting import Posting
 from multitap.wire.reading import answers, quoted, read_message
 from multitap.wire.request import Request
 from multitap.wire.response import Response
-from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Idle, Site
+from multitap.wire.site import EVENTS, JSON, Authorize, ClientFactory, Site
 from multitap.wire.status import is_passing
 from multitap.wire.wire import (
     AnswerInvalid,
@@ -89,7 +89,21 @@ class HttpWire(Posting):
         opens = request.method == "initialize"
         idle = self._site.idle(self._endpoint, self._headers, request.headers)
         if idle is not None and not opens:
-            response = await self._send(idle, message, flight)
+            connection, head = idle
+            flight.sent = True
+            responded = flight.responded  # the connection knows it by this very object
+            connection.send(head, message, responded)
+            try:
+                while (response := flight.response) is None:
+                    await flight
+            except BaseException:
+                connection.forget(responded)
+                if flight.response is not None:
+                    flight.response.close()
+                raise
+            kind = response.content_type if response.status == HTTPStatus.OK else ""
+            if kind == JSON and (body := self._site.whole(response)) is not None:
+                return self._matched(body, flight)
             return await self._answer(response, flight, request)
         await in_task(request.light)
         with flight:
@@ -98,30 +112,12 @@ class HttpWire(Posting):
                 self._begin_session(response.header(_SESSION))
             return await self._answer_in(response, flight, EventStream(self._site.limit))
 
-    async def _send(self, idle: Idle, message: bytes, flight: Flight) -> Response:
-        """Send a message on a connection that is there; its answer is there when its head is."""
-        connection, head = idle
-        flight.sent = True
-        responded = flight.responded  # the connection knows it by this very object
-        connection.send(head, message, responded)
-        try:
-            while flight.response is None:
-                await flight
-        except BaseException:
-            connection.forget(responded)
-            if flight.response is not None:
-                flight.response.close()
-            raise
-        return flight.response
-
     async def _answer(self, response: Response, flight: Flight, request: Request) -> Message:
         """The answer in a response, in a task only where it has to be waited for."""
         stream = EventStream(self._site.limit)
         try:
-            kind = response.content_type if response.status == HTTPStatus.OK else ""
-            if kind == JSON and (body := self._site.whole(response)) is not None:
-                return self._matched(body, flight)
-            if kind == EVENTS and (answer := await self._next(response, flight, stream)):
+            is_events = response.status == HTTPStatus.OK and response.content_type == EVENTS
+            if is_events and (answer := await self._next(response, flight, stream)) is not None:
                 return answer
             await in_task(request.light)
         except BaseException:

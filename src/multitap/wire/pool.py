@@ -43,7 +43,7 @@ class Pool:
         oldest = self.loop.time() - self._keep_alive
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable and connection.idle_since > oldest:
+            if connection.idle_since > oldest and connection.usable:
                 return connection
             connection.abort()
         return None

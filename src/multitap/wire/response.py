@@ -42,17 +42,19 @@ class Response:
         "_decoder", "_fault", "_fields", "_news", "_source", "_unread", "ended", "held", "status",
     )  # fmt: skip
 
-    def __init__(self, source: Source, status: int, fields: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, source: Source, status: int, fields: dict[bytes, bytes], body: bytes | None = None
+    ) -> None:
         self._source = source
         self._fields = fields
-        self._unread: list[bytes] = []
+        self._unread: list[bytes] = [] if body is None else [body]
         self._news: Callable[[], None] | None = None
         self._fault: WireFault | None = None
         self._decoder: Decoder | None = None
         self.status = status
         self.held = 0
         """Bytes that wait to be read."""
-        self.ended = False
+        self.ended = body is not None
         """Whether nothing more comes in."""
 
     @property

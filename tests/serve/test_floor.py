@@ -1,5 +1,7 @@
 """One client at a time on a session with a server that does not say whose question it asks."""
 
+from pathlib import Path
+
 import anyio
 import mcp_types as types
 import pytest
@@ -153,6 +155,68 @@ async def test_another_session_that_cannot_be_had_does_not_end_the_waiting(setti
 
     assert spares == [link]
     assert len(ledger.pids) == 1
+
+
+@pytest.mark.parametrize(
+    "later", [pytest.param({"timeout": 21}, id="replaced"), pytest.param(None, id="removed")]
+)
+async def test_another_session_ends_with_the_one_that_clients_share(settings, tmp_path, later):
+    ledger = Ledger(tmp_path)
+    servers = {"zoo": zoo("good_legacy", env=ledger.env)}
+    async with gate(settings(**servers)) as opened:
+        link, floors = opened.hub.links["zoo"], opened.gateway.floors
+        link.habits.learn()
+        limit = Deadline(None, None, 0)
+        async with (
+            floors.turn(link, "ask", context(), "", limit),
+            floors.turn(link, "ask", context(), "", limit) as other,
+        ):
+            assert other is not link
+        spare = ledger.pids[1]
+        changed = later and {"zoo": servers["zoo"].model_copy(update=later)}
+        opened.hub.apply(settings(**changed or {}))
+        await until(lambda: not Path(f"/proc/{spare}").exists())
+
+    assert not len(opened.gateway.private)
+
+
+async def test_another_session_that_nobody_waited_for_is_used_by_the_next_one(settings):
+    async with gate(settings(zoo=zoo("good_legacy"), other=zoo("good_legacy"))) as opened:
+        link, floors = opened.hub.links["zoo"], opened.gateway.floors
+        link.habits.learn()
+
+        def turn(link):
+            return floors.turn(link, "ask", context(), "", Deadline(None, None, 0))
+
+        async def wait():
+            async with turn(link):
+                pass
+
+        async with turn(link):
+            link.config = zoo("slow_init")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await until(lambda: len(opened.gateway.private))
+                tasks.cancel_scope.cancel()
+        async with turn(opened.hub.links["other"]):
+            pass
+        await until(lambda: link in floors._floors and floors._floors[link].spares)
+        async with turn(link), turn(link) as spare:
+            count = len(opened.gateway.private)
+
+    assert (spare is link, count) == (False, 1)
+
+
+async def test_nobody_waits_for_another_session_with_a_server_that_is_gone(settings):
+    async with gate(settings(zoo=zoo("good_legacy"))) as opened:
+        link = opened.hub.links["zoo"]
+        link.config = zoo("never_init", connect_timeout=600)
+        spare = opened.gateway.private.spare(link, "")
+        opened.hub.apply(settings())
+        with anyio.fail_after(PATIENCE):
+            await spare.first_settled.wait()
+
+    assert spare.session is None
 
 
 async def test_a_call_that_was_given_up_is_over_before_another_client_has_its_turn(

@@ -17,6 +17,7 @@ from multitap.cli import problems
 from multitap.cli.asked import Asked
 from multitap.cli.configured import configured, explain_emptiness, state_directory
 from multitap.cli.exits import Exit
+from multitap.cli.leftovers import free_leftovers
 from multitap.cli.output import advise, can_draw, note
 from multitap.cli.running import run_async
 from multitap.cli.tables import one_line
@@ -192,6 +193,7 @@ def _address(serving: Serving, settings: Settings) -> tuple[str, int] | None:
 
 async def _serve_stdio(served: Served, profile: str | None) -> None:
     async with open_gateway(served.open, host=served.host) as gateway:
+        gateway.tasks.start_soon(free_leftovers)
         control = Control(gateway, reloader=served.reloader)
         async with open_control(control, served.state):
             await serve_stdio(gateway, profile=profile)
@@ -205,6 +207,7 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: Serving
     listener = bind(host, port)
     try:
         async with open_gateway(served.open, host=served.host) as gateway:
+            gateway.tasks.start_soon(free_leftovers)
             front = http.HttpFront(
                 gateway, Access(host, tokens, serving.hosts), profile=serving.profile
             )

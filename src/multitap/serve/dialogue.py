@@ -80,6 +80,7 @@ class Dialogue:
             became = exc
         finally:
             self._ended(message, key, became)
+            became = None  # or an error would keep this frame, and the frame the error
 
     def _ended(self, message: Message, key: bytes, became: Raw | bytes | Exception | None) -> None:
         """Answer a request; one that was cancelled gets no answer."""

@@ -83,7 +83,7 @@ class _Floor:
         self.trial_until = 0.0
         """When what the server was never asked for has run for one client long enough."""
         self.visitors = 0
-        """Calls that have their turn there, or wait for it."""
+        """Calls that have their turn there, or wait for it, and sessions that start for them."""
         self.last: WeakKeyDictionary[Peer, _Place] = WeakKeyDictionary()
         """Where a client was: the server may keep something for it there."""
         self.refused_until = 0.0
@@ -235,14 +235,16 @@ class Floors:
         except Overloaded as exc:
             floor.refused(str(exc), self._clock() + RETRY)
             return False
+        floor.visitors += 1  # a floor that is forgotten meanwhile would never use it
         self._tasks.start_soon(self._start, floor, link)
         return True
 
     async def _start(self, floor: _Floor, link: Link) -> None:
         await link.first_settled.wait()
+        floor.visitors -= 1
         if link.state is LinkState.CONNECTED or link.asleep:
             floor.spares.append(_Place(link))
-        else:
+        elif self._private.has(link):
             self._private.end(link)
             floor.refused(f"another one failed: {link.failure}", self._clock() + RETRY)
         link.habits.changed.ring()

@@ -580,6 +580,7 @@ async def open_gateway(
         ):
             gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience)
             tasks.start_soon(gateway.changes.follow)
+            tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)
             tasks.start_soon(report, hub)
             try:

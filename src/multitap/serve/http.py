@@ -272,6 +272,7 @@ class HttpFront:
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
             poured = _finish(visit, message, became, is_modern=key is None)
+            became = None  # or an error would keep this frame, and the frame the error
             if poured is not None:
                 await in_task(light)
                 await poured.wait()

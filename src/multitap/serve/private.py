@@ -1,6 +1,7 @@
 """Links of single clients, to servers that keep state for each session."""
 
 import contextlib
+from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
@@ -23,6 +24,18 @@ _HANDSHAKE = "(handshake)"
 """Holds the sessions that all clients share which can be asked; no principal is called so."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Private:
+    """One private link."""
+
+    link: Link
+    shared: Link
+    """The link beside which it stands: it goes when that does."""
+    holder: str
+    """On whose share it counts."""
+    scope: CancelHandle = field(default_factory=CancelHandle)
+
+
 class PrivateLinks:
     """Which client has a session of its own with which server.
 
@@ -39,7 +52,7 @@ class PrivateLinks:
         self._hub = hub
         self._tasks = tasks
         self._shares = Shares(most, "sessions of single clients with servers")
-        self._links: dict[tuple[object, str], tuple[Link, CancelHandle]] = {}
+        self._links: dict[tuple[object, str], _Private] = {}
         self._stateless_only: set[str] = set()
 
     def __len__(self) -> int:
@@ -72,7 +85,7 @@ class PrivateLinks:
         """
         self._claim(shared, holder)
         link = self._hub.twin(shared.name, shared.config)
-        self._start((link, shared.name), holder, link)
+        self._start((link, shared.name), _Private(link, shared, holder))
         return link
 
     def has(self, link: Link) -> bool:
@@ -82,7 +95,20 @@ class PrivateLinks:
     def end(self, link: Link) -> None:
         """End such a session."""
         if (known := self._links.get((link, link.name))) is not None:
-            known[1].cancel()
+            known.scope.cancel()
+
+    async def follow(self) -> None:
+        """End the sessions with servers that were replaced or removed, until cancelled."""
+        while True:
+            await self._hub.changed()
+            for key, private in tuple(self._links.items()):
+                if self._hub.links.get(private.shared.name) is not private.shared:
+                    self._forget(key)
+                    self._tasks.start_soon(self._retire, private)
+
+    async def _retire(self, private: _Private) -> None:
+        await private.link.drain(self._hub.settings.drain_timeout)
+        private.scope.cancel()
 
     def _needs_handshake(self, shared: Link) -> bool:
         """Whether a server that speaks both eras could ask clients nothing in the newer one.
@@ -101,8 +127,10 @@ class PrivateLinks:
         await link.first_settled.wait()
         if link.state is LinkState.CONNECTED:
             return link
-        self._stateless_only.add(shared.name)
-        self._links[_HANDSHAKE, shared.name][1].cancel()
+        known = self._links.get((_HANDSHAKE, shared.name))
+        if known is not None and known.link is link:  # or it was ended before it could settle
+            self._stateless_only.add(shared.name)
+            known.scope.cancel()
         return shared
 
     def _own(
@@ -111,14 +139,15 @@ class PrivateLinks:
         key = (owner, shared.name)
         wanted = shared.config if era is None else shared.config.model_copy(update={"era": era})
         known = self._links.get(key)
-        if known is not None and known[0].config == wanted:
-            return known[0]
+        if known is not None and known.link.config == wanted:
+            return known.link
         if known is not None:
-            known[1].cancel()
+            known.scope.cancel()
+            holder = known.holder  # whose share it takes over
         else:
             self._claim(shared, holder)
         link = self._hub.twin(shared.name, wanted)
-        self._start(key, holder, link)
+        self._start(key, _Private(link, shared, holder))
         return link
 
     def _claim(self, shared: Link, holder: str) -> None:
@@ -129,31 +158,32 @@ class PrivateLinks:
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
 
-    def _start(self, key: tuple[object, str], holder: str, link: Link) -> None:
-        scope = CancelHandle()
-        self._links[key] = (link, scope)
-        self._tasks.start_soon(self._run, key, holder, link, scope)
+    def _start(self, key: tuple[object, str], private: _Private) -> None:
+        self._links[key] = private
+        self._tasks.start_soon(self._run, key, private)
+
+    def _forget(self, key: tuple[object, str]) -> None:
+        self._shares.give(self._links.pop(key).holder)
 
     def drop(self, peer: Peer) -> None:
         """End the links of a client that is gone."""
-        for (owner, _), (_, scope) in tuple(self._links.items()):
+        for (owner, _), private in tuple(self._links.items()):
             if owner is peer:
-                scope.cancel()
+                private.scope.cancel()
 
-    async def _run(
-        self, key: tuple[object, str], holder: str, link: Link, scope: CancelHandle
-    ) -> None:
+    async def _run(self, key: tuple[object, str], private: _Private) -> None:
+        link = private.link
         try:
-            with scope:
+            with private.scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(link.run)
                     while link.idle_for() < IDLE or link.is_followed:
                         await anyio.sleep(_LOOK)
                     tasks.cancel_scope.cancel()
         finally:
-            if self._links.get(key) == (link, scope):  # or another one took its place and its share
-                del self._links[key]
-                self._shares.give(holder)
+            if self._links.get(key) is private:  # or another one took its place and its share
+                self._forget(key)
+            link.first_settled.set()  # who still waits for that would wait forever
 
 
 async def agree_on_logs(shared: Link, link: Link) -> None:

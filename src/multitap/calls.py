@@ -81,7 +81,8 @@ class Calls:
             UpstreamError: The server could not answer; which one says why.
         """
         started = perf_counter()
-        outcome, error, received, size = Outcome.CANCELLED, None, 0, 0
+        result: ToolResult | None = None
+        outcome, error, size = Outcome.CANCELLED, None, 0
         try:
             if context.agent_id is not None:
                 self._permit(context.agent_id, route.tool)
@@ -110,18 +111,15 @@ class Calls:
                 await in_task(light)
                 result = await vet_large(route, raw)
             outcome = Outcome.ERROR if result.is_error_known else Outcome.OK
-        except ServerError as exc:
-            outcome, error = Outcome.FAILED, route.link.redacted(str(exc))
-            if not route.errors_are_results:
+        except MultitapError as exc:
+            if not isinstance(exc, ServerError) or not route.errors_are_results:
+                outcome, error = _outcome(exc), route.link.redacted(str(exc))
                 raise
             outcome, result = Outcome.ERROR, _failed(exc, route.tool)
-        except MultitapError as exc:
-            outcome, error = _outcome(exc), route.link.redacted(str(exc))
-            raise
         finally:
-            seconds = perf_counter() - started
-            if outcome is Outcome.OK or outcome is Outcome.ERROR:
-                received, result.seconds = len(result.raw), seconds
+            seconds, received = perf_counter() - started, 0
+            if result is not None:
+                result.seconds, received = seconds, len(result.raw)
                 if outcome is Outcome.ERROR:
                     error = _told(result, route)
             self._done(
@@ -138,7 +136,7 @@ class Calls:
                     context.session_id,
                 )
             )
-        return result
+        return result  # pyright: ignore[reportReturnType] - or something was raised
 
     def _permit(self, agent: str, tool: Tool) -> None:
         """Policy: an agent calls only what its filter shows."""

@@ -56,6 +56,11 @@ class _Kind(msgspec.Struct):
     resultType: str = "complete"  # noqa: N815 - the wire's spelling
 
 
+class _Arguments(msgspec.Struct):
+    arguments: dict[str, Any] = {}
+
+
+_parse_arguments = msgspec.json.Decoder(_Arguments).decode
 _parse_kind = msgspec.json.Decoder(_Kind).decode
 _ASKING = b'"input_required"'
 
@@ -297,10 +302,11 @@ class Session:
             if len(self._plain_headers) > _MOST_HEADERS:
                 self._plain_headers.clear()
         if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
-            params = envelope.decode(b"{%b}" % (request.params or b""))
-            if isinstance(arguments := params.get("arguments", {}), dict):
-                return {**headers, **inbound.mcp_param_headers(header_map, arguments)}
-            # that these are no arguments is the server's to say
+            try:
+                params = _parse_arguments(b"{%b}" % (request.params or b""))
+            except msgspec.ValidationError:
+                return headers  # that these are no arguments is the server's to say
+            return {**headers, **inbound.mcp_param_headers(header_map, params.arguments)}
         return headers
 
     def _named(self, method: str, name: str | None) -> Mapping[str, str]:

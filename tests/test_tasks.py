@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from multitap.errors import ungrouped
-from multitap.tasks import CancelHandle, Tasks
+from multitap.tasks import CancelHandle, LightTask, Tasks, in_task
 
 
 async def test_a_callback_may_start_a_task():
@@ -122,3 +122,48 @@ async def test_work_that_is_given_up_before_it_began_does_nothing():
         await anyio.sleep(0.01)
 
     assert not done
+
+
+async def test_a_light_task_that_fails_does_not_keep_others_from_their_work(caplog):
+    async def wrong():
+        raise ZeroDivisionError
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(wrong())
+        light.step()
+        light.cancel()
+
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_light_task_waits_for_nothing_but_an_answer_outside_a_task(caplog):
+    async def wrong():
+        await asyncio.sleep(1)
+
+    async with Tasks() as tasks:
+        LightTask(tasks).run(wrong())
+
+    assert "outside a task" in caplog.text
+
+
+async def test_a_light_task_goes_on_as_a_task_of_its_owner_and_ends_with_it():
+    seen = []
+
+    async def work(light):
+        seen.append(asyncio.current_task() is caller)
+        await in_task(light)
+        seen.append(asyncio.current_task() is light.task)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    caller = asyncio.current_task()
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work(light))
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+
+    assert seen == [True, True, "ended"]

@@ -6,6 +6,7 @@ running loop. Inside the tasks all of anyio works as ever.
 """
 
 import asyncio
+import logging
 import types
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
@@ -13,6 +14,8 @@ from typing import Any, Self, TypeVarTuple
 
 import anyio
 import msgspec
+
+logger = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
@@ -166,28 +169,36 @@ class LightTask(msgspec.Struct, eq=False):
 
     def step(self) -> None:
         """Go on: what it waits for is there."""
-        coroutine = self._coroutine
-        if coroutine is None:
+        if (coroutine := self._coroutine) is None:
             return
         self._is_running = True
         try:
             wanted = coroutine.send(None)
-        except (StopIteration, asyncio.CancelledError):
+        except StopIteration:
             self._coroutine = None
             return
-        except BaseException:
-            self._coroutine = None
-            raise
+        except BaseException as exc:  # noqa: BLE001 - boundary: who steps it has others to serve
+            self._end(exc)
+            return
         finally:
             self._is_running = False
+        self._go_on(coroutine, wanted)
+
+    def _go_on(self, coroutine: Coroutine[Any, None, None], wanted: object) -> None:
         if wanted is _TASK:
             self._become_task(coroutine)
         elif wanted is not WAIT:
-            self._coroutine = None
             coroutine.close()
-            raise RuntimeError(f"{coroutine} waits for {wanted!r} outside a task")
+            self._end(RuntimeError(f"{coroutine} waits for {wanted!r} outside a task"))
         elif self.stopped:  # by itself, on its way here
             self._throw(coroutine)
+
+    def _end(self, exc: BaseException) -> None:
+        self._coroutine = None
+        if isinstance(exc, Exception):
+            logger.error("a request failed", exc_info=exc)
+        elif not isinstance(exc, asyncio.CancelledError):
+            raise exc
 
     def cancel(self) -> None:
         """Give the work up."""
@@ -208,13 +219,15 @@ class LightTask(msgspec.Struct, eq=False):
         self._is_running = True
         try:
             wanted = coroutine.throw(asyncio.CancelledError())
-        except (StopIteration, asyncio.CancelledError):
+        except StopIteration:
             self._coroutine = None
-            return
+        except BaseException as exc:  # noqa: BLE001 - boundary: who cancels it has others to serve
+            self._end(exc)
+        else:
+            if wanted is _TASK:
+                self._become_task(coroutine)
         finally:
             self._is_running = False
-        if wanted is _TASK:
-            self._become_task(coroutine)
 
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
         self._coroutine = None

@@ -484,7 +484,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             try:
                 to_do = (visit.head.handler or crowd.app.handle)(visit)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
-                self._failed(visit, exc)
+                visit.give_up(exc)
         if to_do is not None:
             visit.light.run(self._work(visit, to_do))
         elif not visit.is_pending:
@@ -494,16 +494,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             await to_do
         except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
-            self._failed(visit, exc)
+            visit.give_up(exc)
         finally:
             self.finished(visit)
-
-    def _failed(self, visit: Visit, exc: Exception) -> None:
-        logger.error("a request failed", exc_info=exc)
-        if visit.responded:
-            visit.keep_alive = False
-        else:
-            visit.say(_FAILED, "Internal Server Error")
 
     def _dismiss(self, transport: asyncio.Transport) -> None:
         """Say no more, and wait for the client to close.

@@ -276,9 +276,10 @@ class HttpFront:
             if poured is not None:
                 await in_task(light)
                 await poured.wait()
-        except BaseException:  # the client is gone
-            visit.abandon()
-            raise
+        except BaseException as exc:
+            visit.give_up(exc)
+            if not isinstance(exc, Exception):  # the client is gone
+                raise
         finally:
             if key is not None:
                 del peer.scopes[key]

@@ -1,6 +1,7 @@
 """One HTTP request, and the way to answer it."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ from msgspec import Raw
 from multitap.serve.access import ANYBODY, Admitted, Denied
 from multitap.serve.event_stream import Stream
 from multitap.tasks import LightTask, Tasks
+
+logger = logging.getLogger(__name__)
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -152,6 +155,16 @@ class Visit:
         self.is_gone = True
         if self._stream is not None:
             self._stream.end()
+
+    def give_up(self, exc: BaseException) -> None:
+        """There will be no answer: the client is gone, or what worked on it is wrong."""
+        if isinstance(exc, Exception):
+            logger.error("a request failed", exc_info=exc)
+            if self.responded:
+                self.keep_alive = False
+            else:
+                self.say(500, "Internal Server Error")
+        self.abandon()
 
     def fall_silent(self) -> None:
         """Begin a stream: the answer takes a while, or something precedes it."""

@@ -5,10 +5,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from math import ceil, log
+from typing import TYPE_CHECKING
 
 from multitap.events import Outcome
 from multitap.records import dataclass
-from multitap.store import CallRecord
+
+if TYPE_CHECKING:
+    from multitap.store import CallRecord
 
 __all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "Outcome", "Stats"]
 
@@ -116,7 +119,7 @@ class Metrics:
         self._tools: dict[str, dict[str, _Row]] = {}
         self._errors = 0
 
-    def record(self, call: CallRecord) -> None:
+    def record(self, call: "CallRecord") -> None:
         """Count one call."""
         try:
             row = self._tools[call.server][call.tool]

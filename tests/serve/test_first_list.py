@@ -62,9 +62,9 @@ class Wire(SimulatedWire):
         self._delay = delay
         self._pid = pid
 
-    async def request(self, method, params, *, timeout, **more):
+    async def request(self, request):
         await anyio.sleep(self._delay)
-        return await super().request(method, params, timeout=timeout, **more)
+        return await super().request(request)
 
     def evidence(self):
         return Evidence(pid=self._pid)

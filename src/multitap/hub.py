@@ -205,7 +205,12 @@ class Hub:
             since = anyio.current_time()
             tool = await self.find_tool(name, context=context)
             deadline = self._route(tool).deadline(context, since)
-        result = await self.calls.make(self._route(tool), arguments or {}, context, deadline)
+        try:
+            result = await self.calls.make(self._route(tool), arguments or {}, context, deadline)
+        except Unavailable:
+            if self._closed:
+                raise HubClosed("the hub was closed during the call") from None
+            raise
         return result.capped(cap_of(tool, self.settings.result_cap), self._kept)
 
     async def find_tool(self, name: str, *, context: CallContext = _NOBODY) -> Tool:

@@ -505,7 +505,6 @@ async def test_so_does_one_of_any_other_server(front, name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.wide
-@pytest.mark.xfail(reason="the one repetition is made in the session that was lost with the server")
 @pytest.mark.parametrize("front", FRONTS)
 async def test_a_repeated_call_opens_another_session(front, tmp_path):
     wanted = CRASHES["died_and_may_be_repeated"]
@@ -538,9 +537,6 @@ async def test_what_is_under_way_ends_at_the_server_when_its_caller_leaves(front
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError, reason="what may be repeated waits for a session until its own timeout"
-)
 async def test_a_call_under_way_is_told_that_the_hub_was_left(tmp_path):
     outcomes = []
 

@@ -83,6 +83,7 @@ IDLE_TIMEOUT = 300.0
 
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server cannot say for which call it asks or logs."""
+_MOST_REPEATS = 2  # of a request that got lost
 _MOST_REPORTED = 32  # failures that are remembered, so that each is logged once
 _MOST_MISFITS = 32  # tools that are warned about
 _MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
@@ -266,12 +267,15 @@ class Link:
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
-        while True:
-            await self._wanted.wait()
-            pause = await self._attempt()
-            if pause > 0:
-                with anyio.move_on_after(pause):
-                    await self._poked.wait()
+        try:
+            while True:
+                await self._wanted.wait()
+                pause = await self._attempt()
+                if pause > 0:
+                    with anyio.move_on_after(pause):
+                        await self._poked.wait()
+        finally:
+            self._standing.close()
 
     async def request(self, request: Request) -> Raw:
         """Ask the server and return its result, undecoded.
@@ -307,11 +311,18 @@ class Link:
         return await self._standing.session_by(request.deadline, self._wake)
 
     async def _go_into(self, request: Request, fault: WireFault | RpcError) -> Raw:
-        """Send a request once more if it may be, or find out why it failed."""
+        """Send a request again if it may be, or find out why it failed.
+
+        A second time only if the first one met a session that is gone, and provably did nothing.
+        """
         await in_task(request.light)
         fault.__traceback__ = None  # or it would keep the frames, and they what was received
         self._doubt(fault)
-        if _may_repeat(fault, harmless=request.repeatable):
+        repeats = 0
+        while repeats < _MOST_REPEATS and _may_repeat(
+            fault, harmless=request.repeatable and not repeats
+        ):
+            repeats += 1
             session = self._standing.session or await self._session(request)
             try:
                 result = await session.request(request)

@@ -82,6 +82,12 @@ class Standing:
             self.session = None
             self.settling = True
 
+    def close(self) -> None:
+        """It is over: nobody need wait for it any more."""
+        self.closing = True
+        self.settling = False
+        self._changed.ring()
+
     async def session_by(self, deadline: Deadline, wake: Callable[[], bool]) -> Session:
         """The session, waited for while there is hope.
 

@@ -73,6 +73,10 @@ class Keeper(Protocol):
         """It is closed."""
         ...
 
+    def doubt(self) -> None:
+        """One broke in the middle of a request: the server may be another one by now."""
+        ...
+
 
 class Connection(asyncio.Protocol):
     """Asks and is answered, one request at a time; nothing here waits.
@@ -180,6 +184,8 @@ class Connection(asyncio.Protocol):
 
     def _end(self, exc: Exception | None) -> None:
         if self._response is None:
+            if self._heard is not None:
+                self._keeper.doubt()
             self._fail(self._unanswered(exc))
         elif exc is None and self._until_closed:
             self._finish(self._response)

@@ -106,6 +106,12 @@ class Pool:
         if not self._open and self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
+    def doubt(self) -> None:
+        """Use no idle connection any more that may have broken in the same way."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.abort()
+
     # One timer for all of them: to set and cancel one for each request costs more.
     def _look(self) -> None:
         oldest = self.loop.time() - self._keep_alive

@@ -30,6 +30,7 @@ from multitap.wire import envelope
 from multitap.wire.vocabulary import HTTP_STATUS
 
 _SESSION = b"mcp-session-id"
+_VERSION = b"mcp-protocol-version"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _ORDINARY = frozenset({"tools/call", "tools/list"})
@@ -222,7 +223,8 @@ class HttpFront:
         if session is None:
             words = "Session not found: initialize again"
             _refuse(visit, request_id, Refused(faults.INVALID_REQUEST, words), status=404)
-        head.memory = session
+        if _VERSION in head.headers:  # or the body might say that it belongs to no session
+            head.memory = session
         return session
 
     def _answer_in_session(
@@ -287,7 +289,7 @@ class HttpFront:
 
     async def _listen(self, visit: Visit) -> None:
         await in_task(visit.light)
-        if visit.head.headers.get(b"mcp-protocol-version") in MODERN:
+        if visit.head.headers.get(_VERSION) in MODERN:
             visit.say(405, extra=[(b"allow", b"POST")])
             return
         if not visit.head.takes_stream:

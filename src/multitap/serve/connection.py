@@ -13,7 +13,7 @@ from typing import Any
 import httptools
 from msgspec import Raw
 
-from multitap.pace import SECONDS
+from multitap.pace import MESSAGES, SECONDS
 from multitap.serve.access import Denied
 from multitap.serve.crowd import READ, Crowd, address_of
 from multitap.serve.rota import AT_ONCE
@@ -451,7 +451,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._queue.append(visit)
 
     def _advance(self, until: float) -> None:
-        """Answer what is asked, one after the other, until time is up.
+        """Answer what is asked, one after the other, until time is up or it was enough.
 
         Who does not read is not answered further.
         """
@@ -459,7 +459,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._advancing or transport is None:
             return
         self._advancing = True
+        most = MESSAGES
         while self._queue and self.current is None and not transport.is_closing():
+            most -= 1
             visit = self._queue.popleft()
             self._queued -= len(visit.body)
             self.since = self._loop.time()
@@ -469,7 +471,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._dismiss(transport)
                 break
             self._answer(visit)
-            if self._queue and perf_counter() >= until:
+            if self._queue and (not most or perf_counter() >= until):
                 break
         self._advancing = False
 

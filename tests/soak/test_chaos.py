@@ -68,7 +68,7 @@ async def test_every_call_is_answered_and_nothing_grows(tmp_path, figures):
     figures(
         minutes=MINUTES,
         calls=world.calls,
-        **dict(world.outcomes.most_common()),
+        **{f"ended {name}": times for name, times in world.outcomes.most_common()},
         wrong=len(world.wrong),
         unanswered=len(world.unanswered),
         failures_of_the_steady_server=len(world.steady_failures),

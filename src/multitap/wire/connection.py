@@ -207,6 +207,7 @@ class Connection(asyncio.Protocol):
                 self._give_back()
                 heard(Response(self, known.status, known.fields, data[end:]))
             else:
+                self._last = None
                 self._receive(data)
                 self._remember(data, end)
             return

@@ -147,6 +147,8 @@ class Flight:
         if self._wake is not None:
             self.stir()
         elif self._task is not None and not self._expired:
+            if self._task is asyncio.current_task(self._flights.loop):
+                return  # it will see: cancelled by itself, it would stumble over that later on
             self._expired = True
             self._task.cancel()
 
@@ -155,10 +157,10 @@ class Flight:
         task = asyncio.current_task(self._flights.loop)
         if task is None:
             raise RuntimeError("this takes a task")
+        if self.fault is not None:
+            raise self._taken_fault()
         self._task = task
         self._cancelling = task.cancelling()
-        if self.fault is not None:
-            self._interrupt()
         return self
 
     def __exit__(

@@ -575,7 +575,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif self._stuck_since is not None:
             self._look_at_unread(transport.get_write_buffer_size(), now)
         elif self.current is not None:
-            if quiet > limits.ping:
+            if quiet > limits.ping and self.current.is_pending:
                 self.current.fall_silent()
         elif self._reading and quiet > limits.request_timeout:
             self._refuse(_TIMEOUT, "the request took too long")

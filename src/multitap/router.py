@@ -52,7 +52,7 @@ LIBRARY = CallDefaults()
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The way to one tool; made anew with the catalog that the tool is of."""
+    """The way to one tool; a new catalog makes new ones."""
 
     tool: Tool
     link: Link

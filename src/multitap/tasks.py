@@ -148,9 +148,9 @@ WAIT, _TASK = object(), object()
 class LightTask(msgspec.Struct, eq=False):
     """A coroutine that runs without a task until it has to wait for more than an answer.
 
-    Most requests wait for nothing but their server. Such a coroutine is stepped by whoever brings
-    the answer, in the same turn of the loop, at a fraction of what a task costs. Before it waits
-    for anything else it says `await in_task(light)`, and goes on as a task of its owner.
+    Most requests wait for nothing but their server. The code that brings the answer steps such a
+    coroutine, in the same turn of the loop, at a fraction of what a task costs. Before it waits for
+    anything else it says `await in_task(light)`, and goes on as a task of its owner.
     """
 
     tasks: Tasks

@@ -156,7 +156,7 @@ class Gateway:
             params: Its parameters.
 
         Raises:
-            Refused, MultitapError: It can not be had, and why.
+            Refused, MultitapError: There is none, and why.
         """
         return self._call(turn) if method == "tools/call" else self._answer(turn, method, params)
 

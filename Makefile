@@ -11,12 +11,12 @@ MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema lock clean
+.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map lock clean
 
-help:  ## Say what there is
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed  ## Make .venv with the locked tools and this project in it
+setup: $(VENV)/.installed  ## Create .venv with the locked tools and this project in it
 
 test: lint types fast slow  ## Everything that must hold: format, lint, types, import rules, tests
 
@@ -25,7 +25,7 @@ lint: setup  ## Format, lint and import rules, without changing anything
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-format: setup  ## Format, and mend what can be mended
+format: setup  ## Format, and fix what can be fixed automatically
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -53,7 +53,7 @@ soak: setup  ## The promises at full size: 10,000 simulated runs, a million line
 		--numprocesses $(WORKERS) --dist worksteal
 	MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak tests/soak/test_chaos.py
 
-demo: $(TRIAL)/.installed  ## Watch a hub at work on the bundled servers
+demo: $(TRIAL)/.installed  ## Watch a hub at work with the bundled servers
 	$(TRIAL)/bin/python -m multitap.demo
 
 run: $(TRIAL)/.installed  ## Serve the bundled servers to any MCP client, and say how to connect
@@ -62,15 +62,18 @@ run: $(TRIAL)/.installed  ## Serve the bundled servers to any MCP client, and sa
 bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
-schema: setup  ## Write schema/ anew, from the code
+schema: setup  ## Regenerate schema/ from the code
 	$(BIN)/multitap config schema > schema/multitap.schema.json
-	$(BIN)/python -m multitap.agent.env_schema > schema/env-protocol.json
+	$(BIN)/python -m multitap.env.env_schema > schema/env-protocol.json
 
-lock: setup  ## Choose dependency versions anew
+map: setup  ## Renew the picture of the packages in docs/internals.md
+	$(BIN)/python -m scripts.package_map
+
+lock: setup  ## Update the locked dependency versions
 	$(BIN)/uv pip compile pyproject.toml --group dev --upgrade --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file $(LOCK)
 
-clean:  ## Remove all that was made here
+clean:  ## Remove everything that make created
 	rm -rf $(VENV) $(TRIAL) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -23,6 +23,7 @@ from bench import (
 )
 from bench.gateway import (
     cpu,
+    crossing,
     growth,
     hanging,
     listing,
@@ -40,6 +41,7 @@ GATEWAY = (
     cpu,
     web,
     sizes,
+    crossing,
     listing,
     opening,
     starting,

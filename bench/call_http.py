@@ -6,6 +6,8 @@ from bench.report import Promise, Report, micro
 from multitap import HttpServer
 
 LIMIT = 0.2
+BARE, BARE_AT = 2.0, 16
+"""Times the bare client, with that many calls at a time."""
 
 
 async def run(*, quick: bool) -> Report:
@@ -25,8 +27,18 @@ async def run(*, quick: bool) -> Report:
                     parallel=parallel,
                 )
                 how = f"{era}, {parallel} at a time"
-                ratio = cost["hub"] / cost["sdk"]
-                rows.append((how, *(micro(cost[name]) for name in clients), f"{ratio:.2f}"))
+                ratio, bare = cost["hub"] / cost["sdk"], cost["hub"] / cost["bare"]
+                ratios = f"{ratio:.2f}", f"{bare:.2f}"
+                rows.append((how, *(micro(cost[name]) for name in clients), *ratios))
                 promises.append(Promise(f"HTTP call against the SDK's, {how}", LIMIT, ratio))
-    columns = ("calls", "`hub.call`", "SDK `Client.call_tool`", "bare aiohttp", "hub / SDK")
+                if parallel == BARE_AT:
+                    promises.append(Promise(f"HTTP call against a bare client, {how}", BARE, bare))
+    columns = (
+        "calls",
+        "`hub.call`",
+        "SDK `ClientFigures.call_tool`",
+        "bare sockets",
+        "hub / SDK",
+        "hub / bare",
+    )
     return Report("A call over Streamable HTTP", columns, rows, promises)

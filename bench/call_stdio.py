@@ -5,6 +5,8 @@ from bench.measure import compare
 from bench.report import Promise, Report, micro
 
 LIMIT = 0.3
+BARE, BARE_AT = 1.7, 16
+"""Times the bare client, with that many calls at a time."""
 
 
 async def run(*, quick: bool) -> Report:
@@ -20,8 +22,18 @@ async def run(*, quick: bool) -> Report:
                 clients, calls=800 if quick else 2000, blocks=2 if quick else 10, parallel=parallel
             )
             how = f"{era}, {parallel} at a time"
-            ratio = cost["hub"] / cost["sdk"]
-            rows.append((how, *(micro(cost[name]) for name in clients), f"{ratio:.2f}"))
+            ratio, bare = cost["hub"] / cost["sdk"], cost["hub"] / cost["bare"]
+            ratios = f"{ratio:.2f}", f"{bare:.2f}"
+            rows.append((how, *(micro(cost[name]) for name in clients), *ratios))
             promises.append(Promise(f"stdio call against the SDK's, {how}", LIMIT, ratio))
-    columns = ("calls", "`hub.call`", "SDK `Client.call_tool`", "bare pipe", "hub / SDK")
+            if parallel == BARE_AT:
+                promises.append(Promise(f"stdio call against a bare client, {how}", BARE, bare))
+    columns = (
+        "calls",
+        "`hub.call`",
+        "SDK `ClientFigures.call_tool`",
+        "bare pipe",
+        "hub / SDK",
+        "hub / bare",
+    )
     return Report("A call over stdio", columns, rows, promises)

@@ -6,9 +6,10 @@ import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
-import aiohttp
 import anyio
+import httptools
 import msgspec
 from mcp import Client, StdioServerParameters
 
@@ -131,25 +132,54 @@ def bare_pipe(command, tool="echo", arguments=None):
     return opened
 
 
+class _Connection(asyncio.Protocol):
+    """To a server at a URL; one request at a time."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = []
+
+    def data_received(self, data):
+        self._parser.feed_data(data)
+
+    def on_body(self, data):
+        self._body.append(data)
+
+    def on_message_complete(self):
+        body, self._body = b"".join(self._body), []
+        self.waiting.set_result(body)
+
+
 def bare_web(url, tool="echo", arguments=None):
-    """aiohttp and msgspec: no limits, no timeouts, no care."""
+    """Sockets, httptools and msgspec: no limits, no timeouts, no care."""
 
     @asynccontextmanager
     async def opened():
         ids = itertools.count()
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-        }
-        async with aiohttp.ClientSession(headers=headers) as session:
+        idle = []
+        loop = asyncio.get_running_loop()
+        at = urlsplit(url)
+        head = (
+            f"POST {at.path} HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
+            "Accept: application/json, text/event-stream\r\nContent-Length: "
+        ).encode()
 
-            async def call():
-                body = encode(_request(next(ids), tool, arguments))
-                async with session.post(url, data=body) as response:
-                    answer = decode(await response.read())
-                return decode_result(answer.result).content[0].text
+        async def call():
+            body = encode(_request(next(ids), tool, arguments))
+            if idle:
+                connection = idle.pop()
+            else:
+                _, connection = await loop.create_connection(_Connection, at.hostname, at.port)
+            connection.waiting = loop.create_future()
+            connection.transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            answer = decode(await connection.waiting)
+            idle.append(connection)
+            return decode_result(answer.result).content[0].text
 
-            yield call
+        yield call
+        for connection in idle:
+            connection.transport.close()
 
     return opened
 

@@ -16,10 +16,10 @@ import multitap
 from bench.gateway.running import clients, upstream
 from bench.report import Promise, Report
 from multitap import HttpServer, Settings, StdioServer, open_hub
-from multitap.serve.access import Access
-from multitap.serve.gateway import open_gateway
-from multitap.serve.http import HttpFront, serve_http
-from multitap.serve.web import bind
+from multitap.gateway.fronts.http_front import HttpFront, serve_http
+from multitap.gateway.gateway import open_gateway
+from multitap.http.server.access import Access
+from multitap.http.server.http_server import bind
 
 HOST = "127.0.0.1"
 OURS = str(Path(multitap.__file__).parent) + os.sep

@@ -16,9 +16,7 @@ import msgspec
 from mcp import Client
 from scripted_model import Answer, Say, Use, scripted_model
 
-from multitap import AgentEngine, Settings, StdioServer
-from multitap.agent.env_server import EnvMCPServer
-from multitap.agent.environment import BaseEnvironment
+from multitap import AgentEngine, BaseEnvironment, EnvMCPServer, Settings, StdioServer
 from multitap.agent.steps import Finished, ToolCalled, ToolFinished
 from multitap.config import ModelConfig
 

@@ -10,13 +10,13 @@ from fastapi import FastAPI, Request
 from mcp.types import ElicitRequestParams, ElicitResult
 
 from multitap import Handlers, Settings, StdioServer, open_hub
-from multitap.upstream.handlers import Asked
+from multitap.upstream.handlers import RequestOrigin
 
 program = Path(__file__).with_name("booking_server.py")
 booking = StdioServer(command=sys.executable, args=(str(program),), era="handshake")
 
 
-async def answer(asked: Asked, question: ElicitRequestParams) -> ElicitResult:
+async def answer(asked: RequestOrigin, question: ElicitRequestParams) -> ElicitResult:
     print(f"{asked.server} asks: {question.message}")
     return ElicitResult(action="accept", content={"window": True})
 

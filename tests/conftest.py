@@ -7,12 +7,16 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hypothesis
 import pytest
 import sniffio
 
 PATIENCE = 3.0
+hypothesis.settings.register_profile("any machine", deadline=None)  # one that is busy is slow
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure():
@@ -21,7 +25,7 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-BOTH_RUNNERS = ("wire", "serve", "upstream", "test_hub", "test_lifecycle", "test_tasks")
+BOTH_RUNNERS = ("wire", "http", "gateway", "upstream", "test_hub", "test_lifecycle", "test_tasks")
 """Tests of what has callbacks of its own: they run under both kinds of runner."""
 
 ONE_RUNNER = (
@@ -35,9 +39,11 @@ other processes than ours, and those that take long.
 
 def pytest_generate_tests(metafunc):
     path = metafunc.definition.path
-    place = path.relative_to(Path(__file__).parent).parts[0]
+    places = path.relative_to(Path(__file__).parent).parts
     once = metafunc.definition.get_closest_marker("slow") or path.stem in ONE_RUNNER
-    if inspect.iscoroutinefunction(metafunc.function) and place.startswith(BOTH_RUNNERS):
+    if inspect.iscoroutinefunction(metafunc.function) and any(
+        place.startswith(BOTH_RUNNERS) for place in places
+    ):
         runners = ["asyncio"] if once else ["asyncio", "anyio"]
         metafunc.parametrize("runner", runners, indirect=True)
 
@@ -141,3 +147,11 @@ def descendants(root):
     while grown := {pid for pid, parent in parents.items() if parent in {root, *below}} - below:
         below |= grown
     return below
+
+
+@pytest.fixture
+async def own_executor():
+    """Where the clients of models look up their platform; else the loop keeps the thread."""
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        yield

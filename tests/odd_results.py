@@ -72,7 +72,7 @@ def serve(*, stateless):
         told = {"jsonrpc": "2.0", "id": message["id"]}
         if result is None:
             told["error"] = {"code": -32601, "message": "Method not found"}
-        elif stateless:
+        elif stateless and "resultType" not in result:
             kept = {"ttlMs": 0, "cacheScope": "private"}
             told["result"] = {**result, "resultType": "complete", **kept}
         else:

@@ -94,7 +94,7 @@ def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):
     assert "calculator   connected     3 tools" in printed
     assert "notebook_write " in printed
     assert "calculator_add(a=2, b=40) -> 42" in printed
-    assert "1 can not be divided by zero" in printed
+    assert "1 cannot be divided by zero" in printed
     assert "its last words: crasher: no API key given" in printed
     assert "calculator_mean(numbers=[1, 2, 6]) -> 3" in printed
     assert printed.endswith("no process of it is left.\n")
@@ -115,6 +115,6 @@ def test_five_real_servers_are_up_beside_two_bad_ones_and_survive_kill_and_stop(
     assert "broken is error (the program 'no-such-program' is not on the PATH)" in printed
     for server in ("everything", "filesystem", "memory", "time", "git"):
         assert f"\n{server}_" in printed
-        assert f"{server} is disconnected (it was ended by SIGKILL)" in printed
+        assert f"{server} is disconnected (it was terminated by SIGKILL)" in printed
         assert f"{server} is disconnected (its process is stopped" in printed
     assert "hanging is connected" not in printed

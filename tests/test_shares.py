@@ -37,7 +37,7 @@ def test_a_refusal_names_the_limit():
     shares = Shares(8, "things")
     take_all(shares, "a")
 
-    assert shares.refusal("a") == "one client has 6 of all 8 things, and gets no more"
+    assert shares.refusal("a") == "one client already has 6 of the 8 things"
     take_all(shares, "b")
     take_all(shares, "c")
     assert shares.refusal("d") == "all 8 things are in use"

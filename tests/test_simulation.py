@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from multitap.config import HttpServer, Settings, StdioServer
 from multitap.events import FailureCode
-from multitap.hub import Hub
+from multitap.faults import RequestFailed, WireClosed
+from multitap.hub.hub import Hub
 from multitap.upstream.handlers import Handlers
-from multitap.wire.wire import RequestFailed, WireClosed
 from tests.simulation.clock import run
 from tests.simulation.driver import ACTIONS, play
 from tests.simulation.world import MemoryStore, SimulatedWire, World

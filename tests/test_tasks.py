@@ -131,7 +131,7 @@ async def test_a_light_task_that_fails_does_not_keep_others_from_their_work(capl
     async with Tasks() as tasks:
         light = LightTask(tasks)
         light.run(wrong())
-        light.step()
+        light.run()
         light.cancel()
 
     assert "ZeroDivisionError" in caplog.text

@@ -65,16 +65,16 @@ async def _steps(work, asking, calls, sessions, *, note):
     name = await work.open(asking, "handshake", PARALLEL)
     many = {"name": name, "tool": work.tool("echo"), "parallel": PARALLEL, "longest": 600}
     await asking.order("calls", calls=WARM_UP, **many)
-    await _visit(work, asking, WARM_UP // 10, end=True)
+    await _http_request(work, asking, WARM_UP // 10, end=True)
     note(work.resident)
     await asking.order("calls", calls=calls, **many)
     note(work.resident)
-    await _visit(work, asking, sessions, end=True)
+    await _http_request(work, asking, sessions, end=True)
     note(work.resident)
-    await _visit(work, asking, sessions, end=False)
+    await _http_request(work, asking, sessions, end=False)
     note(work.resident)
 
 
-async def _visit(work, asking, sessions, *, end):
-    visit = {"sessions": sessions, "parallel": PARALLEL, "end": end, "longest": 600}
-    await asking.order("sessions", tool=work.tool("echo"), **visit, **work.door("handshake"))
+async def _http_request(work, asking, sessions, *, end):
+    http_request = {"sessions": sessions, "parallel": PARALLEL, "end": end, "longest": 600}
+    await asking.order("sessions", tool=work.tool("echo"), **http_request, **work.door("handshake"))

@@ -13,13 +13,13 @@ from pathlib import Path
 import uvicorn
 from aiohttp import web
 
-from multitap.cli.asked import Asked
+from multitap.cli.gateways.serve_command import from_files
+from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.serve import from_files
-from multitap.serve.access import Access
-from multitap.serve.gateway import open_gateway
-from multitap.serve.http import HttpFront
-from multitap.serve.visit import JSON, Visit
+from multitap.gateway.fronts.http_front import HttpFront
+from multitap.gateway.gateway import open_gateway
+from multitap.http.server.access import Access
+from multitap.http.server.http_request import JSON, HttpRequest
 
 HOST = "127.0.0.1"
 KEEP_ALIVE = 60
@@ -30,7 +30,7 @@ EVENTS = (
 )
 
 
-class OtherVisit(Visit):
+class OtherVisit(HttpRequest):
     """A request whose answer is kept for whoever has to send it.
 
     Args:
@@ -67,7 +67,7 @@ class OtherVisit(Visit):
     def end(self):
         pass  # who sends it sees that it is over
 
-    def finished(self, _visit):
+    def finished(self, _http_request):
         self._answered.set()
 
     async def answer(self, front, read):
@@ -106,9 +106,9 @@ def asgi(front):
         url = scope["raw_path"]
         if scope["query_string"]:
             url += b"?" + scope["query_string"]
-        visit = OtherVisit(start, scope["method"].encode(), url, scope["headers"])
-        await visit.answer(front, read)
-        status, headers, body = visit.reply
+        http_request = OtherVisit(start, scope["method"].encode(), url, scope["headers"])
+        await http_request.answer(front, read)
+        status, headers, body = http_request.reply
         if body is None:
             await send({"type": "http.response.body", "body": b""})
             return
@@ -144,9 +144,9 @@ def handler(front):
             return response.write
 
         pairs = [(name.lower(), value) for name, value in request.raw_headers]
-        visit = OtherVisit(start, request.method.encode(), request.path_qs.encode(), pairs)
-        await visit.answer(front, request.read)
-        status, headers, body = visit.reply
+        http_request = OtherVisit(start, request.method.encode(), request.path_qs.encode(), pairs)
+        await http_request.answer(front, request.read)
+        status, headers, body = http_request.reply
         if body is None:
             return response
         return web.Response(status=status, headers=_texts(headers), body=body)
@@ -173,7 +173,7 @@ SERVERS = {"uvicorn": on_uvicorn, "aiohttp": on_aiohttp}
 
 
 async def serve(kind, port, config):
-    served = from_files(Asked(files=(Path(config),)))
+    served = from_files(CommonOptions(files=(Path(config),)))
     async with open_gateway(served.open, host=served.host) as gateway:
         await SERVERS[kind](HttpFront(gateway, Access(HOST)), port)
 

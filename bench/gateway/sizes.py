@@ -54,12 +54,13 @@ async def _costs(way, gateways, blocks):
             for _ in range(blocks):
                 for work, name in places:
                     key = work.gateway, size
-                    cost = await _cost(work, asking, name, size)
-                    costs[key] = min(costs.get(key, math.inf), cost)
+                    spent = await cost(work, asking, name, size)
+                    costs[key] = min(costs.get(key, math.inf), spent)
     return costs
 
 
-async def _cost(work, asking, name, size):
+async def cost(work, asking, name, size):
+    """Seconds of CPU for one result of that size."""
     calls = min(MOST, max(2, BLOCK // size))
     asked = {"name": name, "tool": work.tool("blob"), "arguments": {"count": size}}
     spent, _ = await work.cost(asking, "calls", calls=calls, parallel=1, **asked)

@@ -6,10 +6,10 @@ import sys
 import anyio
 
 from bench.report import milli
-from bench.search import measure, page
+from bench.search import corpus, measure, page
 
-GOAL = 0.9
-"""Of the everyday requests, with five tools shown."""
+GOAL = 0.7
+"""Of the held-out requests, with five tools shown."""
 
 
 def main():
@@ -26,8 +26,8 @@ def main():
     )
     if not quick:
         page.write(text)
-    everyday = recalls[0]
-    return 0 if everyday.ours[1] >= GOAL else 1
+    held_out = recalls[corpus.PARTS.index("held out")]
+    return 0 if held_out.ours[1] >= GOAL else 1
 
 
 if __name__ == "__main__":

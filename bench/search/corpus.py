@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from multitap.catalog import Tool
+from multitap.catalog.catalog import Tool
 from multitap.names import choose_names
 from multitap.tools import HubTool
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from bench.search import corpus
 from bench.search.plain import PlainIndex
 from multitap.tools import ToolRegistry
-from multitap.tools.providers.tokens import estimate
+from multitap.tools.providers.token_cost import estimate
 from multitap.tools.search import Index, search_mode
 
 DEPTHS = (1, 5, 10)

@@ -3,7 +3,7 @@
 import anyio
 
 from multitap.config import Surroundings, kode, load
-from multitap.reload import Reloader, open_configured
+from multitap.hub.reload import Reloader, open_configured
 
 
 async def main() -> None:

@@ -1,103 +1,74 @@
-"""The MCP runtime for agents: one port, every MCP server."""
+"""The MCP runtime for agents: one port, every MCP server.
+
+The packages, from top to bottom; imports only go down:
+
+- `cli`, `demo`, `seeds`: what people type, try out, and know from earlier designs;
+- `env`, `agent`, `gateway`: what uses a hub: environments, agents, and clients of one MCP server;
+- `hub`, `tools`, `results`, `catalog`: many servers as one, what they offer and what they answer;
+- `upstream`, `wire`, `http`: one server's life, its messages, and the HTTP that carries them;
+- `store`, `config`: what is kept, and what people wrote.
+
+Users import from here; `docs/internals.md` is the map of the rest.
+"""
 
 import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multitap.agent.configured import ConfiguredEnvironment as ConfiguredEnvironment
-    from multitap.agent.environment import BaseEnvironment as BaseEnvironment
     from multitap.config import Agent as Agent
     from multitap.config import HttpServer as HttpServer
     from multitap.config import LocalServer as LocalServer
     from multitap.config import Settings as Settings
     from multitap.config import StdioServer as StdioServer
     from multitap.config import ToolFilter as ToolFilter
-    from multitap.content import ToolResult as ToolResult
+    from multitap.env.configured_environment import ConfiguredEnvironment as ConfiguredEnvironment
+    from multitap.env.env_client import EnvClient as EnvClient
+    from multitap.env.env_server import EnvMCPServer as EnvMCPServer
+    from multitap.env.environment import BaseEnvironment as BaseEnvironment
     from multitap.errors import MultitapError as MultitapError
-    from multitap.faces.agent_core import McpManager as McpManager
-    from multitap.faces.excelmanus import AgentEngine as AgentEngine
-    from multitap.faces.excelmanus import MCPClientWrapper as MCPClientWrapper
-    from multitap.faces.excelmanus import MCPManager as MCPManager
-    from multitap.faces.excelmanus import ToolExecutionError as ToolExecutionError
-    from multitap.faces.mcp_json import MCPConfigLoader as MCPConfigLoader
-    from multitap.faces.mcp_json import MCPServerConfig as MCPServerConfig
-    from multitap.faces.spec07 import Info as Info
-    from multitap.faces.spec07 import LocalConfig as LocalConfig
-    from multitap.faces.spec07 import McpServerRegistry as McpServerRegistry
-    from multitap.faces.spec07 import RemoteConfig as RemoteConfig
-    from multitap.hub import Hub as Hub
-    from multitap.opening import open_hub as open_hub
-    from multitap.sync import SyncHub as SyncHub
+    from multitap.hub.hub import Hub as Hub
+    from multitap.hub.opening import open_hub as open_hub
+    from multitap.hub.sync import SyncHub as SyncHub
+    from multitap.results import ToolResult as ToolResult
+    from multitap.seeds.agent_core import McpManager as McpManager
+    from multitap.seeds.excelmanus import AgentEngine as AgentEngine
+    from multitap.seeds.excelmanus import MCPClientWrapper as MCPClientWrapper
+    from multitap.seeds.excelmanus import MCPManager as MCPManager
+    from multitap.seeds.excelmanus import ToolExecutionError as ToolExecutionError
+    from multitap.seeds.mcp_json import MCPConfigLoader as MCPConfigLoader
+    from multitap.seeds.mcp_json import MCPServerConfig as MCPServerConfig
+    from multitap.seeds.spec07 import Info as Info
+    from multitap.seeds.spec07 import LocalConfig as LocalConfig
+    from multitap.seeds.spec07 import McpServerRegistry as McpServerRegistry
+    from multitap.seeds.spec07 import RemoteConfig as RemoteConfig
     from multitap.tools import ToolDef as ToolDef
     from multitap.tools import ToolInfo as ToolInfo
     from multitap.tools import ToolRegistry as ToolRegistry
-    from multitap.upstream.caller import CallContext as CallContext
     from multitap.upstream.handlers import Handlers as Handlers
+    from multitap.upstream.on_behalf_of import CallContext as CallContext
 
-_HOME = {
-    "Agent": "config",
-    "AgentEngine": "faces.excelmanus",
-    "BaseEnvironment": "agent.environment",
-    "CallContext": "upstream.caller",
-    "ConfiguredEnvironment": "agent.configured",
-    "Handlers": "upstream.handlers",
-    "HttpServer": "config",
-    "Hub": "hub",
-    "Info": "faces.spec07",
-    "LocalConfig": "faces.spec07",
-    "LocalServer": "config",
-    "MCPClientWrapper": "faces.excelmanus",
-    "MCPConfigLoader": "faces.mcp_json",
-    "MCPManager": "faces.excelmanus",
-    "MCPServerConfig": "faces.mcp_json",
-    "McpManager": "faces.agent_core",
-    "McpServerRegistry": "faces.spec07",
-    "MultitapError": "errors",
-    "RemoteConfig": "faces.spec07",
-    "Settings": "config",
-    "StdioServer": "config",
-    "SyncHub": "sync",
-    "ToolDef": "tools",
-    "ToolExecutionError": "faces.excelmanus",
-    "ToolFilter": "config",
-    "ToolInfo": "tools",
-    "ToolRegistry": "tools",
-    "ToolResult": "content",
-    "open_hub": "opening",
+_NAMES = {
+    "config": "Agent HttpServer LocalServer Settings StdioServer ToolFilter",
+    "env.configured_environment": "ConfiguredEnvironment",
+    "env.env_client": "EnvClient",
+    "env.env_server": "EnvMCPServer",
+    "env.environment": "BaseEnvironment",
+    "errors": "MultitapError",
+    "hub.hub": "Hub",
+    "hub.opening": "open_hub",
+    "hub.sync": "SyncHub",
+    "results": "ToolResult",
+    "seeds.agent_core": "McpManager",
+    "seeds.excelmanus": "AgentEngine MCPClientWrapper MCPManager ToolExecutionError",
+    "seeds.mcp_json": "MCPConfigLoader MCPServerConfig",
+    "seeds.spec07": "Info LocalConfig McpServerRegistry RemoteConfig",
+    "tools": "ToolDef ToolInfo ToolRegistry",
+    "upstream.handlers": "Handlers",
+    "upstream.on_behalf_of": "CallContext",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Agent",
-    "AgentEngine",
-    "BaseEnvironment",
-    "CallContext",
-    "ConfiguredEnvironment",
-    "Handlers",
-    "HttpServer",
-    "Hub",
-    "Info",
-    "LocalConfig",
-    "LocalServer",
-    "MCPClientWrapper",
-    "MCPConfigLoader",
-    "MCPManager",
-    "MCPServerConfig",
-    "McpManager",
-    "McpServerRegistry",
-    "MultitapError",
-    "RemoteConfig",
-    "Settings",
-    "StdioServer",
-    "SyncHub",
-    "ToolDef",
-    "ToolExecutionError",
-    "ToolFilter",
-    "ToolInfo",
-    "ToolRegistry",
-    "ToolResult",
-    "open_hub",
-]
-
+__all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is shown is the host's choice
 

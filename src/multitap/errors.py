@@ -4,14 +4,14 @@ MultitapError
 ├── ConfigError          the user's configuration
 ├── UnknownName          no such server, tool, resource, prompt or kept result
 │   └── NotAllowed       it is there, but hidden from this caller
-├── BadArguments         the arguments do not fit the tool's schema; nothing was sent
+├── BadArguments         the arguments do not match the tool's schema; nothing was sent
 ├── HubClosed            the hub was closed before or during the call
-├── ModelError           the language model gave no answer that can be used
+├── ModelError           the language model gave no usable answer
 └── UpstreamError        one server, named by `.server`
     ├── Unavailable      it is not connected right now; `.failure` says why
     ├── CallTimeout      it did not answer in time (also a TimeoutError)
     ├── Overloaded       too many calls are already waiting for it
-    ├── BadAnswer        what it answered is no valid answer
+    ├── BadAnswer        its answer is not valid
     ├── ToolFailed       its tool failed, in its own words
     └── ServerError      it answered with a protocol error, in its own words
 """
@@ -32,7 +32,7 @@ LONGEST_QUOTE = 100
 
 
 class MultitapError(Exception):
-    """Base class: catch this to catch us."""
+    """Base class of all errors that Multitap raises."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(shortened(message, LONGEST_MESSAGE))
@@ -67,7 +67,7 @@ class NotAllowed(UnknownName):
 
 
 class BadArguments(MultitapError, ValueError):
-    """The arguments do not fit the tool's schema."""
+    """The arguments do not match the tool's schema."""
 
     def __init__(self, message: str, *, path: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -80,7 +80,7 @@ class HubClosed(MultitapError):
 
 
 class ModelError(MultitapError):
-    """The language model gave no answer that can be used."""
+    """The language model gave no usable answer."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -120,11 +120,11 @@ class Overloaded(UpstreamError):
 
 
 class BadAnswer(UpstreamError):
-    """What the server answered is no valid answer."""
+    """The server gave an answer that is not valid."""
 
 
 class ToolFailed(UpstreamError):
-    """The server's tool says that it failed."""
+    """The tool reported a failure."""
 
 
 class ServerError(UpstreamError):
@@ -148,6 +148,11 @@ def quoted(value: object) -> str:
 def shortened(text: str, limit: int) -> str:
     """`text`, cut where it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 tool`, `2 tools`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def sole(exc: BaseException) -> BaseException:

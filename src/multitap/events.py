@@ -1,4 +1,4 @@
-"""What there is to see, and what happened, for whoever is watching: CLI, TUI, web page, logs."""
+"""The current state and what happened, for every observer: CLI, TUI, web page, logs."""
 
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -64,7 +64,7 @@ class Outcome(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    """The tool says that it failed."""
+    """The tool reported a failure."""
     FAILED = "failed"
     """No usable answer came."""
     TIMEOUT = "timeout"

@@ -37,6 +37,7 @@ class Budget:
     def spent(self) -> bool:
         """Count one message; whether it was the last one of this turn."""
         self._messages -= 1
+        # the clock as well: a single message may have megabytes
         return self._messages <= 0 or perf_counter() >= self._until
 
     def charge(self, messages: int) -> None:
@@ -74,6 +75,7 @@ class Turns:
         self._idle_turns = 0 if self.useful else self._idle_turns + 1
         self.useful = False
         self._worked += perf_counter() - self._began
+        # as in `Pace`: a flood that only yields fills all the time that nobody else takes
         if self._idle_turns < _FLOOD or self._worked < SECONDS:
             await asyncio.sleep(0)
         else:
@@ -102,6 +104,7 @@ class Pace:
 
     def __init__(self, work: Callable[[], bool]) -> None:
         self._work = work
+        # not from anyio: readers are made in callbacks of transports
         self._loop = asyncio.get_running_loop()
         self._transport: Readable | None = None
         self._handle: asyncio.Handle | None = None
@@ -144,6 +147,7 @@ class Pace:
         if left:
             self._schedule()
             return
+        # a flood that pauses for less than that is still the same flood
         self._until = self._loop.time() + _CALM
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

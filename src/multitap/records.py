@@ -1,7 +1,8 @@
 """Data classes that are quick to define: their methods are written when they are first used.
 
 The standard library compiles six functions for a frozen class at once, which takes longer than the
-rest of its module, and a gateway has a hundred such classes.
+rest of its module, and a gateway has a hundred such classes: with the standard ones, to import it
+takes 23 % more CPU (673 ms against 548, least of ten on a busy machine).
 """
 
 from __future__ import annotations

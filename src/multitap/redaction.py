@@ -96,7 +96,7 @@ class Redactor:
         """Characters that have to be known before a text to see a secret that runs into it."""
         return self._longest
 
-    def settled(self, text: str) -> int:
+    def settled_length(self, text: str) -> int:
         """How much of the beginning of a stream cannot become a secret by what follows."""
         at = self._stump(text, least=1)
         for _ in range(_OVERLAPS):
@@ -153,7 +153,7 @@ class RedactedStream:
     def feed(self, data: bytes) -> str:
         """What can be shown now."""
         text = self._held + self._decode(data)
-        settled = self._redact.settled(text)
+        settled = self._redact.settled_length(text)
         self._held = text[settled:]
         return self._redact.replaced(text[:settled])
 

@@ -53,4 +53,4 @@ class Shares:
         held = self._held.get(holder, 0)
         if self.total >= self.most or not held:
             return f"all {self.most} {self.what} are in use"
-        return f"one client has {held} of all {self.most} {self.what}, and gets no more"
+        return f"one client already has {held} of the {self.most} {self.what}"

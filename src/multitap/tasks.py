@@ -44,9 +44,11 @@ class Tasks:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # first: what ends during the wait below must not start anything new
         self._over = True
         cancelled = await self._end_all()
         if self._interrupted is not None:
+            # the cancellation was ours; left standing, it would end a wait of the owner further out
             self._interrupted.uncancel()
         if self._errors:
             if exc is not None and not isinstance(exc, asyncio.CancelledError):
@@ -75,6 +77,7 @@ class Tasks:
         self._errors.append(error)
         if not self._over and self._owner is not None:
             self._over = True
+            # no scope of anyio: this is a callback, and belongs to no task
             self._owner.cancel()
             self._interrupted = self._owner
 
@@ -91,6 +94,7 @@ class Tasks:
     def adopt(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Go on with a coroutine as a task; it is cancelled at once if the block is left."""
         task = self._own(coroutine, None)
+        # not dropped: it has begun, and has to give back what it holds
         if self._over:
             task.cancel()
         return task
@@ -120,6 +124,7 @@ class CancelHandle:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._cancelling = self._task.cancelling()
+            # given up before it began: its first wait has to notice
             if self.stopped:
                 self._task.cancel()
         return self
@@ -130,6 +135,7 @@ class CancelHandle:
         task, self._task = self._task, None
         if not self.stopped or task is None:
             return False
+        # somebody else may have cancelled the task as well, and that must not be swallowed
         ours = task.uncancel() <= self._cancelling
         return ours and isinstance(exc, asyncio.CancelledError)
 
@@ -162,15 +168,14 @@ class LightTask(msgspec.Struct, eq=False):
     _coroutine: Coroutine[Any, None, None] | None = None
     _is_running: bool = False
 
-    def run(self, coroutine: Coroutine[Any, None, None]) -> None:
-        """Run it as far as it goes."""
-        self._coroutine = coroutine
-        self.step()
-
-    def step(self) -> None:
-        """Go on: what it waits for is there."""
-        if (coroutine := self._coroutine) is None:
+    def run(self, begun: Coroutine[Any, None, None] | None = None) -> None:
+        """Run as far as it goes: what is begun here, or what waits and now has its answer."""
+        if begun is not None:
+            self._coroutine = begun
+        coroutine = self._coroutine
+        if coroutine is None:
             return
+        # a coroutine cannot be entered twice: `cancel` leaves it to `run` from here on
         self._is_running = True
         try:
             wanted = coroutine.send(None)
@@ -182,15 +187,18 @@ class LightTask(msgspec.Struct, eq=False):
             return
         finally:
             self._is_running = False
-        self._go_on(coroutine, wanted)
+        if wanted is not WAIT or self.stopped:
+            self._go_on(coroutine, wanted)
 
     def _go_on(self, coroutine: Coroutine[Any, None, None], wanted: object) -> None:
         if wanted is _TASK:
             self._become_task(coroutine)
         elif wanted is not WAIT:
+            # what it waits for would never step it; it forgot `in_task`, and a test should show
+            # that
             coroutine.close()
             self._end(RuntimeError(f"{coroutine} waits for {wanted!r} outside a task"))
-        elif self.stopped:  # by itself, on its way here
+        else:  # it was given up, by itself, on its way here
             self._throw(coroutine)
 
     def _end(self, exc: BaseException) -> None:
@@ -230,6 +238,7 @@ class LightTask(msgspec.Struct, eq=False):
             self._is_running = False
 
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
+        # first: the answer may still come, and must not step what is a task now
         self._coroutine = None
         self.task = self.tasks.adopt(coroutine)
         self.task.add_done_callback(self._let_go)
@@ -240,7 +249,11 @@ class LightTask(msgspec.Struct, eq=False):
 
 
 async def in_task(light: LightTask | None) -> None:
-    """Be in a task from here on; `light` is the caller, None where it is in one anyway."""
+    """Be in a task from here on; `light` is the caller, None where it is in one anyway.
+
+    The task begins in a later turn of the loop: what was looked at before may have changed, and
+    has to be looked at again.
+    """
     if light is not None and light.task is None:
         await _pause()
 

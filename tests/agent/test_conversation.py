@@ -13,8 +13,8 @@ from multitap.agent.conversation import (
     mended,
     user,
 )
-from multitap.content import KeptResults
 from multitap.errors import MultitapError
+from multitap.results import KeptResults
 from multitap.tools.tool import said
 
 IDS = st.sampled_from("abc")

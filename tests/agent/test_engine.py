@@ -12,7 +12,7 @@ from multitap.agent.approval import ALLOW, deny, unless_read_only
 from multitap.agent.conversation import Answers, Assistant, Conversation, user
 from multitap.agent.models import TextDelta, Usage
 from multitap.agent.steps import Asked, Ending, Finished, ToolCalled, ToolFinished
-from multitap.config import Agent, Prompt
+from multitap.config import Agent, PromptConfig
 from multitap.errors import ConfigError, ModelError, MultitapError, UnknownName
 from multitap.tools import HubTools
 from tests.agent.models.scripted import (
@@ -322,7 +322,7 @@ async def test_an_agent_has_its_own_tools_prompt_model_and_steps():
                     max_steps=1,
                 )
             },
-            prompts={"clerk": Prompt(text="You are a clerk.")},
+            prompts={"clerk": PromptConfig(text="You are a clerk.")},
         )
         agent = AgentEngine(registry(), settings=settings, agent="clerk")
         steps = await taken(agent, "add")

@@ -4,7 +4,7 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.agent.sampling import sampler
-from multitap.upstream.handlers import Asked
+from multitap.upstream.handlers import RequestOrigin
 from tests.agent.models.scripted import PROVIDERS, Fail, Say, Use, opened, texts
 from tests.seeds.files import program
 from tests.wire.sdk_web import served
@@ -32,7 +32,7 @@ def text(words):
 
 async def sampled(provider, turn, request, **options):
     async with opened(provider, turn) as (model, server):
-        return await sampler(model, **options)(Asked("box"), request), server
+        return await sampler(model, **options)(RequestOrigin("box"), request), server
 
 
 @both

@@ -71,7 +71,7 @@ def test_nothing_outside_of_a_skills_folder_is_read(folder, file):
         ("---\nname: Brew Tea\ndescription: x\n---\n", "lower-case letters"),
         ("---\nname: brew-tea\n---\n", "1 to 1024 characters"),
         ("---\nname: brew-tea\ndescription: 5\n---\n", "1 to 1024 characters"),
-        (b"---\nname: \xff\n---\n", "no text"),
+        (b"---\nname: \xff\n---\n", "not a text"),
     ],
 )
 def test_a_bad_skill_costs_only_itself_and_says_why(folder, text, reason):
@@ -136,7 +136,7 @@ async def test_the_tool_reads_instructions_and_files_as_they_are_then(folder):
     [
         ({"name": "coffee"}, "no skill named 'coffee'; there are: brew-tea"),
         ({"name": "brew-tea", "file": "kind.md"}, "did you mean `kinds.md`?"),
-        ({"name": "brew-tea", "file": "../x"}, "outside of the folder"),
+        ({"name": "brew-tea", "file": "../x"}, "outside the folder"),
     ],
 )
 async def test_the_tool_says_what_a_model_did_wrong(folder, arguments, words):

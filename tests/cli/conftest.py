@@ -38,6 +38,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("MULTITAP_WAIT", "60")  # the machine may be busy with other things
     for name in ("MULTITAP_CONFIG", "NO_COLOR", "GITHUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from multitap import Settings, open_hub
-from multitap.cli.leftovers import free_leftovers
-from tests.serve.talking import PATIENCE, zoo
+from multitap.cli.gateways.leftovers import free_leftovers
+from tests.gateway.talking import PATIENCE, zoo
 
 
 @pytest.fixture

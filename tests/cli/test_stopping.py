@@ -118,7 +118,7 @@ def test_one_that_does_not_come_to_an_end_is_made_to():
         _, err = process.communicate(timeout=IN_TIME)
 
     assert process.returncode == 143
-    assert err == "error: not everything ended in time; the rest is ended by force\n"
+    assert err == "error: not everything stopped in time; killing the rest\n"
 
 
 def test_a_signal_while_python_frees_the_lock_of_a_module_counts():

@@ -21,4 +21,4 @@ def pytest_runtest_call():
     try:
         return (yield)
     except NotFetched as exc:
-        pytest.skip(f"the client can not be fetched: {exc}")
+        pytest.skip(f"the client cannot be fetched: {exc}")

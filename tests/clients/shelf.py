@@ -34,7 +34,7 @@ class Shelf:
         """The folder that has the packages of a client in `node_modules`.
 
         Raises:
-            NotFetched: The registry can not be reached, or does not have it.
+            NotFetched: The registry cannot be reached, or does not have it.
         """
         return self._filled(name, lambda target: npm_install(target, PACKAGES[name]))
 

@@ -211,6 +211,6 @@ def test_codex_refuses_a_token_in_the_file():
     ).problems
 
     assert (problem.message, problem.hint) == (
-        "a token has no place here",
+        "a token is not allowed here",
         "use `bearer_token_env_var`",
     )

@@ -463,29 +463,29 @@ def test_otter_says_how_the_hub_runs():
         (
             "claude-code.json",
             [
-                (4, 9, "mcpServers.api.headersHelper", "is not run; give the headers themselves"),
-                (4, 43, "mcpServers.api.alwaysLoad", "has no meaning here; kept"),
+                (4, 9, "mcpServers.api.headersHelper", "is not run; write the headers instead"),
+                (4, 43, "mcpServers.api.alwaysLoad", "has no effect here; kept"),
                 (6, 15, "mcpServers.ev.type", "WebSocket servers are not supported"),
             ],
         ),
         (
             "cline.json",
             [
-                (2, 92, "mcpServers.a.autoApprove", "has no meaning here; kept"),
+                (2, 92, "mcpServers.a.autoApprove", "has no effect here; kept"),
                 (4, 115, "mcpServers.c.oauth", "is the host's own state; left there"),
             ],
         ),
         (
             "zed.jsonc",
             [
-                (3, 27, "context_servers.local.remote", "has no meaning here; kept"),
+                (3, 27, "context_servers.local.remote", "has no effect here; kept"),
                 (5, 9, "context_servers.ext", "comes from an extension of Zed; left there"),
-                (6, 10, "context_servers.old.source", "has no meaning here; kept"),
+                (6, 10, "context_servers.old.source", "has no effect here; kept"),
             ],
         ),
         (
             "opencode.jsonc",
-            [(5, 11, "mcp.jira.enabled", "switches off a server that no file describes")],
+            [(5, 11, "mcp.jira.enabled", "disables a server that no file defines")],
         ),
     ],
 )

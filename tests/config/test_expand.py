@@ -82,15 +82,15 @@ def test_a_text_is_expanded_once(text, expected):
         (
             "${auth:none}",
             "the secret `none` is not set",
-            None,
+            "run `multitap secret set none`",
         ),
         ("${file:none}", "cannot read `none`: No such file or directory", None),
         ("${A", "`${` without `}`", "write `$${` where you mean `${` itself"),
-        ("${}", "`${}` is no variable", "write `$${` where you mean `${` itself"),
-        ("${A%x}", "`${A%x}` is no variable", "write `$${` where you mean `${` itself"),
-        ("${1}", "`${1}` is no variable", "write `$${` where you mean `${` itself"),
-        ("${envv:A}", "`${envv:A}` is no variable", "did you mean `env`?"),
-        ("${input:x}", "`${input:x}` is no variable", "write `$${` where you mean `${` itself"),
+        ("${}", "`${}` is not a variable", "write `$${` where you mean `${` itself"),
+        ("${A%x}", "`${A%x}` is not a variable", "write `$${` where you mean `${` itself"),
+        ("${1}", "`${1}` is not a variable", "write `$${` where you mean `${` itself"),
+        ("${envv:A}", "`${envv:A}` is not a variable", "did you mean `env`?"),
+        ("${input:x}", "`${input:x}` is not a variable", "write `$${` where you mean `${` itself"),
         ("${NONE:-${A}}", "`${NONE:-${A}` holds another variable", "they cannot be nested"),
     ],
 )
@@ -163,7 +163,7 @@ def test_c8_d12_an_unset_variable_is_named_with_its_place():
         (
             HttpServer(url="${U}"),
             {"U": "ftp://hunter2"},
-            "`url`: not valid once its variables are put in",
+            "`url`: not valid after its variables are expanded",
         ),
         (
             HttpServer(url="https://x", headers={"A": "${U}"}),
@@ -234,7 +234,7 @@ def test_only_files_that_can_hold_a_value_are_read(tmp_path):
     for name, reason in {
         "big": "it is too large",
         "binary": "it is not text",
-        "pipe": "it is no file",
+        "pipe": "it is not a file",
         "none": "No such file or directory",
     }.items():
         with pytest.raises(Unresolved, match=f"cannot read `{name}`: {reason}"):
@@ -283,11 +283,9 @@ def test_no_text_breaks_the_engine(text):
         expand(text, SCOPE)
 
 
-def test_without_a_secret_store_the_hint_says_what_works():
+def test_the_hint_names_the_command_that_stores_a_secret():
     with pytest.raises(ConfigError) as caught:
         expand("${auth:gh}", Scope({}, Path("/work"), Path("/home/me")))
 
     assert str(caught.value) == "the secret `gh` is not set"
-    assert caught.value.hint == (
-        "there is no secret store yet: write `${VARIABLE}` or `${file:PATH}` instead"
-    )
+    assert caught.value.hint == "run `multitap secret set gh`"

@@ -70,7 +70,7 @@ def test_an_amendment_of_nothing_is_an_error_unless_it_only_switches_off():
     )
 
     assert [(problem.server, problem.severity, problem.message) for problem in result.problems] == [
-        ("x", Severity.NOTE, "switches off a server that no file describes"),
+        ("x", Severity.NOTE, "disables a server that no file defines"),
         ("y", Severity.ERROR, "neither `command` nor `url`"),
         ("z", Severity.ERROR, "neither `command` nor `url`"),
     ]
@@ -125,9 +125,9 @@ def test_a_project_cannot_say_where_we_listen_or_write():
     result = layered(text, trusted=False)
 
     assert said(result.problems, Severity.ERROR) == [
-        (1, 1, "state_dir", "only your own configuration may say this, not a project's"),
-        (4, 1, "serve.enabled", "only your own configuration may say this, not a project's"),
-        (5, 1, "serve.host", "only your own configuration may say this, not a project's"),
+        (1, 1, "state_dir", "only your own configuration may set this, not a project's"),
+        (4, 1, "serve.enabled", "only your own configuration may set this, not a project's"),
+        (5, 1, "serve.host", "only your own configuration may set this, not a project's"),
     ]
     assert (result.settings.state_dir, result.settings.serve.enabled) == (None, False)
     assert result.settings.result_cap == 200

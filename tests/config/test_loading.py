@@ -146,7 +146,9 @@ def test_servers_that_a_project_has_its_say_in_are_not_trusted(where, tmp_path):
     amended = "[servers.b]\nenv = { NODE_OPTIONS = '--require ./x.js' }\n"
     (tmp_path / "multitap.toml").write_text(amended + "".join(map(own.format, "cd")))
 
-    assert load(native(where)).untrusted == {"b", "c", "d"}
+    servers = load(native(where)).merged.servers
+
+    assert {name for name, stack in servers.items() if not stack.trusted} == {"b", "c", "d"}
 
 
 def test_a_file_that_cannot_be_read_is_told(where, tmp_path):

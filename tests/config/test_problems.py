@@ -89,7 +89,7 @@ def entry(text):
             '{"type": "htp", "url": "https://x"}',
             (1, 31),
             "mcpServers.s.type",
-            "no transport is called 'htp'",
+            "no transport is named 'htp'",
         ),
         (
             "mcpservers",
@@ -110,7 +110,7 @@ def entry(text):
             '{"command": "x", "url": "https://x"}',
             (1, 17),
             "mcpServers.s",
-            "says both `command` and `url`",
+            "has both `command` and `url`",
         ),
         ("mcpservers", "{}", (1, 17), "mcpServers.s", "neither `command` nor `url`"),
         ("mcpservers", "5", (1, 22), "mcpServers.s", "expected a table, got a number"),
@@ -270,7 +270,7 @@ command = "second"
 
     assert said(result.problems) == [
         (2, 3, "mcp_servers.0", "expected a server with a `name`"),
-        (7, 3, "mcp_servers.2", "a second server named 'a'; this one counts"),
+        (7, 3, "mcp_servers.2", "a second server named 'a'; this one is used"),
     ]
     assert result.settings.servers["a"].command == "second"
 
@@ -308,8 +308,8 @@ def test_a_field_of_the_other_kind_is_a_warning():
     result = merged(text, "multitap.toml")
 
     assert said(result.problems) == [
-        (3, 13, "servers.a.headers.A", "means nothing for a program"),
-        (6, 1, "servers.b.cwd", "means nothing for a remote server"),
+        (3, 13, "servers.a.headers.A", "has no effect for a program"),
+        (6, 1, "servers.b.cwd", "has no effect for a remote server"),
     ]
     assert result.settings.servers.keys() == {"a", "b"}
 

@@ -9,7 +9,7 @@ from multitap.config import (
     Agent,
     ModelConfig,
     Profile,
-    Prompt,
+    PromptConfig,
     Scope,
     Settings,
     Severity,
@@ -72,7 +72,7 @@ def test_everything_about_the_world_is_read():
         "guest": Agent(),
     }
     assert said.profiles == {"work": Profile(servers=("git*",))}
-    assert said.prompts == {"p": Prompt(file=HERE / "p.md", arguments={"name": "Whose."})}
+    assert said.prompts == {"p": PromptConfig(file=HERE / "p.md", arguments={"name": "Whose."})}
 
 
 def test_agents_stay_in_the_order_in_which_they_are_written():
@@ -100,7 +100,7 @@ def test_what_is_wrong_costs_only_itself(text, key):
     found = read(text)
 
     assert [problem.key for problem in found.problems] == [key]
-    assert found.settings.prompts == {"good": Prompt(text="x")}
+    assert found.settings.prompts == {"good": PromptConfig(text="x")}
 
 
 def test_a_later_layer_replaces_a_model_as_a_whole():
@@ -124,7 +124,7 @@ def test_a_later_layer_replaces_a_prompt_as_a_whole():
     found = layered("[prompts.p]\ntext = 'a'\n", "[prompts.p]\nfile = 'b.md'\n")
 
     assert found.problems == ()
-    assert found.settings.prompts["p"] == Prompt(file=Path("/b/b.md"))
+    assert found.settings.prompts["p"] == PromptConfig(file=Path("/b/b.md"))
 
 
 def test_a_project_brings_neither_code_nor_models_nor_powers():
@@ -149,8 +149,8 @@ def test_a_project_brings_neither_code_nor_models_nor_powers():
 def test_a_prompt_has_either_a_text_or_a_file():
     for wrong in ({}, {"text": "x", "file": Path("y")}):
         with pytest.raises(ValidationError, match="either `text` or `file`"):
-            Prompt(**wrong)
-    assert Prompt(text="").text == ""
+            PromptConfig(**wrong)
+    assert PromptConfig(text="").text == ""
 
 
 def test_the_key_of_a_model_is_put_in_late():
@@ -165,7 +165,7 @@ def test_the_key_of_a_model_is_put_in_late():
     ("changes", "error", "words"),
     [
         ({"api_key": "${MISSING}"}, Unresolved, "`model.api_key`: the variable `MISSING` is not"),
-        ({"base_url": "${WORD}"}, ConfigError, "`model.base_url` is no address"),
+        ({"base_url": "${WORD}"}, ConfigError, "`model.base_url` is not an address"),
     ],
 )
 def test_a_model_that_can_not_be_reached_says_which_key_is_wrong(changes, error, words):

@@ -49,7 +49,7 @@ def fetch(home):
     """Have everything in `home`, once for all who ask at the same time.
 
     Raises:
-        NotFetched: A registry can not be reached, or does not have it.
+        NotFetched: A registry cannot be reached, or does not have it.
     """
     with locked(home / "lock"):
         for name, fill in (("sdk", _fetch_sdk), ("suite", _fetch_suite)):

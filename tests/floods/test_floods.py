@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import no_process_left
 from tests.floods.endless import KINDS
 from tests.floods.gateway import running
-from tests.wire import http_floods
+from tests.http import http_floods
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -18,13 +18,14 @@ from msgspec import Raw
 
 from multitap.config import HttpServer
 from multitap.config.models import Limits
-from multitap.wire.http import open_http
-from multitap.wire.response import UNREAD
-from multitap.wire.wire import RpcError, WireFault
+from multitap.faults import WireFault
+from multitap.http.client.response import UNREAD
+from multitap.wire.streamable.streamable_wire import open_streamable
+from multitap.wire.wire import RpcError
+from tests.http.listener import Listener
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import read_request
-from tests.wire.listener import Listener
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
@@ -180,9 +181,10 @@ class Server:
 
 
 def held(wire):
-    connections = [one for pool in wire._site._client._pools.values() for one in pool._open]
-    unread = sum(one._response.held for one in connections if one._response is not None)
-    return unread + sum(len(piece) for one in connections for piece in one._rest)
+    connections = [one for pool in wire._origin._client._pools.values() for one in pool._open]
+    answers = [one._reader.response for one in connections]
+    unread = sum(one.held for one in answers if one is not None)
+    return unread + sum(len(piece) for one in connections for piece in one._backlog._pieces)
 
 
 def _is_last(script):
@@ -337,10 +339,10 @@ async def served(scripts):
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     try:
         async with asyncio.timeout(PATIENCE):
-            async with open_http(HttpServer(url=url, limits=LIMITS)) as wire:
+            async with open_streamable(HttpServer(url=url, limits=LIMITS)) as wire:
                 server.wire = wire
                 wire.attach(Listener(dict))
-                wire.established("2026-07-28", stateless=True)
+                wire.establish("2026-07-28", stateless=True)
                 yield server, wire
             listener.close()
             await server.gone()

@@ -13,16 +13,16 @@ import uvloop
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from multitap.serve.access import Denied
-from multitap.serve.connection import ClientConnection
-from multitap.serve.crowd import Crowd, WebLimits
+from multitap.http.server.access import Denied
+from multitap.http.server.connections import Connections, HttpLimits
+from multitap.http.server.server_connection import ServerConnection
 from multitap.tasks import in_task
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
 SEEDS = sorted((Path(__file__).parent / "seeds" / "http_server").iterdir())
 PATIENCE = 10
-LIMITS = WebLimits(
+LIMITS = HttpLimits(
     connections=8, head=2048, fields=20, body=8192, memory=64 * 1024, queued=4, linger=0.2
 )
 HELD = LIMITS.head + 2 * LIMITS.body + 64 * 1024
@@ -38,27 +38,27 @@ class App:
         head.keeps_body = True
         return None
 
-    def handle(self, visit):
-        kind = visit.head.path.split(b"/")[1]
+    def handle(self, http_request):
+        kind = http_request.head.path.split(b"/")[1]
         if kind == b"later":
-            return self._later(visit)
+            return self._later(http_request)
         if kind == b"stream":
-            return self._stream(visit)
-        visit.respond(200, (said(visit.head.path, len(visit.body)),))
+            return self._stream(http_request)
+        http_request.respond(200, (said(http_request.head.path, len(http_request.body)),))
         return None
 
-    async def _later(self, visit):
-        await in_task(visit.light)
+    async def _later(self, http_request):
+        await in_task(http_request)
         await asyncio.sleep(0)
-        visit.respond(200, (said(visit.head.path, len(visit.body)),))
+        http_request.respond(200, (said(http_request.head.path, len(http_request.body)),))
 
-    async def _stream(self, visit):
-        await in_task(visit.light)
-        visit.stream()
-        await visit.write(visit.head.path)
+    async def _stream(self, http_request):
+        await in_task(http_request)
+        http_request.stream()
+        await http_request.write(http_request.head.path)
         await asyncio.sleep(0)
-        await visit.write(b" %d" % len(visit.body))
-        visit.end()
+        await http_request.write(b" %d" % len(http_request.body))
+        http_request.end()
 
 
 def said(path, size):
@@ -233,9 +233,11 @@ async def talk(said, pieces, wanted=None):
     failures = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-        crowd = Crowd(App(), Tasks(tasks), LIMITS)
+        connections = Connections(App(), Tasks(tasks), LIMITS)
         ours, theirs = pair()
-        _, connection = await loop.connect_accepted_socket(partial(ClientConnection, crowd), theirs)
+        _, connection = await loop.connect_accepted_socket(
+            partial(ServerConnection, connections), theirs
+        )
         heard = tasks.create_task(listen(loop, ours))
         await send(loop, ours, said, pieces, connection)
         while wanted is not None and not is_done(connection, wanted):
@@ -243,19 +245,20 @@ async def talk(said, pieces, wanted=None):
         with suppress(OSError):
             ours.shutdown(socket.SHUT_WR)
         while connection._transport is not None:
-            crowd._look()
+            connections._look()
             await asyncio.sleep(0)
         await heard
     ours.close()
 
     assert not failures
-    assert not crowd._members
-    assert crowd.memory.total == crowd.under_way.total == 0
+    assert not connections._members
+    assert connections.memory.total == connections.under_way.total == 0
     return heard.result()
 
 
 def is_done(connection, wanted):
-    return connection._transport is None or connection._dismissed or connection.answered >= wanted
+    is_dismissed = connection.responder.is_dismissed
+    return connection._transport is None or is_dismissed or connection.answered >= wanted
 
 
 class Tasks:
@@ -294,9 +297,11 @@ async def send(loop, ours, said, pieces, connection):
 
 
 def held(connection):
-    visits = [*connection._queue, connection.current]
-    bodies = sum(len(visit.body) for visit in visits if visit is not None)
-    return connection.arriving + len(connection._unparsed) + bodies
+    http_requests = [*connection.responder.queue, connection.responder.current]
+    bodies = sum(
+        len(http_request.body) for http_request in http_requests if http_request is not None
+    )
+    return connection.arriving + len(connection.reader.unparsed) + bodies
 
 
 async def listen(loop, ours):

@@ -14,10 +14,17 @@ import pytest
 
 from multitap import Settings, StdioServer
 from multitap.config import Profile, ToolFilter
-from multitap.serve.access import Token
+from multitap.http.server.access import Token
 from tests.fuzz import changing
-from tests.serve.hostile.raw import dial, hello, http, in_session, message, stateless
-from tests.serve.talking import gate
+from tests.gateway.hostile.raw import (
+    dial,
+    hello,
+    http,
+    in_session,
+    message,
+    stateless,
+)
+from tests.gateway.talking import gate
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 SEEDS = range(EXAMPLES // 20)

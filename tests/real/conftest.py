@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import no_process_left
+from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 
 PATIENCE = 180
 PREFIX = "@modelcontextprotocol/server-"
@@ -55,14 +55,3 @@ def fetched():
     for command, reason in zip(commands, fetch(commands), strict=True):
         if reason is not None:
             pytest.skip(f"{command[3]} cannot be fetched: {reason}")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_left():
-    """One hub serves a module and restarts its servers meanwhile: what is left shows at the end."""
-    yield from no_process_left()

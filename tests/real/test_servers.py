@@ -12,8 +12,8 @@ import pytest
 
 from multitap import CallContext, Handlers, HttpServer, Settings, StdioServer, open_hub
 from multitap.config import Search, Source, load
-from multitap.content import ImageBlock
 from multitap.events import LinkState
+from multitap.results import ImageBlock
 from tests.conftest import descendants
 from tests.real.conftest import NPM, PYTHON, program
 

@@ -1,7 +1,7 @@
 """agent-core (seed C): the client role, row by row, against real servers.
 
 The server role (C2-C4, C23, C24) is in `test_c_server_role.py`, the Environment (C1, C17, C19) in
-`tests/agent`. Not here yet: logging in with OAuth (C7, of which the configuration is read here),
+`tests/env`. Not here yet: logging in with OAuth (C7, of which the configuration is read here),
 and a store for the secrets of `${auth:NAME}` (C8, whose other half is here).
 """
 

@@ -1,6 +1,6 @@
 """agent-core (seed C): the server role, row by row, as other programs see an environment.
 
-More on the Environment (C1, C17, C19) is in `tests/agent`.
+More on the Environment (C1, C17, C19) is in `tests/env`.
 """
 
 import asyncio
@@ -14,9 +14,17 @@ from jsonschema_rs import validator_for
 from mcp import Client
 
 from multitap import BaseEnvironment, HttpServer, McpManager, Settings
-from multitap.agent.env_client import EnvClient
-from multitap.agent.protocol import EnvAgent, EnvDescription, EnvProfile, LlmRequest, LogQuery
-from multitap.config import Agent, Environment, Profile, Prompt, Serve, agent_core, load
+from multitap.config import (
+    Agent,
+    Environment,
+    Profile,
+    PromptConfig,
+    Serve,
+    agent_core,
+    load,
+)
+from multitap.env.env_client import EnvClient
+from multitap.env.env_protocol import EnvAgent, EnvDescription, EnvProfile, LlmRequest, LogQuery
 from tests.agent.models.scripted import Say, config, scripted_model
 from tests.seeds.files import write
 from tests.zoo.modes import command
@@ -51,7 +59,7 @@ class Office(BaseEnvironment):
             model=self.model,
             agents={"clerk": Agent(allow=("zoo_*",))},
             profiles={"day": Profile(display_name="By day")},
-            prompts={"hello": Prompt(text="Hello {name}", arguments={"name": "Who"})},
+            prompts={"hello": PromptConfig(text="Hello {name}", arguments={"name": "Who"})},
         )
 
     def mcp_client_config(self):

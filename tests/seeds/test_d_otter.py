@@ -19,7 +19,7 @@ from multitap import Handlers, ToolDef, ToolRegistry
 from multitap.config import load, otter
 from multitap.errors import CallTimeout, Unavailable
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
-from multitap.reload import Reloader, open_configured
+from multitap.hub.reload import Reloader, open_configured
 from multitap.tools import HubTools
 from tests.conftest import descendants
 from tests.seeds.files import write
@@ -177,7 +177,7 @@ async def test_d10_a_server_that_is_not_to_reconnect_stays_down_until_it_is_rest
         await until(hub, lambda: hub.snapshot().server("zoo").state is LinkState.DISCONNECTED)
         await hub.settled()
         lost = hub.snapshot().server("zoo")
-        with pytest.raises(Unavailable, match="ended by SIGKILL") as caught:
+        with pytest.raises(Unavailable, match="terminated by SIGKILL") as caught:
             await hub.call("zoo_echo", {"text": "gone"})
         hub.restart("zoo")
         back = await hub.call("zoo_echo", {"text": "back"})

@@ -30,15 +30,16 @@ from multitap import (
     ToolRegistry,
     ToolResult,
 )
-from multitap.books import Books
-from multitap.catalog import stock
+from multitap.catalog.catalog import stock
+from multitap.catalog.name_books import NameBooks
 from multitap.errors import ConfigError, Unavailable, UnknownName
-from multitap.faces.excelmanus import tool_def
-from multitap.faces.switchboard import Switchboard
 from multitap.names import MAX_LENGTH, Naming
-from multitap.upstream.listing import Offers
+from multitap.seeds.excelmanus import tool_def
+from multitap.seeds.threaded_hub import ThreadedHub
+from multitap.upstream.offer_lists import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
+from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.tools import TOOLS
 
@@ -251,9 +252,7 @@ async def test_e5_a_server_that_comes_later_brings_its_tools(manager, mcp_json, 
     await manager.initialize(registry)
     before = registry.get("mcp_late_echo")
     ready.touch()
-    with anyio.fail_after(15):
-        while registry.get("mcp_late_echo") is None:
-            await anyio.sleep(0.05)
+    await until(lambda: registry.get("mcp_late_echo") is not None)
 
     assert before is None
     assert registry.call_tool("mcp_late_echo", {"text": "hi"}) == "hi"
@@ -309,7 +308,7 @@ def test_e7_a_call_waits_outside_of_any_loop(mcp_json, project):
 
     assert (first, others) == ("5", ("7", "9"))
     assert many == [str(n + 1) for n in range(100)]
-    assert before == after
+    assert after <= before
 
 
 async def test_e8_e9_e10_names_descriptions_and_schemas(manager, mcp_json):
@@ -381,8 +380,8 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     definition = {"name": name, "description": description, "inputSchema": schema}
     offers = Offers(tools=(definition,))
     link = SimpleNamespace(name=server, config=StdioServer(command="x"))
-    shelf = stock(link, offers, Books({server}, Naming.EXCELMANUS, {}, lasting=True))
-    [tool] = [tool_def(tool, Switchboard()) for tool in shelf.tools.values()]
+    shelf = stock(link, offers, NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True))
+    [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]
 
     assert tool.name == plain
     assert description.rstrip() in tool.description
@@ -399,7 +398,7 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
 )
 def test_e15_property_4_names_lead_back_to_server_and_tool(tools):
     back = {}
-    books = Books(tools, Naming.EXCELMANUS, {}, lasting=True)
+    books = NameBooks(tools, Naming.EXCELMANUS, {}, lasting=True)
     for server, names in tools.items():
         exposed = books.tools.give(server, names)
         back.update({name: (server, tool) for tool, name in exposed.items()})
@@ -554,9 +553,7 @@ async def test_e18_a_server_that_is_gone_for_good_answers_with_words(manager, mc
     pid = int(json.loads(registry.call_tool("mcp_zoo_pid", {})))
     gate.unlink()
     os.kill(pid, signal.SIGKILL)
-    with anyio.fail_after(10):
-        while registry.list():
-            await anyio.sleep(0.01)
+    await until(lambda: not registry.list())
 
     assert registry.call_tool("mcp_zoo_echo", {"text": "hi"}).startswith("error: zoo: ")
 

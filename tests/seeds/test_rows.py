@@ -14,7 +14,7 @@ NAMED = re.compile(r"def test((?:_[a-e]\d+)+)_")
 
 
 def numbers():
-    for folder in ("seeds", "agent", "real"):
+    for folder in ("seeds", "agent", "env", "real"):
         for path in (TESTS / folder).rglob("test_*.py"):
             for found in NAMED.findall(path.read_text()):
                 yield from found.strip("_").split("_")

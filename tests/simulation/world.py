@@ -10,9 +10,10 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.faults import AnswerTimeout, WireClosed
 from multitap.tasks import in_task
-from multitap.wire.spawner import CannotStart
-from multitap.wire.wire import AnswerTimeout, Evidence, RpcError, WireClosed
+from multitap.wire.process.spawner import CannotStart
+from multitap.wire.wire import Evidence, RpcError
 
 TOOL = {"name": "nonce", "inputSchema": {"type": "object"}}
 SAFE = {**TOOL, "name": "safe", "annotations": {"idempotentHint": True}}
@@ -38,7 +39,7 @@ class SimulatedServer:
 
     def crash(self):
         for wire in tuple(self.wires):
-            wire.end(WireClosed("the program ended", sent=True))
+            wire.end(WireClosed("the program exited", sent=True))
 
     def change(self):
         self.extra = (self.extra + 1) % 4
@@ -66,11 +67,11 @@ class SimulatedWire:
             self.closed.set()
             for waiting in self._waiting:
                 if not waiting.done():
-                    waiting.set_exception(WireClosed("the program ended", sent=True))
+                    waiting.set_exception(WireClosed("the program exited", sent=True))
 
     async def request(self, request):
         if self.closed.is_set():
-            raise WireClosed("the program ended", sent=False)
+            raise WireClosed("the program exited", sent=False)
         await in_task(request.light)
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
@@ -108,13 +109,13 @@ class SimulatedWire:
     async def notify(self, method, params, *, headers=None):
         pass
 
-    def serves_only(self, party):
+    def serves_only(self, owner):
         return True
 
-    def established(self, protocol_version, *, stateless):
+    def establish(self, protocol_version, *, stateless):
         pass
 
-    def stopped(self):
+    def is_stopped(self):
         return False
 
     def evidence(self):

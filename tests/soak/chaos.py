@@ -17,7 +17,7 @@ import anyio
 
 from tests.cli.conftest import _toml, zoo
 from tests.conftest import descendants
-from tests.serve.hostile.raw import Response, stateless
+from tests.gateway.hostile.raw import Response, stateless
 from tests.zoo.ledger import Ledger
 
 IN_TIME = 20.0

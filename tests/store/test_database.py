@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import multitap
-from multitap.store import calls, rows
-from multitap.store.calls import MAX_CALLS
+from multitap.store import call_records, rows
+from multitap.store.call_records import MAX_CALLS
 from multitap.store.database import FILE_NAME, VERSION, open_database
 
 
@@ -23,7 +23,7 @@ def opened(directory):
 
 def insert(connection, count):
     row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None, None)
-    rows.insert(connection, calls.INSERT, [row] * count)
+    rows.insert(connection, call_records.INSERT, [row] * count)
 
 
 def count(connection):
@@ -176,15 +176,16 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from multitap.store import calls, rows
+from multitap.store import call_records, rows
 from multitap.store.database import open_database
 
 print("ready", flush=True)
 sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
+    row = (1.0, "s", "t", 0.1, "ok", 0, 0, None, None, None)
     for _ in range(50):
-        rows.insert(connection, calls.INSERT, [(1.0, "s", "t", 0.1, "ok", 0, 0, None, None, None)])
+        rows.insert(connection, call_records.INSERT, [row])
 print(database.warnings, flush=True)
 """
 

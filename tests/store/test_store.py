@@ -7,12 +7,18 @@ import platformdirs
 import pytest
 
 from multitap.events import Outcome
-from multitap.store import CallRecord, StoredCatalog, calls, fresh, open_store
-from multitap.store.catalogs import MAX_CATALOGS
+from multitap.store import (
+    CallRecord,
+    StoredCatalog,
+    call_records,
+    open_store,
+)
 from multitap.store.database import FILE_NAME
-from multitap.store.outcomes import MAX_OUTCOMES
+from multitap.store.start_outcomes import MAX_OUTCOMES
 from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
+from multitap.store.stored_catalogs import MAX_CATALOGS
 from multitap.store.troubles import RECENT
+from tests.waiting import until
 
 TOOLS = [{"name": "log", "inputSchema": {"type": "object"}, "x-extra": [1, None, "é"]}]
 
@@ -28,16 +34,9 @@ def catalog(**fields):
 
 
 def rows(directory, table="calls"):
-    """How many rows another process would see; calls may wait to be sorted in."""
-    fresh = " + (SELECT coalesce(sum(size), 0) FROM fresh_calls)" if table == "calls" else ""
+    """How many rows another process would see."""
     with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
-        return connection.execute(f"SELECT count(*){fresh} FROM {table}").fetchone()[0]
-
-
-async def until(condition):
-    with anyio.fail_after(10):
-        while not condition():
-            await anyio.sleep(0.01)
+        return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
 async def test_everything_logged_is_written_when_the_store_is_closed(tmp_path):
@@ -106,40 +105,17 @@ async def test_the_oldest_calls_are_dropped_and_counted_when_too_many_wait(tmp_p
     assert [record.at for record in page.records] == [5.0]
 
 
-async def test_calls_that_nobody_looks_at_make_room_unsorted(tmp_path, monkeypatch):
-    monkeypatch.setattr(calls, "MAX_CALLS", 25)
+async def test_the_oldest_calls_of_the_file_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(call_records, "MAX_CALLS", 25)
     async with open_store(tmp_path) as store:
         for batch in range(10):
             for number in range(10):
                 store.log_call(call(10.0 * batch + number))
             await store.flush()
-        assert rows(tmp_path) == 30  # whole batches, as many as it takes
         found = [record.at for record in (await store.calls()).records]
 
         assert found == [99.0 - number for number in range(25)]
         assert rows(tmp_path) == 25
-
-
-async def test_small_batches_are_sorted_in_before_they_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(fresh, "MOST_BATCHES", 5)
-    async with open_store(tmp_path) as store:
-        for number in range(8):
-            store.log_call(call(float(number)))
-            await store.flush()
-        assert rows(tmp_path, "fresh_calls") == 2
-        assert len((await store.calls()).records) == 8
-
-
-async def test_a_batch_that_can_not_be_read_is_lost_alone(tmp_path):
-    async with open_store(tmp_path) as store:
-        store.log_call(call(1.0))
-        await store.flush()
-        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
-            connection.execute("UPDATE fresh_calls SET body = x'00'")
-            connection.commit()
-        store.log_call(call(2.0))
-
-        assert [record.at for record in (await store.calls()).records] == [2.0]
 
 
 async def test_a_call_that_cannot_be_stored_does_not_stop_the_others(tmp_path):

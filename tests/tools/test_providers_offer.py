@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from multitap.content import KeptResults, ToolResult
+from multitap.results import KeptResults, ToolResult
 from multitap.tools import ToolDef, ToolRegistry
 from multitap.tools.tool import said
 

@@ -353,7 +353,7 @@ def test_what_is_no_json_is_skipped_alone():
     offer = registry.for_anthropic()
 
     assert [tool["name"] for tool in offer.tools] == ["good"]
-    assert "can not be written as JSON" in offer.skipped[0].why
+    assert "cannot be written as JSON" in offer.skipped[0].why
 
 
 NAMES = st.sampled_from(["a", "b", "c d", "$e", "1", "é", "x" * 70])

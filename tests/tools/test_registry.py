@@ -4,7 +4,7 @@ import pytest
 from multitap import LocalServer, Settings, open_hub
 from multitap.errors import BadArguments, MultitapError, UnknownName
 from multitap.tools import HubTools, ToolDef, ToolRegistry
-from tests.test_hub import calculator
+from tests.hub.test_hub import calculator
 
 
 def add(a: int, b: int = 1) -> int:
@@ -73,7 +73,7 @@ def test_without_await_it_is_raised(registry):
         registry.call_tool("add", {"a": "two"})
     with pytest.raises(UnknownName):
         registry.call_tool("ad", {})
-    with pytest.raises(MultitapError, match="has to be awaited"):
+    with pytest.raises(MultitapError, match="must be awaited"):
         registry.call_tool("later", {"words": []})
 
 
@@ -139,5 +139,17 @@ async def test_a_hubs_tool_never_raises(hub):
 async def test_a_hubs_tool_has_to_be_awaited(hub, registry):
     registry.attach(HubTools(hub))
 
-    with pytest.raises(MultitapError, match="has to be awaited"):
+    with pytest.raises(MultitapError, match="must be awaited"):
         registry.call_tool("calc_add", {"a": 1, "b": 2})
+
+
+async def test_a_function_narrows_a_registry_too_and_the_part_stays_up_to_date(registry):
+    described = registry.narrowed(lambda tool: bool(tool.description))
+    before = [tool.name for tool in described]
+    registry.register(ToolDef("greet", "Say hello.", {"type": "object"}, lambda: "hello"))
+
+    hidden = await described.execute("boom", {})
+
+    assert before == ["add"]
+    assert [tool.name for tool in described] == ["add", "greet"]
+    assert "'boom' may not be used here" in hidden.error

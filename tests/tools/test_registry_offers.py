@@ -4,7 +4,7 @@ from multitap import LocalServer, Settings, open_hub
 from multitap.config import ToolFilter
 from multitap.errors import MultitapError
 from multitap.tools import HubTools, ToolDef, ToolRegistry
-from tests.test_hub import calculator
+from tests.hub.test_hub import calculator
 
 
 def greet(name: str) -> str:

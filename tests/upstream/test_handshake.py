@@ -11,9 +11,10 @@ from mcp_types import Implementation, SamplingCapability, SamplingContextCapabil
 from mcp_types import SamplingToolsCapability as ToolsCapability
 from msgspec import Raw
 
+from multitap.faults import AnswerInvalid
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.handshake import BadGreeting, Greeter
-from multitap.wire.wire import AnswerInvalid, RpcError
+from multitap.wire.wire import RpcError
 
 INITIALIZED = {
     "protocolVersion": "2025-11-25",

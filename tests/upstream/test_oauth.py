@@ -7,9 +7,9 @@ import pytest
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.config import OAuth
 from multitap.events import FailureCode, LinkState
+from multitap.faults import AuthRequired, RequestFailed
 from multitap.upstream.oauth import Account
-from multitap.wire.http import open_http
-from multitap.wire.wire import AuthRequired, RequestFailed
+from multitap.wire.streamable.streamable_wire import open_streamable
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask as ask_on
 
@@ -90,7 +90,7 @@ async def wired(guarded, person, **known):
         known = {key: value.format(server.url) for key, value in known.items()}
         config = HttpServer(url=server.url, oauth=OAuth(**known))
         account = Account("vault", config, person.login)
-        async with open_http(config, authorize=account.authorize) as wire:
+        async with open_streamable(config, authorize=account.authorize) as wire:
             yield wire
 
 

@@ -2,34 +2,21 @@
 
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
 from multitap.upstream.start_queue import WINDOW, Rank, StartQueue
-from multitap.wire.usage import usage
+from multitap.wire.process.cpu_usage import cpu_usage
+from tests.processes import process
 from tests.simulation.clock import run
+from tests.waiting import wait_for
 
 BUSY = "while True: pass"
 IDLE = "import signal; signal.pause()"
 LONG = 100.0
 """Seconds of the turned clock in which everybody who may start has started."""
-
-
-@contextmanager
-def process(program):
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", f"print(flush=True)\n{program}"], stdout=subprocess.PIPE
-    ) as running:
-        running.stdout.readline()
-        try:
-            yield running
-        finally:
-            running.kill()
 
 
 class Crowd:
@@ -109,13 +96,13 @@ def test_a_process_that_works_keeps_its_place_however_long_it_takes():
 
 @pytest.mark.parametrize("child", [BUSY, IDLE], ids=["busy", "idle"])
 def test_what_a_launcher_starts_counts_as_its_own(child):
-    launcher = f"import os, sys\nif os.fork() == 0:\n    {child}\nos.wait()"
+    launcher = f"import os, signal\nif os.fork() == 0:\n    {child}\nos.wait()"
 
     async def scene(crowd):
         with process(launcher) as launched:
-            with anyio.fail_after(LONG):
-                while not (children := _children(launched.pid)):
-                    await anyio.sleep(0)
+            children = wait_for(lambda: _children(launched.pid))
+            if child is IDLE:  # in real seconds: on a busy machine it takes a while to fall asleep
+                wait_for(lambda: all(map(_sleeps, [launched.pid, *children])))
             try:
                 crowd.add("launcher", pid=launched.pid)
                 crowd.add("next")
@@ -130,6 +117,10 @@ def test_what_a_launcher_starts_counts_as_its_own(child):
 
 def _children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _sleeps(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def test_a_process_that_hangs_gives_its_place_up_and_takes_it_again_when_it_wakes():
@@ -158,7 +149,9 @@ def test_one_that_never_comes_to_an_end_keeps_nobody_from_starting():
             crowd.queue.longest = 0.05
             crowd.add("busy", pid=busy.pid)
             crowd.add("next")
-            while usage(busy.pid).seconds < crowd.queue.longest:  # real seconds, not the clock's
+            while (
+                cpu_usage(busy.pid).seconds < crowd.queue.longest
+            ):  # real seconds, not the clock's
                 await anyio.sleep(0)
             await anyio.sleep(LONG)
 

@@ -4,15 +4,16 @@ import asyncio
 
 import anyio
 
+from multitap.faults import WireFault
 from multitap.tasks import LightTask
-from multitap.wire.deadline import Deadline
-from multitap.wire.request import made
-from multitap.wire.wire import RpcError, WireFault
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.request import made
+from multitap.wire.wire import RpcError
 
 
 async def ask(wire, method, params, *, timeout, hard_timeout=None, light=None, **options):
     """The result of a request."""
-    deadline = Deadline(timeout, hard_timeout, asyncio.get_running_loop().time())
+    deadline = Deadline.since(asyncio.get_running_loop().time(), timeout, hard_timeout)
     request = made(method, params, deadline, **options)
     request.light = light
     return await wire.request(request)

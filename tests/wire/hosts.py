@@ -10,9 +10,10 @@ from pathlib import Path
 
 import anyio
 
-from multitap.wire.warden import Stat
+from multitap.wire.process.warden import Stat
 from tests.conftest import descendants
-from tests.wire.test_stdio import tool, zoo
+from tests.waiting import until
+from tests.wire.test_stdio_wire import tool, zoo
 
 ROOT = Path(__file__).parents[2]
 HOST = [sys.executable, "-m", "tests.wire.hosts"]
@@ -23,10 +24,8 @@ def is_running(pid):
     return stat is not None and not stat.zombie
 
 
-async def until_gone(*pids, seconds=15):
-    with anyio.fail_after(seconds):
-        while any(is_running(pid) for pid in pids):
-            await anyio.sleep(0.02)
+async def until_gone(*pids):
+    await until(lambda: not any(is_running(pid) for pid in pids))
 
 
 @contextmanager

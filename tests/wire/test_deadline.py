@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from multitap.wire.deadline import Deadline
+from multitap.wire.jsonrpc.deadline import Deadline
 
 
 def test_a_sign_of_life_gives_more_time_up_to_the_hard_limit():
-    deadline = Deadline(10, 25, 100)
+    deadline = Deadline.since(100, 10, 25)
     times = [deadline.at]
     for now in (105, 112, 124):
         deadline.renew(now)
@@ -26,14 +26,14 @@ def test_a_sign_of_life_gives_more_time_up_to_the_hard_limit():
     ],
 )
 def test_the_limit_that_was_reached_is_named_as_it_is_configured(timeout, hard, now, words):
-    deadline = Deadline(timeout, hard, 100)
+    deadline = Deadline.since(100, timeout, hard)
     deadline.renew(now)
 
     assert deadline.words("m") == words
 
 
 def test_without_limits_there_is_no_end():
-    deadline = Deadline(None, None, 100)
+    deadline = Deadline.since(100, None, None)
     deadline.renew(200)
 
     assert deadline.at == math.inf

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.config import Limits
+from multitap.faults import AnswerInvalid
 from multitap.redaction import Redactor
-from multitap.wire.exchange import Exchange
-from multitap.wire.line_reader import LineReader
-from multitap.wire.outbox import Outbox
-from multitap.wire.stdio import StdioWire, _Output
-from multitap.wire.wire import AnswerInvalid, RpcError
+from multitap.wire.jsonrpc.exchange import Exchange
+from multitap.wire.jsonrpc.line_reader import LineReader
+from multitap.wire.process.stdio_wire import LineWriter, StdioWire, _Output
+from multitap.wire.wire import RpcError
 from tests.wire.asking import ask as ask_on
 
 json = st.recursive(
@@ -46,28 +46,34 @@ def _damage(line, noise, place):
     return line[:place] + noise + line[place:]
 
 
+class _Lines:
+    def __init__(self, written):
+        self._written = written
+
+    def write(self, data):
+        self._written += data.splitlines()
+
+
 @asynccontextmanager
 async def exchange_with(written):
     async with anyio.create_task_group() as tasks:
-        outbox = Outbox(written.append)
-
-        async def respond(message):
-            outbox.send(message)
-
-        exchange = Exchange(respond, tasks, "test", Limits().junk, Redactor())
-        yield exchange, StdioWire(exchange, outbox, child=None, stderr=None, receipt=None), tasks
+        writer = LineWriter()
+        writer.connection_made(_Lines(written))
+        exchange = Exchange(writer.respond, tasks, "test", Limits().junk, Redactor())
+        writer.serves(exchange)
+        yield exchange, StdioWire(exchange, writer, child=None, stderr=None, receipt=None), tasks
         exchange.close(None)
         tasks.cancel_scope.cancel()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(lines, max_size=20))
 def test_no_line_stops_the_reader(stream):
     async def run():
         written, answer = [], []
         async with exchange_with(written) as (exchange, wire, tasks):
             output = _Output(exchange, limit=1000)
-            reader = LineReader(1000, output.on_line, output.on_end)
+            reader = LineReader(1000, exchange.feed, output.on_oversized, output.on_end)
             for line in stream:
                 reader.data_received(line + b"\n")
 
@@ -109,6 +115,7 @@ async def test_ids_are_not_guessable():
         for _ in range(20):
             tasks.start_soon(_ask_and_forget, wire)
         await anyio.wait_all_tasks_blocked()
+        await anyio.lowlevel.checkpoint()  # several are sent together, in the next turn
         ids = [msgspec.json.decode(line)["id"] for line in written]
         tasks.cancel_scope.cancel()
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from multitap.wire.read_receipt import ReadReceipt
+from multitap.wire.process.read_receipt import ReadReceipt
 
 LINE = b"x" * 100 + b"\n"
 

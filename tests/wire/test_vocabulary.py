@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mcp.shared import inbound, subscriptions
 from mcp_types import version
 
-from multitap.wire import vocabulary
+from multitap.wire.jsonrpc import vocabulary
 
 
 def test_the_versions_are_those_of_the_sdk():

@@ -11,12 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from multitap.wire import warden
-from multitap.wire.spawner import open_spawner
-from multitap.wire.warden import TAG, Stat, Tag
+from multitap.wire.process import warden
+from multitap.wire.process.spawner import open_spawner
+from multitap.wire.process.warden import TAG, Stat, Tag
 from tests.conftest import descendants
+from tests.waiting import until
 from tests.wire.hosts import ROOT, host, is_running, orphans, unshare, until_gone
-from tests.wire.test_stdio import zoo
+from tests.wire.test_stdio_wire import zoo
 
 UNSHARE = unshare()
 needs_namespaces = pytest.mark.skipif(
@@ -25,9 +26,9 @@ needs_namespaces = pytest.mark.skipif(
 SLEEP = ["sleep", "60"]
 INSIDE = """
 import subprocess, sys, anyio
-from multitap.wire.warden import TAG
+from multitap.wire.process.warden import TAG
 from tests.wire.hosts import orphans, until_gone
-from tests.wire.test_stdio import zoo
+from tests.wire.test_stdio_wire import zoo
 
 async def main():
     guest = subprocess.Popen(["sleep", "60"], env={TAG: sys.argv[1]}, start_new_session=True)
@@ -129,7 +130,9 @@ async def test_from_within_a_pid_namespace_the_servers_of_a_hub_outside_are_left
 @needs_namespaces
 async def test_where_proc_shows_another_namespace_a_hub_works_and_harms_nobody():
     command = [word for word in UNSHARE if word != "--mount-proc"]
-    program = "import anyio; from tests.wire import test_stdio; anyio.run(test_stdio.one_call)"
+    program = (
+        "import anyio; from tests.wire import test_stdio_wire; anyio.run(test_stdio_wire.one_call)"
+    )
     with running() as bystander:
         done = subprocess.run(
             [*command, sys.executable, "-c", program], cwd=ROOT, timeout=30, check=False
@@ -279,9 +282,7 @@ async def test_a_program_whose_start_is_given_up_does_not_run_on():
         with anyio.move_on_after(0.1) as scope:
             await _sleepers(spawner)
         os.kill(spawner._process.pid, signal.SIGCONT)
-        with anyio.fail_after(5):
-            while len(spawner._children) > 1:
-                await anyio.sleep(0.02)
+        await until(lambda: len(spawner._children) <= 1)
 
         assert scope.cancelled_caught
         below = descendants(spawner._process.pid)
@@ -295,9 +296,7 @@ async def _sleepers(spawner, then="wait"):
         program = ["sh", "-c", f"sleep 60 & {then}"]
         fds = [null.fileno()] * 3
         child = await spawner.spawn("/bin/sh", program, env={**os.environ}, cwd=None, pipes=fds)
-    with anyio.fail_after(5):
-        while not any(pid != child.pid for pid in _carriers(child.pid)):
-            await anyio.sleep(0.01)
+    await until(lambda: any(pid != child.pid for pid in _carriers(child.pid)))
     return child
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from multitap.catalog.schemas.json_values import is_object
 from multitap.records import dataclass
-from multitap.schemas.values import is_object
 from multitap.tools.providers import ToolCall
 from multitap.tools.registry import SEARCH_TOOLS
 from multitap.tools.tool import HubTool, ToolInfo

@@ -1,4 +1,4 @@
-"""What was said between a person, a model and its tools, whoever made the model."""
+"""What was said between a person, a model of any vendor and its tools."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from multitap.content import ToolResult
 from multitap.errors import MultitapError
+from multitap.results import ToolResult
 from multitap.tools.providers import ToolCall
 from multitap.tools.tool import said
 
@@ -125,9 +125,9 @@ class Conversation:
         try:
             file = _parse(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-            raise MultitapError(f"this is no stored conversation: {exc}") from None
+            raise MultitapError(f"this is not a stored conversation: {exc}") from None
         if file.version != _VERSION:
-            raise MultitapError(f"the conversation is of version {file.version}, not {_VERSION}")
+            raise MultitapError(f"the conversation has version {file.version}, not {_VERSION}")
         return cls(file.messages)
 
 

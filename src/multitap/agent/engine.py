@@ -1,10 +1,8 @@
 """An agent: a model, its tools, and the rules by which it uses them."""
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -13,12 +11,12 @@ from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from multitap.agent import prompts
+from multitap.agent.agent_round import AgentRound, Rules, Tell
 from multitap.agent.approval import Approve
 from multitap.agent.conversation import Conversation, Message, user
-from multitap.agent.models.model import Model
-from multitap.agent.models.opening import open_model
+from multitap.agent.models.language_model import Model
+from multitap.agent.models.open_model import open_model
 from multitap.agent.steps import Finished, Step
-from multitap.agent.turn import Rules, Tell, Turn
 from multitap.config import Agent, ModelConfig, Scope, Settings
 from multitap.errors import ConfigError, MultitapError, UnknownName, ungrouped
 from multitap.tools.registry import ToolRegistry
@@ -37,7 +35,7 @@ class Engine:
     """Has a model answer, with the tools it needs for that.
 
     Entered as a block it keeps its model open, and in the end closes it and the servers that
-    `initialize_mcp` connected; else every turn opens the model anew. Several turns may run side by
+    `initialize_mcp` connected; else every turn opens the model again. Several turns may run side by
     side, each with a history of its own.
     """
 
@@ -162,7 +160,7 @@ class Engine:
             known = ", ".join(self.settings.agents) or "none"
             raise UnknownName(f"no agent named {self.agent!r}", hint=f"there is: {known}") from None
 
-    async def _turn(self, model: Model, history: Conversation, tell: Tell) -> Turn:
+    async def _turn(self, model: Model, history: Conversation, tell: Tell) -> AgentRound:
         agent = self._agent
         rules = Rules(
             max_steps=self.max_steps or agent.max_steps,
@@ -174,7 +172,7 @@ class Engine:
         registry = self.registry if self.agent is None else self.registry.narrowed(agent)
         context = ToolContext(agent_id=self.agent)
         system = await to_thread.run_sync(self._system, agent)
-        return Turn(model, registry, history, system, context, rules, tell)
+        return AgentRound(model, registry, history, system, context, rules, tell)
 
     def _system(self, agent: Agent) -> str | None:
         if self.instructions is not None or agent.prompt is None:
@@ -186,7 +184,7 @@ class Engine:
                 f"agent {self.agent!r} has no prompt: there is none named {agent.prompt!r}",
                 hint="add it to `prompts` in the configuration",
             ) from None
-        return prompts.text_of(prompt, Scope(os.environ, Path.cwd(), Path.home()))
+        return prompts.text_of(prompt, Scope.of_process())
 
 
 class _Steps:

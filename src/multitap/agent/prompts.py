@@ -3,18 +3,18 @@
 import re
 from collections.abc import Mapping
 
-from multitap.config import Prompt, Scope
+from multitap.config import PromptConfig, Scope
 from multitap.config.scope import content, expand
 from multitap.errors import BadArguments
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-def text_of(prompt: Prompt, scope: Scope) -> str:
+def text_of(prompt: PromptConfig, scope: Scope) -> str:
     """What a prompt says, its places still empty.
 
     Raises:
-        ConfigError: Its file can not be read.
+        ConfigError: Its file cannot be read.
     """
     if prompt.file is not None:
         return content(expand(str(prompt.file), scope), scope)

@@ -18,13 +18,13 @@ from multitap.agent.conversation import (
     User,
     mended,
 )
-from multitap.agent.models.model import Model, Reply, Request, StopReason
-from multitap.content import AudioBlock
+from multitap.agent.models.language_model import Model, ModelRequest, Reply, StopReason
 from multitap.errors import ModelError
+from multitap.results import AudioBlock
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolDef
-from multitap.upstream.handlers import Asked, Sample
+from multitap.upstream.handlers import RequestOrigin, Sample
 
 MAX_TOKENS = 4096
 _REASONS: Mapping[StopReason, types.StopReason] = {
@@ -47,7 +47,7 @@ def sampler(model: Model, *, max_tokens: int = MAX_TOKENS) -> Sample:
     """
 
     async def sample(
-        _: Asked, params: types.CreateMessageRequestParams
+        _: RequestOrigin, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         try:
             reply = await model.complete(_request(params, model, max_tokens))
@@ -58,10 +58,10 @@ def sampler(model: Model, *, max_tokens: int = MAX_TOKENS) -> Sample:
     return sample
 
 
-def _request(params: types.CreateMessageRequestParams, model: Model, most: int) -> Request:
+def _request(params: types.CreateMessageRequestParams, model: Model, most: int) -> ModelRequest:
     choice = params.tool_choice.mode if params.tool_choice else None
     messages = (said for message in params.messages for said in _messages(message))
-    return Request(
+    return ModelRequest(
         messages=mended(messages),
         system=params.system_prompt,
         offer=_offer(params.tools or [], model),

@@ -43,7 +43,7 @@ class Skill:
         """The manual, and the names of the files beside it.
 
         Raises:
-            UnknownName: It is gone, or can not be read.
+            UnknownName: It is gone, or cannot be read.
         """
         text = _HEADER.sub("", self.read(MANUAL), count=1).strip()
         files = "\n".join(f"- {name}" for name in self.files())
@@ -57,7 +57,7 @@ class Skill:
         """The text of one of its files.
 
         Raises:
-            UnknownName: There is no such file within its folder, or it is no text.
+            UnknownName: There is no such file within its folder, or it is not a text.
         """
         try:
             return _read_within(self.folder, file)
@@ -92,7 +92,7 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
     try:
         text = _read_within(manual.parent, manual.name)
     except (OSError, ValueError) as exc:
-        return None, (_wrong(manual, f"can not be read: {getattr(exc, 'strerror', None) or exc}"),)
+        return None, (_wrong(manual, f"cannot be read: {getattr(exc, 'strerror', None) or exc}"),)
     if not (header := _HEADER.match(text)):
         return None, (_wrong(manual, "does not begin with `---`, `name`, `description`, `---`"),)
     document = Document(manual, {}, "yaml", text)
@@ -180,7 +180,7 @@ def _read_within(folder: Path, file: str) -> str:
     root = folder.resolve()
     path = (root / PurePosixPath(file)).resolve()
     if not path.is_relative_to(root):
-        raise ValueError("it is outside of the folder")
+        raise ValueError("it is outside the folder")
     if not path.is_file():
         raise ValueError("there is none")
     if path.stat().st_size > LARGEST_FILE:
@@ -188,7 +188,7 @@ def _read_within(folder: Path, file: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("it is no text") from None
+        raise ValueError("it is not a text") from None
 
 
 def _beside(folder: Path) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""What happens while an agent works, for whoever watches."""
+"""What happens while an agent works, for its observers."""
 
 from enum import StrEnum
 
-from multitap.agent.models.model import TextDelta, Usage
-from multitap.content import ToolResult
+from multitap.agent.models.language_model import TextDelta, Usage
 from multitap.records import dataclass
+from multitap.results import ToolResult
 from multitap.tools.providers import ToolCall
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
-from multitap.cli.asked import (
-    Asked,
+from multitap.cli.completion import complete_server, complete_tool
+from multitap.cli.exits import Exit
+from multitap.cli.options import (
+    CommonOptions,
     config_option,
     json_option,
     live_option,
@@ -15,8 +17,6 @@ from multitap.cli.asked import (
     with_gateway,
     with_servers,
 )
-from multitap.cli.completion import complete_server, complete_tool
-from multitap.cli.exits import Exit
 from multitap.cli.stopping import Terminated
 from multitap.version import VERSION
 
@@ -40,7 +40,7 @@ class Ordered(click.Group):
     help="Print the version",
 )
 @click.pass_context
-def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `asked`
+def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `options`
     """Every MCP server you use, in one place"""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -52,23 +52,23 @@ def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG0
     is_flag=False,
     flag_value="",
     metavar="[[HOST:]PORT]",
-    help="Listen there instead of on the own pipes; at 127.0.0.1:3000 if not given",
+    help="Listen on HTTP instead of stdio; default address: 127.0.0.1:3000",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Let only clients in that have a bearer token of this file",
+    help="Require a bearer token from FILE",
 )
-@click.option("--insecure", is_flag=True, help="Let other machines in without a token")
+@click.option("--insecure", is_flag=True, help="Accept clients on other machines without a token")
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Be called by this name too"
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Also accept this Host name"
 )
-@click.option("--profile", metavar="NAME", help="Show only what this profile shows")
+@click.option("--profile", metavar="NAME", help="Serve only what this profile shows")
 @click.option("--demo", is_flag=True, help="Serve the bundled example servers")
 @with_config
 def serve(
-    asked: Asked,
+    options: CommonOptions,
     *,
     http: str | None,
     token_file: Path | None,
@@ -77,14 +77,14 @@ def serve(
     profile: str | None,
     demo: bool,
 ) -> int:
-    """Be one MCP server that has everything of all of them
+    """Serve all configured servers as one MCP server
 
-    Speaks on its own pipes, as a client that starts it expects, or over HTTP.
+    Listens on stdio, for a client that starts it, or on HTTP.
     """
     try:
-        from multitap.cli.serve import Serving, serve
+        from multitap.cli.gateways.serve_command import ServeOptions, serve
 
-        return serve(asked, Serving(http, token_file, insecure, hosts, profile, demo))
+        return serve(options, ServeOptions(http, token_file, insecure, hosts, profile, demo))
     except Terminated:
         return Exit.DONE  # it serves until it is told to stop
 
@@ -92,46 +92,46 @@ def serve(
 @multitap.command()
 @with_either
 @json_option
-def status(asked: Asked, *, as_json: bool) -> int:
-    """Say how each server is doing
+def status(options: CommonOptions, *, as_json: bool) -> int:
+    """Show the state of each server
 
-    A running gateway with the same files is asked, if there is one.
+    Asks a running gateway with the same configuration files, if there is one.
     """
-    from multitap.cli.status import status
+    from multitap.cli.servers.status_command import status
 
-    return status(asked, as_json=as_json)
+    return status(options, as_json=as_json)
 
 
 @multitap.command()
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
-@click.option("--schema", is_flag=True, help="Show what each tool takes")
+@click.option("--schema", is_flag=True, help="Show the arguments of each tool")
 @with_either
 @json_option
 def tools(
-    asked: Asked, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
+    options: CommonOptions, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
 ) -> int:
-    """List the tools, those with PATTERN in name or description
+    """List the tools, or those that match PATTERN
 
-    PATTERN may be a shell-style glob, which the whole name has to fit. A running gateway with the
-    same files is asked, if there is one.
+    PATTERN is a text to find in names and descriptions, or a shell-style glob that matches the
+    whole name. Asks a running gateway with the same configuration files, if there is one.
     """
-    from multitap.cli.tools import tools
+    from multitap.cli.offers.tools_command import tools
 
-    return tools(asked, pattern, server=server, schema=schema, as_json=as_json)
+    return tools(options, pattern, server=server, schema=schema, as_json=as_json)
 
 
 @multitap.command()
 @click.argument("name", shell_complete=complete_tool)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
-@click.option("--full", is_flag=True, help="Print a long result to its end")
+@click.option("--full", is_flag=True, help="Print long results in full")
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files there"
+    "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files in DIR"
 )
 @with_either
 @json_option
 def call(
-    asked: Asked,
+    options: CommonOptions,
     name: str,
     arguments: tuple[str, ...],
     *,
@@ -141,13 +141,13 @@ def call(
 ) -> int:
     """Call a tool
 
-    KEY=VALUE is understood as the tool's schema says; KEY=@FILE takes the value from a file,
-    KEY:=JSON is JSON whatever the schema says. A key given several times makes a list. A JSON
-    object, or - for one on standard input, gives all arguments at once.
+    KEY=VALUE is converted to the type in the tool's schema, KEY=@FILE reads the value from a file,
+    and KEY:=JSON is always parsed as JSON. Repeat a key to make a list. To give all arguments at
+    once, pass a JSON object, or - to read one from standard input.
     """
-    from multitap.cli.call import Show, call
+    from multitap.cli.offers.call_command import Show, call
 
-    return call(asked, name, arguments, Show(full=full, save=save, as_json=as_json))
+    return call(options, name, arguments, Show(full=full, save=save, as_json=as_json))
 
 
 @multitap.command()
@@ -155,24 +155,30 @@ def call(
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
 @json_option
-def resources(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
+def resources(
+    options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
+) -> int:
     """List the resources and resource templates"""
-    from multitap.cli.resources import resources
+    from multitap.cli.offers.resources_command import resources
 
-    return resources(asked, pattern, server=server, as_json=as_json)
+    return resources(options, pattern, server=server, as_json=as_json)
 
 
 @multitap.command()
 @click.argument("uri")
-@click.option("-s", "--server", shell_complete=complete_server, help="Where several have the same")
-@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it there")
+@click.option(
+    "-s", "--server", shell_complete=complete_server, help="Which server, if several have it"
+)
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it in DIR")
 @with_either
 @json_option
-def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_json: bool) -> int:
+def read(
+    options: CommonOptions, uri: str, *, server: str | None, save: Path | None, as_json: bool
+) -> int:
     """Print a resource"""
-    from multitap.cli.resources import read
+    from multitap.cli.offers.resources_command import read
 
-    return read(asked, uri, server=server, save=save, as_json=as_json)
+    return read(options, uri, server=server, save=save, as_json=as_json)
 
 
 @multitap.command()
@@ -180,11 +186,13 @@ def read(asked: Asked, uri: str, *, server: str | None, save: Path | None, as_js
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
 @json_option
-def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: bool) -> int:
-    """List the prompts and what they take"""
-    from multitap.cli.prompts import prompts
+def prompts(
+    options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
+) -> int:
+    """List the prompts and their arguments"""
+    from multitap.cli.offers.prompts_command import prompts
 
-    return prompts(asked, pattern, server=server, as_json=as_json)
+    return prompts(options, pattern, server=server, as_json=as_json)
 
 
 @multitap.command()
@@ -192,140 +200,193 @@ def prompts(asked: Asked, pattern: str | None, *, server: str | None, as_json: b
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @with_either
 @json_option
-def prompt(asked: Asked, name: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
-    """Fill in a prompt
+def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
+    """Fill in a prompt and print it
 
-    KEY=@FILE takes the value from a file.
+    KEY=@FILE reads the value from a file.
     """
-    from multitap.cli.prompts import prompt
+    from multitap.cli.offers.prompts_command import prompt
 
-    return prompt(asked, name, arguments, as_json=as_json)
+    return prompt(options, name, arguments, as_json=as_json)
 
 
 @multitap.group(cls=Ordered)
 def config() -> None:
-    """Look at the configuration"""
+    """Inspect the configuration"""
 
 
 @config.command()
 @with_config
 @json_option
-def check(asked: Asked, *, as_json: bool) -> int:
-    """Say what is wrong with the configuration, and where
+def check(options: CommonOptions, *, as_json: bool) -> int:
+    """Check the configuration and show where each problem is
 
-    Ends with 3 if there are errors or warnings.
+    Exits with code 3 if there are errors or warnings.
     """
-    from multitap.cli.configuration import check
+    from multitap.cli.configuration.config_command import check
 
-    return check(asked, as_json=as_json)
+    return check(options, as_json=as_json)
 
 
 @config.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_config
 @json_option
-def show(asked: Asked, server: str | None, *, as_json: bool) -> int:
-    """Show what is in force, of all files together and with secrets masked"""
-    from multitap.cli.configuration import show
+def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Show the effective configuration of all files, with secrets masked"""
+    from multitap.cli.configuration.config_command import show
 
-    return show(asked, server, as_json=as_json)
+    return show(options, server, as_json=as_json)
 
 
 @config.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_config
 @json_option
-def explain(asked: Asked, server: str | None, *, as_json: bool) -> int:
-    """Show where each value of a server is written, and what it overrode
+def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Show where each value of a server is set, and what it overrides
 
-    Without a server: those of the hub itself.
+    Without SERVER, the values of the hub itself.
     """
-    from multitap.cli.configuration import explain
+    from multitap.cli.configuration.config_command import explain
 
-    return explain(asked, server, as_json=as_json)
+    return explain(options, server, as_json=as_json)
 
 
 @config.command()
 def schema() -> int:
     """Print the JSON Schema of multitap.toml, for editors"""
-    from multitap.cli.configuration import schema
+    from multitap.cli.configuration.config_command import schema
 
     return schema()
 
 
+@multitap.group(cls=Ordered)
+def secret() -> None:
+    """Keep secrets for `${auth:NAME}` in a configuration"""
+
+
+@secret.command("set")
+@click.argument("name")
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="NAME",
+    help="Only this server may use it (repeatable)",
+)
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Send it only to this origin, such as https://api.example.com (repeatable)",
+)
+def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) -> int:
+    """Store a secret, or replace it
+
+    The value comes from a prompt or from standard input, never from the command line.
+    """
+    from multitap.cli.configuration.secret_command import set_secret
+
+    return set_secret(name, servers, origins)
+
+
+@secret.command("list")
+@json_option
+def list_secrets(*, as_json: bool) -> int:
+    """List the names of stored secrets, and who may use them"""
+    from multitap.cli.configuration.secret_command import list_secrets
+
+    return list_secrets(as_json=as_json)
+
+
+@secret.command("remove")
+@click.argument("name")
+def remove_secret(name: str) -> int:
+    """Delete a secret"""
+    from multitap.cli.configuration.secret_command import remove_secret
+
+    return remove_secret(name)
+
+
 @multitap.command()
 @click.argument("server", required=False, shell_complete=complete_server)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes from now on")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines"
+)
 @live_option
 @no_live_option
 @with_config
-@click.option("--json", "as_json", is_flag=True, help="Print what happens as lines of JSON")
+@click.option("--json", "as_json", is_flag=True, help="Print events as lines of JSON")
 def logs(
-    asked: Asked, server: str | None, *, follow: bool, lines: int | None, as_json: bool
+    options: CommonOptions, server: str | None, *, follow: bool, lines: int | None, as_json: bool
 ) -> int:
-    """Print what a server wrote to its standard error
+    """Print what a server wrote to stderr
 
-    With -f, what happens to it at a running gateway is told too: what it logs, its states, calls.
-    Without SERVER, that of all servers.
+    With -f, also print its events at a running gateway: log messages, state changes and calls.
+    Without SERVER, follow all servers.
     """
     if not follow and (server is None or as_json):
-        raise click.UsageError("name a server, or say -f to follow the gateway")
-    from multitap.cli.logs import Wanted, logs
+        raise click.UsageError("name a server, or use -f to follow the gateway")
+    from multitap.cli.servers.logs_command import LogsOptions, logs
 
-    return logs(asked, server, Wanted(follow, lines, as_json))
+    return logs(options, server, LogsOptions(follow, lines, as_json))
 
 
 @multitap.command()
 @with_gateway
 @json_option
-def stats(asked: Asked, *, as_json: bool) -> int:
-    """Count calls, errors, times and clients of the running gateway"""
-    from multitap.cli.stats import stats
+def stats(options: CommonOptions, *, as_json: bool) -> int:
+    """Show calls, errors, times and clients of the running gateway"""
+    from multitap.cli.gateways.stats_command import stats
 
-    return stats(asked, as_json=as_json)
+    return stats(options, as_json=as_json)
 
 
 @multitap.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_servers
 @json_option
-def doctor(asked: Asked, server: str | None, *, as_json: bool) -> int:
-    """Find out what is wrong, and what to do about it
+def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Diagnose problems and say how to fix them
 
-    Lazy servers are started too.
+    Starts lazy servers too.
     """
-    from multitap.cli.doctor import doctor
+    from multitap.cli.servers.doctor_command import doctor
 
-    return doctor(asked, server, as_json=as_json)
+    return doctor(options, server, as_json=as_json)
 
 
 @multitap.command()
 @with_gateway
 @json_option
-def reload(asked: Asked, *, as_json: bool) -> int:
-    """Have running gateways read their files anew
+def reload(options: CommonOptions, *, as_json: bool) -> int:
+    """Reload the configuration of running gateways
 
-    All that have the same files as this command.
+    Reloads every gateway that has the same configuration files as this command.
     """
-    from multitap.cli.reload import reload
+    from multitap.cli.gateways.reload_command import reload
 
-    return reload(asked, as_json=as_json)
+    return reload(options, as_json=as_json)
 
 
 @multitap.command()
 @click.argument("server", shell_complete=complete_server)
 @with_gateway
-def restart(asked: Asked, server: str) -> int:
-    """Have the running gateway start a server anew"""
-    from multitap.cli.reload import restart
+def restart(options: CommonOptions, server: str) -> int:
+    """Restart a server of the running gateway"""
+    from multitap.cli.gateways.reload_command import restart
 
-    return restart(asked, server)
+    return restart(options, server)
 
 
 @multitap.command()
 def demo() -> int:
-    """Show a hub at work on bundled servers"""
-    from multitap.cli.demo import demo
+    """Show a hub at work with the bundled servers"""
+    from multitap.cli.running import run_async
+    from multitap.demo.__main__ import main
 
-    return demo()
+    run_async(main)
+    return Exit.DONE

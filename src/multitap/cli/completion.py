@@ -4,24 +4,24 @@ from typing import Any
 
 import click
 
-from multitap.cli.asked import Asked
+from multitap.cli.options import CommonOptions
 
 
 def complete_server(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of servers that begin like that."""
-    from multitap.cli.known import server_names  # noqa: PLC0415 - only a shell asks for it
+    from multitap.cli.known_names import server_names  # noqa: PLC0415 - only a shell asks for it
 
-    return [name for name in server_names(_asked(ctx)) if name.startswith(incomplete)]
+    return [name for name in server_names(_options(ctx)) if name.startswith(incomplete)]
 
 
 def complete_tool(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of tools that begin like that."""
-    from multitap.cli.known import tool_names  # noqa: PLC0415 - only a shell asks for it
+    from multitap.cli.known_names import tool_names  # noqa: PLC0415 - only a shell asks for it
 
-    return [name for name in tool_names(_asked(ctx)) if name.startswith(incomplete)]
+    return [name for name in tool_names(_options(ctx)) if name.startswith(incomplete)]
 
 
-def _asked(ctx: click.Context) -> Asked:
+def _options(ctx: click.Context) -> CommonOptions:
     root: dict[str, Any] = ctx.find_root().params
     files = ctx.params.get("files") or root.get("files") or ()
-    return Asked(tuple(files), ctx.params.get("dialect"))
+    return CommonOptions(tuple(files), ctx.params.get("dialect"))

@@ -10,8 +10,8 @@ import click
 
 from multitap.cli.commands import multitap
 from multitap.cli.exits import Exit, exit_for
-from multitap.cli.output import complain
 from multitap.cli.stopping import on_signal, stop
+from multitap.cli.terminal.output import complain
 from multitap.errors import MultitapError
 
 _RARELY = 20_000
@@ -77,7 +77,7 @@ def _advice(exc: click.UsageError) -> str:
     path = exc.ctx.command_path if exc.ctx else "multitap"
     if isinstance(exc, _MISSPELT) and exc.possibilities:
         return f"did you mean {exc.possibilities[0]!r}?"
-    return f"`{path} --help` says what there is"
+    return f"run `{path} --help` for usage"
 
 
 _MISSPELT = (click.NoSuchCommand, click.NoSuchOption)

@@ -86,7 +86,7 @@ def _hurry(number: int) -> None:
         return
 
     def leave(_number: int, _frame: FrameType | None) -> None:
-        os.write(2, b"error: not everything ended in time; the rest is ended by force\n")
+        os.write(2, b"error: not everything stopped in time; killing the rest\n")
         os._exit(128 + number)
 
     signal.signal(signal.SIGALRM, leave)

@@ -1,12 +1,15 @@
-"""What people wrote, as frozen settings and a list of problems."""
+"""What people wrote, as frozen settings and a list of problems.
+
+In: files of any known host, the environment, a folder. Out: `Settings`, and each `Problem` with its
+file and line. `search` finds files, `formats` parses them, `dialects` reads them, `layers` merges
+them, `validate` makes models, `expand` puts in variables just before use, `watch` tells of changes.
+It must not know what becomes of a server; only `watch` needs an event loop.
+"""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multitap.config.dialects import DIALECTS as DIALECTS
-    from multitap.config.dialects import Dialect as Dialect
-    from multitap.config.dialects import Entry as Entry
-    from multitap.config.dialects import Reading as Reading
     from multitap.config.dialects import detect as detect
     from multitap.config.dialects import dialect as dialect
     from multitap.config.discover import Toolbox as Toolbox
@@ -19,13 +22,10 @@ if TYPE_CHECKING:
     from multitap.config.files import read_text as read_text
     from multitap.config.hosts import host_files as host_files
     from multitap.config.layers import Explained as Explained
-    from multitap.config.layers import Explanation as Explanation
     from multitap.config.layers import Layer as Layer
     from multitap.config.layers import Merged as Merged
-    from multitap.config.layers import Written as Written
     from multitap.config.layers import merge as merge
     from multitap.config.loading import Loaded as Loaded
-    from multitap.config.loading import Seen as Seen
     from multitap.config.loading import load as load
     from multitap.config.loading import read_document as read_document
     from multitap.config.mask import masked as masked
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from multitap.config.models import ModelConfig as ModelConfig
     from multitap.config.models import OAuth as OAuth
     from multitap.config.models import Profile as Profile
-    from multitap.config.models import Prompt as Prompt
+    from multitap.config.models import PromptConfig as PromptConfig
     from multitap.config.models import Serve as Serve
     from multitap.config.models import ServerConfig as ServerConfig
     from multitap.config.models import Settings as Settings
@@ -61,65 +61,25 @@ if TYPE_CHECKING:
     from multitap.config.search import otter as otter
     from multitap.config.watch import changes as changes
 
-_HOME = {
-    "Agent": "models",
-    "DIALECTS": "dialects",
-    "Dialect": "dialects",
-    "Document": "documents",
-    "Entry": "dialects",
-    "Environment": "models",
-    "Explained": "layers",
-    "Explanation": "layers",
-    "HttpServer": "models",
-    "Layer": "layers",
-    "Limits": "models",
-    "Loaded": "loading",
-    "LocalServer": "models",
-    "Merged": "layers",
-    "ModelConfig": "models",
-    "OAuth": "models",
-    "Place": "problems",
-    "Problem": "problems",
-    "Profile": "models",
-    "Prompt": "models",
-    "Reading": "dialects",
-    "Reference": "scope",
-    "Scope": "scope",
-    "Search": "search",
-    "Seen": "loading",
-    "Serve": "models",
-    "ServerConfig": "models",
-    "Settings": "models",
-    "Severity": "problems",
-    "Source": "search",
-    "StdioServer": "models",
-    "Surroundings": "search",
-    "ToolFilter": "models",
-    "Toolbox": "discover",
-    "Unresolved": "scope",
-    "Written": "layers",
-    "agent_core": "search",
-    "changes": "watch",
-    "detect": "dialects",
-    "dialect": "dialects",
-    "excelmanus": "search",
-    "expand_model": "expand",
-    "expand_server": "expand",
-    "host_files": "hosts",
-    "json_schema": "schema",
-    "json_schema_text": "schema",
-    "kode": "search",
-    "load": "loading",
-    "masked": "mask",
-    "merge": "layers",
-    "native": "search",
-    "otter": "search",
-    "read_document": "loading",
-    "read_file": "files",
-    "read_text": "files",
-    "scan": "discover",
-    "variables": "expand",
+_NAMES = {
+    "dialects": "DIALECTS detect dialect",
+    "discover": "Toolbox scan",
+    "documents": "Document",
+    "expand": "expand_model expand_server variables",
+    "files": "read_file read_text",
+    "hosts": "host_files",
+    "layers": "Explained Layer Merged merge",
+    "loading": "Loaded load read_document",
+    "mask": "masked",
+    "models": "Agent Environment HttpServer Limits LocalServer ModelConfig OAuth Profile "
+    "PromptConfig Serve ServerConfig Settings StdioServer ToolFilter",
+    "problems": "Place Problem Severity",
+    "schema": "json_schema json_schema_text",
+    "scope": "Reference Scope Unresolved",
+    "search": "Search Source Surroundings agent_core excelmanus kode native otter",
+    "watch": "changes",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -109,7 +109,7 @@ class Node:
         return Node(self.value[step], (*self.key, step), self.document)
 
     def find(self, *steps: str) -> "Node | None":
-        """The node so many tables further down, if there is one."""
+        """The node this many tables further down, if there is one."""
         node = self
         for step in steps:
             if not is_table(node.value) or step not in node.value:

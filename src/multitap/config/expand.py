@@ -18,15 +18,7 @@ from multitap.config.models import (
     StdioServer,
 )
 from multitap.config.problems import Place
-from multitap.config.scope import (
-    Reference,
-    Scope,
-    Unresolved,
-    content,
-    expand,
-    located,
-    references,
-)
+from multitap.config.scope import Reference, Scope, Unresolved, content, expand, located, references
 from multitap.config.secrets import in_value, is_telling
 from multitap.errors import ConfigError
 from multitap.records import dataclass
@@ -57,7 +49,7 @@ def expand_server(
     except ValidationError as exc:
         error = exc.errors(include_input=False)[0]
         reason = error["msg"].removeprefix("Value error, ")
-        invalid = ConfigError(f"not valid once its variables are put in: {reason}")
+        invalid = ConfigError(f"not valid after its variables are expanded: {reason}")
         raise put.placed(invalid, str(error["loc"][0])) from None
     expanded.redact.learn(put.confided)
     return expanded
@@ -73,7 +65,7 @@ def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
     texts = {"name": config.name, "base_url": config.base_url, "api_key": config.api_key}
     given = {key: put(f"model.{key}", text) for key, text in texts.items() if text is not None}
     if not _ADDRESS.fullmatch(given.get("base_url", "http://default")):
-        raise ConfigError("`model.base_url` is no address once its variables are put in")
+        raise ConfigError("`model.base_url` is not an address after its variables are expanded")
     return config.model_copy(update=given)
 
 

@@ -69,7 +69,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     except Malformed as exc:
         return None, (_problem(blank.at(exc.offset), exc.words(kind)),)
     if parsed.data is None:
-        return None, (_nothing(blank, "says nothing but `null`"),)
+        return None, (_nothing(blank, "contains only `null`"),)
     document = Document(path, parsed.data, kind, text, parsed.marks)
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
 
@@ -102,9 +102,9 @@ def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
 def _nothing(document: Document, message: str) -> Problem:
     """Editors and deployment tools empty a file before they write it; nobody means that by it."""
     words = "# no servers" if document.format == "toml" else "{}"
-    return _problem(Place(document.path), message, hint=f"write `{words}` if it is to name none")
+    return _problem(Place(document.path), message, hint=f"write `{words}` to configure no servers")
 
 
 def _duplicate(node: Node) -> Problem:
-    message = "is written twice here; this one counts"
+    message = "appears twice; this one is used"
     return Problem(Severity.WARNING, message, node.key_place, key=node.dotted)

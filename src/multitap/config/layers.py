@@ -181,7 +181,7 @@ def _allowed(layer: Layer) -> tuple[dict[FieldPath, Node], list[Problem]]:
     if layer.trusted:
         return allowed, []
     refused = [allowed.pop(path) for path in [*allowed] if _within(path, OWNER_ONLY)]
-    message = "only your own configuration may say this, not a project's"
+    message = "only your own configuration may set this, not a project's"
     hint = "name the file (`--config`, `MULTITAP_CONFIG`) if you trust it"
     return allowed, [
         Problem(Severity.ERROR, message, node.key_place, node.dotted, hint=hint) for node in refused
@@ -228,5 +228,5 @@ def _built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
         return validate.server(entry)
     switch = entry.fields["enabled",]
-    message = "switches off a server that no file describes"
+    message = "disables a server that no file defines"
     return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)

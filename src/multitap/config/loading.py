@@ -10,11 +10,12 @@ from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
 from multitap.config.documents import Document, Malformed, Node, is_table
 from multitap.config.files import is_there, read_file
+from multitap.config.frozen_model import FrozenModel
 from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
-from multitap.config.model import Model
 from multitap.config.models import Settings
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
-from multitap.config.search import Search, Source, Surroundings
+from multitap.config.scope import Scope
+from multitap.config.search import Search, Source, Surroundings, state_directory
 from multitap.config.stamps import Stamps, stamps
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
@@ -62,14 +63,24 @@ class Loaded:
         )
 
     @property
-    def errors(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
-
-    @property
     def untrusted(self) -> frozenset[str]:
-        """Servers of which a project's file has its say."""
+        """Servers that a project's file describes or changes."""
         servers = self.merged.servers
         return frozenset(name for name, stack in servers.items() if not stack.trusted)
+
+    @property
+    def scope(self) -> Scope:
+        """What variables stand for, as of now."""
+        return Scope.of_process(self.search.folder)
+
+    @property
+    def state_directory(self) -> Path:
+        """Where logs, call history and catalogs are kept."""
+        return state_directory(self.settings.state_dir)
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
     @property
     def broken(self) -> Mapping[str, tuple[Problem, ...]]:
@@ -102,7 +113,7 @@ class Loaded:
         if stack := self.merged.servers.get(name):
             return _with_defaults(stack.explain(), self.settings.servers.get(name))
         hint = did_you_mean(name, self.merged.servers)
-        raise UnknownName(f"no file says anything about {name!r}", hint=hint)
+        raise UnknownName(f"no file defines {name!r}", hint=hint)
 
     def place(self, name: str) -> Place | None:
         """Where a server's entry is written; None where no file says anything about it."""
@@ -115,7 +126,7 @@ class Loaded:
         return {value.key: value.place for value in values if value.place}
 
 
-def _with_defaults(said: Explanation, model: Model | None) -> Explanation:
+def _with_defaults(said: Explanation, model: FrozenModel | None) -> Explanation:
     written = {value.key.partition(".")[0] for value in said.values}
     defaults = (
         Explained(key, getattr(model, key), None)
@@ -131,14 +142,14 @@ def load(
     toolbox: discover.Toolbox | None = None,
     on_top: Sequence[Layer] = (),
 ) -> Loaded:
-    """Read all sources of a search; ours, from the current folder, where none is given.
+    """Read all sources of a search; by default, `native` from the current folder.
 
-    Never raises for what a file says: that is in `problems`.
+    Never raises for the content of a file: see `problems`.
 
     Args:
         where: Which files and folders.
         toolbox: What there is to run scripts with.
-        on_top: What is said besides, and wins over every file.
+        on_top: More settings, which win over every file.
     """
     wanted = where or search.native(Surroundings.here())
     before = stamps(wanted.sources)

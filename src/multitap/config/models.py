@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from multitap.config.durations import PATTERN, seconds
+from multitap.config.frozen_model import FrozenModel, setting
 from multitap.config.mask import masked
-from multitap.config.model import Model, setting
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
 from multitap.redaction import Redactor
@@ -56,7 +56,7 @@ def _one_line(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-class _Model(Model):
+class _ConfigModel(FrozenModel):
     def _shown(self, name: str) -> object:
         value = super()._shown(name)
         return masked(name, value) if name in _MASKED else value
@@ -67,15 +67,15 @@ CheckResults = Literal["warn", "off"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-class ToolFilter(_Model):
+class ToolFilter(_ConfigModel):
     """Which tools may be seen and called: shell-style globs, `deny` wins over `allow`."""
 
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
 
 
-class Limits(_Model):
-    """What one server may cost us."""
+class Limits(_ConfigModel):
+    """Limits of one server."""
 
     message: int = setting(default=32 * MIB, ge=1024)
     """Bytes of one line, body (after decompression) or event."""
@@ -86,7 +86,7 @@ class Limits(_Model):
     tools: int = setting(default=10_000, ge=1)
     """Tools taken from one server's list."""
     junk: int = setting(default=4 * MIB, ge=1024)
-    """Bytes a minute of what is not a message, after which the server is stopped."""
+    """Bytes of junk per minute, after which the server is stopped."""
 
 
 def _hard_timeout(given: Mapping[str, Any]) -> float:
@@ -95,20 +95,20 @@ def _hard_timeout(given: Mapping[str, Any]) -> float:
     return max(600.0, timeout, *timeouts.values())
 
 
-class OAuth(_Model):
-    """How to log in to a remote server; all empty: found out and registered by itself."""
+class OAuth(_ConfigModel):
+    """How to log in to a remote server; everything is discovered and registered by default."""
 
     client_id: str | None = None
     client_secret: str | None = setting(default=None, repr=False)
     scope: str | None = None
-    """Separated by spaces; what the server asks for where not given."""
+    """Separated by spaces; by default, what the server asks for."""
     callback_port: int | None = setting(default=None, ge=1, le=65535)
     redirect_uri: str | None = None
     metadata_url: str | None = None
-    """Where the authorization server describes itself, if not where the standard says."""
+    """URL of the authorization server's metadata, if not the standard one."""
 
 
-class _Confidant(_Model):
+class _Confidant(_ConfigModel):
     """Somebody who is given secrets."""
 
     @cached_property
@@ -134,7 +134,7 @@ class _Server(_Confidant):
     idle_timeout: Duration | None = None
     """Seconds without a call after which a lazy server is stopped; 300 where not given."""
     timeout: Duration = 30.0
-    """Seconds to wait for an answer; every progress report starts them anew. Where not given, the
+    """Seconds to wait for an answer; every progress report restarts them. By default, the
     gateway waits for `serve.timeout`."""
     timeouts: Mapping[str, Duration] = {}
     """The same by the server's own tool name."""
@@ -172,7 +172,7 @@ class _Server(_Confidant):
 
 
 class StdioServer(_Server):
-    """A program that speaks MCP over its pipes."""
+    """A program that speaks MCP over stdio."""
 
     transport: Literal["stdio"] = "stdio"
     command: str = setting(min_length=1, after=_without_nul)
@@ -191,12 +191,12 @@ class HttpServer(_Server):
     """A server reached by URL."""
 
     transport: Literal["http", "streamable-http", "sse"] = "http"
-    """`http`: Streamable HTTP first, legacy SSE where the server does not speak it."""
+    """`http`: Streamable HTTP first, then legacy SSE."""
     url: str = setting(pattern=URL.pattern)
-    """May hold `${...}` until the server is connected."""
+    """May contain `${...}`, which is expanded when the server connects."""
     headers: Mapping[str, str] = setting(default={}, repr=False, after=_one_line)
     oauth: OAuth | Literal[False] | None = None
-    """`False`: never; where not given, when the server asks for it."""
+    """`False`: never log in; by default, when the server asks for it."""
 
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)
@@ -211,21 +211,21 @@ class LocalServer(_Server):
     transport: Literal["local"] = "local"
     server: Any
     on_request: tuple[str, ...] = ()
-    """Tools, by its own names, that the gateway shows only in profiles with `environment`."""
+    """Tools, by their own names, that the gateway shows only in profiles with `environment`."""
 
 
 ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, setting(tag="transport")]
 
 
-class Serve(_Model):
-    """How the hub shows itself to MCP clients."""
+class Serve(_ConfigModel):
+    """How the hub serves MCP clients."""
 
     enabled: bool = False
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
     port: int = setting(default=3000, ge=0, le=65535)
     insecure: bool = False
-    """Whether other machines may reach `host` though no token is asked for."""
+    """Whether `host` may be reachable from other machines without a token."""
     timeout: Duration = 300.0
     """Seconds a client's call waits for a server that has no `timeout` of its own."""
 
@@ -234,12 +234,12 @@ class ModelConfig(_Confidant):
     """A language model, and how to reach it."""
 
     provider: Literal["openai", "anthropic"] = "openai"
-    """Whose protocol it speaks; most others speak OpenAI's."""
+    """Which protocol it speaks; most other providers use OpenAI's."""
     name: str = setting(min_length=1)
     base_url: str | None = setting(default=None, pattern=URL.pattern)
-    """The provider's own address where not given."""
+    """By default, the provider's own address."""
     api_key: str | None = setting(default=None, repr=False)
-    """May hold `${...}`; the provider's own variable where not given."""
+    """May contain `${...}`; by default, the provider's own variable."""
     max_tokens: int = setting(default=4096, ge=1)
     """Of one answer."""
     temperature: float | None = setting(default=None, ge=0, le=2)
@@ -252,15 +252,15 @@ class ModelConfig(_Confidant):
 
 
 class Agent(ToolFilter):
-    """Somebody who uses the tools; `allow` and `deny` go by the names callers see."""
+    """A user of the tools; `allow` and `deny` are globs over the names that callers see."""
 
     description: str | None = None
     prompt: str | None = None
     """The name of the prompt that is its system prompt."""
     model: ModelConfig | None = None
-    """The settings' model where not given."""
+    """By default, the model of the settings."""
     max_steps: int = setting(default=20, ge=1)
-    """How often the model may be asked before the answer must be there."""
+    """How many requests to the model one answer may take."""
 
 
 class Profile(ToolFilter):
@@ -278,8 +278,8 @@ class Profile(ToolFilter):
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
 
 
-class Prompt(_Model):
-    """A text for a model, written here or in a file of its own."""
+class PromptConfig(_ConfigModel):
+    """A text for a model, here or in its own file."""
 
     text: str | None = None
     file: Path | None = None
@@ -293,7 +293,7 @@ class Prompt(_Model):
         return self
 
 
-class Environment(_Model):
+class Environment(_ConfigModel):
     """The world the agents live in, and what of it others may use."""
 
     id: str = setting(default="multitap", min_length=1)
@@ -324,21 +324,21 @@ def _twice_the_cores() -> int:
     return 2 * cores
 
 
-class Settings(_Model):
-    """Everything a hub runs by."""
+class Settings(_ConfigModel):
+    """All settings of a hub."""
 
     enabled: bool = True
     """Off: every server is disabled."""
     auto_reload: bool = True
-    """Whether changed files are taken over without a restart."""
+    """Whether changed files are applied without a restart."""
     serve: Serve = Serve()
     servers: Mapping[str, ServerConfig] = {}
     environment: Environment = Environment()
     model: ModelConfig | None = None
-    """For agents that have none of their own, and for whoever may ask one."""
+    """For agents without their own model, and for clients that may ask one."""
     agents: Mapping[str, Annotated[Agent, setting(before=_agent)]] = {}
     profiles: Mapping[str, Profile] = {}
-    prompts: Mapping[str, Prompt] = {}
+    prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
     start_concurrency: int = setting(default_factory=_twice_the_cores, ge=1)

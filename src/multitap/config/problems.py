@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
-_LONGEST_WORD = 80
+_LONGEST_WORD = 200
 """Characters; comparing takes quadratic time, and nobody mistypes more."""
 
 

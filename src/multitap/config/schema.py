@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic_core import to_jsonable_python
 
 from multitap.config import models
-from multitap.config.model import Model, Setting
+from multitap.config.frozen_model import FrozenModel, Setting
 from multitap.config.models import Settings
 from multitap.names import Naming
 
@@ -65,7 +65,7 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _model(model: type[Model], definitions: Schema) -> Schema:
+def _model(model: type[FrozenModel], definitions: Schema) -> Schema:
     fields = model.model_fields.items()
     required = [name for name, declared in fields if get_args(declared)[-1].is_required]
     properties = {name: _property(declared, definitions) for name, declared in fields}
@@ -88,7 +88,7 @@ def _property(declared: Any, definitions: Schema) -> Schema:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, Model) else value
+    return value.model_dump(mode="json") if isinstance(value, FrozenModel) else value
 
 
 def _written(  # noqa: PLR0911 - one line per kind of type
@@ -127,7 +127,7 @@ def _defined(kind: Any, definitions: Schema) -> str:
     name: str = kind.__name__
     if name not in definitions:
         definitions[name] = {}  # it may hold itself
-        if issubclass(kind, Model):
+        if issubclass(kind, FrozenModel):
             definitions[name] = _model(kind, definitions)
         else:
             words = [one.value for one in kind]

@@ -5,6 +5,7 @@ secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are 
 `${` itself.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -23,9 +24,6 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-_NO_STORE = "there is no secret store yet: write `${VARIABLE}` or `${file:PATH}` instead"
-
-
 def _no_secrets(_: str) -> str | None:
     return None
 
@@ -33,7 +31,7 @@ def _no_secrets(_: str) -> str | None:
 def _read(path: Path) -> str:
     size = path.stat().st_size
     if not path.is_file():
-        raise OSError(EINVAL, "it is no file")  # a pipe might never end
+        raise OSError(EINVAL, "it is not a file")  # a pipe might never end
     if size > LARGEST_FILE:
         raise OSError(EFBIG, "it is too large")
     return path.read_text(encoding="utf-8")
@@ -48,8 +46,13 @@ class Scope:
     """The folder that is worked in."""
     home: Path
     auth: Callable[[str], str | None] = _no_secrets
-    """Looks up a secret; None: there is none of that name."""
+    """Looks up a secret; None: there is none of that name. May raise `Unresolved`."""
     read: Callable[[Path], str] = _read
+
+    @classmethod
+    def of_process(cls, folder: Path | None = None) -> "Scope":
+        """The environment and home of this process; the current folder if none is given."""
+        return cls(os.environ, folder or Path.cwd(), Path.home())
 
 
 class Unresolved(ConfigError):
@@ -85,7 +88,7 @@ def parsed(body: str) -> Reference:
     """What stands between `${` and `}`.
 
     Raises:
-        ConfigError: it is no variable.
+        ConfigError: it is not a variable.
     """
     head, separator, default = body.partition(":-")
     source, colon, name = head.partition(":")
@@ -100,7 +103,7 @@ def parsed(body: str) -> Reference:
         return Reference(source, name, given)
     hint = did_you_mean(source, SOURCES) if colon else None
     hint = hint or "write `$${` where you mean `${` itself"
-    raise ConfigError(f"`${{{body}}}` is no variable", hint=hint)
+    raise ConfigError(f"`${{{body}}}` is not a variable", hint=hint)
 
 
 OnValue = Callable[[Reference, str], None]
@@ -155,7 +158,7 @@ def _looked_up(reference: Reference, scope: Scope) -> str:
             return _file(reference, scope)
         case "auth":
             found = scope.auth(reference.name)
-            hint = _NO_STORE if scope.auth is _no_secrets else None
+            hint = f"run `multitap secret set {reference.name}`"
         case _:
             found = scope.env.get(reference.name)
             hint = f"set it, or write `${{{reference.name}:-default}}`"

@@ -153,3 +153,8 @@ def agent_core(where: Surroundings, environment: str, *, root: Path | None = Non
         ),
         where.folder,
     )
+
+
+def state_directory(configured: Path | None = None) -> Path:
+    """Where logs, call history and catalogs are kept."""
+    return configured or Path(platformdirs.user_state_dir("multitap"))

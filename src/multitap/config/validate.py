@@ -8,14 +8,14 @@ from pydantic_core import ErrorDetails, ValidationError
 
 from multitap.config.dialects.draft import Entry, FieldPath
 from multitap.config.documents import Node
-from multitap.config.model import Model
+from multitap.config.frozen_model import FrozenModel
 from multitap.config.models import HttpServer, StdioServer
 from multitap.config.problems import Problem, Severity, did_you_mean
 
 Fields = Mapping[FieldPath, Node]
-_Model = TypeVar("_Model", bound=Model)
+_Model = TypeVar("_Model", bound=FrozenModel)
 
-_NOUNS: Mapping[type[Model], str] = {StdioServer: "a program", HttpServer: "a remote server"}
+_NOUNS: Mapping[type[FrozenModel], str] = {StdioServer: "a program", HttpServer: "a remote server"}
 
 
 def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem, ...]]:
@@ -25,7 +25,7 @@ def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem
         return None, (kind,)
     fitting = {path: node for path, node in entry.fields.items() if path[0] in kind.model_fields}
     idle = [
-        _problem(Severity.WARNING, node, f"means nothing for {_NOUNS[kind]}", entry.name)
+        _problem(Severity.WARNING, node, f"has no effect for {_NOUNS[kind]}", entry.name)
         for path, node in entry.fields.items()
         if path not in fitting
     ]
@@ -79,7 +79,7 @@ def _kind(entry: Entry) -> type[StdioServer] | type[HttpServer] | Problem:
     command, url = ("command",) in entry.fields, ("url",) in entry.fields
     if transport is None:
         if command and url:
-            message = "says both `command` and `url`"
+            message = "has both `command` and `url`"
             hint = "remove one of them, or name the transport"
             return _problem(Severity.ERROR, entry.node, message, entry.name, hint=hint)
         if not command and not url:

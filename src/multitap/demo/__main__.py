@@ -12,6 +12,7 @@ import anyio
 
 from multitap import Hub, open_hub
 from multitap.demo import cast
+from multitap.errors import counted
 from multitap.events import LinkState, ServerSnapshot, Snapshot
 
 
@@ -28,7 +29,7 @@ async def main() -> None:
 
 
 async def show_start(hub: Hub) -> None:
-    print(f"{len(hub.links)} servers start side by side; two of them are no good.\n")
+    print(f"{len(hub.links)} servers start side by side; two of them are broken.\n")
     started = time.monotonic()
     await until(hub, lambda now: all(connected(now.server(name)) for name in cast.GOOD))
     print(f"After {time.monotonic() - started:.1f} s the good ones are ready:\n")
@@ -37,7 +38,7 @@ async def show_start(hub: Hub) -> None:
 
 def show_servers(snapshot: Snapshot) -> None:
     for server in snapshot.servers:
-        note = f"{server.tools} tools" if connected(server) else server.failure or ""
+        note = counted(server.tools, "tool") if connected(server) else server.failure or ""
         print(f"  {server.name:<12} {server.state:<13} {note}")
 
 

@@ -1,10 +1,16 @@
-"""What outlives the process: past calls, what else happened, and what servers last offered."""
+"""What outlives the process: past calls, what else happened, and what servers last offered.
 
-from multitap.store.calls import CallRecord, Page
-from multitap.store.catalogs import CatalogKey, StoredCatalog
+In: records, catalogs and chosen names, handed over without waiting. Out: the same, read again or
+queried page by page. All SQL runs in one thread of its own (`archive`), so the event loop never
+waits for a disk; without a usable disk everything goes on, and `warnings` says so. It must not know
+links or hubs: they tell it what to keep.
+"""
+
+from multitap.store.call_records import CallRecord, Page
 from multitap.store.fingerprint import fingerprint
-from multitap.store.logs import Happening, Happenings, LogKind, LogRecord
+from multitap.store.log_records import Happening, Happenings, LogKind, LogRecord
 from multitap.store.store import Store, open_store
+from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 
 __all__ = [
     "CallRecord",

@@ -2,23 +2,30 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from multitap.store import asking, catalogs, choices, fresh, logs, outcomes
-from multitap.store.asking import Asking
-from multitap.store.calls import CallQuery, CallRecord, Page
-from multitap.store.catalogs import CatalogKey, StoredCatalog
-from multitap.store.choices import Choices, Pair
+from multitap.store import (
+    asking_servers,
+    call_records,
+    chosen_names,
+    log_records,
+    start_outcomes,
+    stored_catalogs,
+)
+from multitap.store.asking_servers import Asking
+from multitap.store.call_records import CallQuery, CallRecord, Page
+from multitap.store.chosen_names import Choices, Pair
 from multitap.store.database import Database, is_unreadable, open_database, renewed
-from multitap.store.logs import HappeningQuery, Happenings, LogRecord
-from multitap.store.outcomes import Outcomes
-from multitap.store.query import encodable
+from multitap.store.log_query import encodable
+from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
 from multitap.store.rows import Row, insert
+from multitap.store.start_outcomes import Outcomes
+from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Troubles
 
 _T = TypeVar("_T")
@@ -37,7 +44,7 @@ class Archive:
         """Whether each server's last start succeeded, as of now."""
         self.asking = self._asking()
         """Which servers ask without saying for which call, as of now."""
-        self.choices: Choices = self._try(choices.read)
+        self.choices: Choices = self._try(chosen_names.read)
         """Which names were given, as of when they were last written."""
 
     @property
@@ -48,99 +55,87 @@ class Archive:
         self._database.connection.close()
 
     def read_calls(self, query: CallQuery) -> Page:
-        statement, values = query.select()
-        self._sort_in_calls()
-        rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
-        return query.page(rows)
+        return query.page(self._rows(*query.select()))
 
     def write_calls(self, records: Iterable[CallRecord]) -> None:
-        self._try(lambda connection: _atomically(connection, lambda it: fresh.add(it, records)))
+        self._append(
+            call_records.INSERT,
+            [record.row() for record in records],
+            call_records.TRIM,
+            call_records.MAX_CALLS,
+        )
 
     def read_logs(self, query: HappeningQuery) -> Happenings:
-        statement, values = query.select()
-        self._sort_in_calls()
-        rows = self._try(lambda connection: connection.execute(statement, values).fetchall())
-        return query.page(rows)
+        return query.page(self._rows(*query.select()))
 
     def write_logs(self, records: Iterable[LogRecord]) -> None:
-        rows = [record.row() for record in records]
-
-        def write(connection: sqlite3.Connection) -> None:
-            insert(connection, logs.INSERT, rows)
-            connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
-
-        self._try(lambda connection: _atomically(connection, write))
+        self._append(
+            log_records.INSERT,
+            [record.row() for record in records],
+            log_records.TRIM,
+            log_records.MAX_RECORDS,
+        )
 
     def write_catalogs(self, offers: Mapping[CatalogKey, StoredCatalog]) -> None:
         rows: list[tuple[str, str, float, bytes]] = []
         digests: dict[CatalogKey, bytes] = {}
         for (server, fingerprint), catalog in offers.items():
             key = (encodable(server), fingerprint)
-            body = catalogs.encode(msgspec.structs.replace(catalog, saved_at=0.0))
+            body = stored_catalogs.encode(msgspec.structs.replace(catalog, saved_at=0.0))
             digest = blake2b(body).digest()
             if self._digests.get(key) != digest:  # a server that comes back offers the same again
                 digests[key] = digest
                 rows.append((*key, catalog.saved_at, body))
         if rows:
-            self._try(
-                lambda connection: _atomically(
-                    connection, lambda it: it.executemany(catalogs.REPLACE, rows)
-                )
-            )
+            self._write(lambda connection: connection.executemany(stored_catalogs.REPLACE, rows))
         self._digests |= digests
 
     def write_outcomes(self, seen: Outcomes) -> None:
         at = time.time()
         rows = [(encodable(server), mark, at, is_up) for (server, mark), is_up in seen.items()]
-        self._try(
-            lambda connection: _atomically(
-                connection, lambda it: it.executemany(outcomes.REPLACE, rows)
-            )
-        )
+        self._write(lambda connection: connection.executemany(start_outcomes.REPLACE, rows))
 
     def write_asking(self, seen: Asking) -> None:
         at = time.time()
         rows = [(encodable(server), mark, at) for server, mark in seen]
-        self._try(
-            lambda connection: _atomically(
-                connection, lambda it: it.executemany(asking.REPLACE, rows)
-            )
-        )
+        self._write(lambda connection: connection.executemany(asking_servers.REPLACE, rows))
 
     def write_choices(
         self, chosen: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
     ) -> bool:
-        """Remember names; False where `choices` says something else."""
+        """Remember names; False where `chosen_names` says something else."""
         agreed: list[bool] = []
 
         def write(connection: sqlite3.Connection) -> None:
-            agreed[:] = [choices.add(connection, chosen, servers)]
-            self.choices = choices.read(connection)
+            agreed[:] = [chosen_names.add(connection, chosen, servers)]
+            self.choices = chosen_names.read(connection)
 
-        self._try(lambda connection: _atomically(connection, write))
+        self._write(write)
         return agreed[0]
 
-    def _sort_in_calls(self) -> None:
-        kept: list[Row] = []
-
-        def sort_in(connection: sqlite3.Connection) -> None:
-            kept[:] = fresh.found(connection) or kept  # a damaged file is replaced by an empty one
-            if kept:
-                fresh.sort_in(connection, kept)
-
-        self._try(lambda connection: _atomically(connection, sort_in))
-
     def _catalogs(self) -> dict[CatalogKey, tuple[float, bytes]]:
-        rows = self._try(lambda connection: connection.execute(catalogs.SELECT).fetchall())
+        rows = self._rows(stored_catalogs.SELECT)
         return {(server, mark): (saved_at, body) for server, mark, saved_at, body in rows}
 
     def _outcomes(self) -> Outcomes:
-        rows = self._try(lambda connection: connection.execute(outcomes.SELECT).fetchall())
+        rows = self._rows(start_outcomes.SELECT)
         return {(server, mark): bool(is_up) for server, mark, is_up in rows}
 
     def _asking(self) -> Asking:
-        rows = self._try(lambda connection: connection.execute(asking.SELECT).fetchall())
-        return {(server, mark) for server, mark in rows}
+        return {(server, mark) for server, mark in self._rows(asking_servers.SELECT)}
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._try(lambda connection: connection.execute(statement, values).fetchall())
+
+    def _append(self, statement: str, rows: Sequence[Row], trim: str, most: int) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            insert(connection, statement, rows)
+            connection.execute(trim, (most,))
+
+        self._write(write)
+
+    def _write(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        self._try(lambda connection: _atomically(connection, write))
 
     def _try(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         try:
@@ -149,6 +144,7 @@ class Archive:
             if not is_unreadable(exc):
                 raise
             self._database = self._reported(renewed(self._database, exc))
+            # the new file has none of the old catalogs
             self._digests.clear()
             return work(self._database.connection)
 
@@ -162,11 +158,13 @@ class Archive:
 def _atomically(
     connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], object]
 ) -> None:
+    # the lock now: a transaction that reads first and writes later is refused without a wait
     connection.execute("BEGIN IMMEDIATE")
     try:
         write(connection)
         connection.execute("COMMIT")
     except BaseException:
+        # after some errors SQLite has rolled back already
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -7,8 +7,18 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from multitap.records import dataclass
-from multitap.store import asking, calls, catalogs, choices, fresh, logs, outcomes
+from multitap.store import (
+    asking_servers,
+    call_records,
+    chosen_names,
+    log_records,
+    start_outcomes,
+    stored_catalogs,
+)
+from multitap.store.rows import Row, insert
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 2
@@ -19,8 +29,8 @@ _PAUSE = 0.02
 _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 _TABLES = (
-    *(calls.TABLE, calls.INDEX, fresh.TABLE, logs.TABLE, logs.INDEX),
-    *(catalogs.TABLE, outcomes.TABLE, asking.TABLE, choices.TABLE),
+    *(call_records.TABLE, call_records.INDEX, log_records.TABLE, log_records.INDEX),
+    *(stored_catalogs.TABLE, start_outcomes.TABLE, asking_servers.TABLE, chosen_names.TABLE),
 )
 
 
@@ -105,6 +115,7 @@ def _make_private(path: Path) -> None:
 def _set_aside(path: Path, inode: int, problem: BaseException) -> list[str]:
     """Move the file out of the way, unless another process was first."""
     with suppress(FileNotFoundError):
+        # another process has put a good file there already
         if path.stat().st_ino != inode:
             return []
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -150,14 +161,29 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     for statement in _TABLES:
         connection.execute(statement)
     present = {name for _, name, *_ in connection.execute("PRAGMA table_info(calls)")}
-    for column in calls.ADDED:
+    for column in call_records.ADDED:
         if column.partition(" ")[0] not in present:
             connection.execute(f"ALTER TABLE calls ADD COLUMN {column}")
-    connection.execute(calls.TRIM, (calls.MAX_CALLS,))
-    connection.execute(logs.TRIM, (logs.MAX_RECORDS,))
-    connection.execute(catalogs.TRIM, (catalogs.MAX_CATALOGS,))
-    connection.execute(outcomes.TRIM, (outcomes.MAX_OUTCOMES,))
-    connection.execute(asking.TRIM, (asking.MAX_ASKING,))
-    connection.execute(choices.TRIM, (choices.MAX_CHOICES,))
+    if _number(connection, "SELECT count(*) FROM sqlite_master WHERE name = 'fresh_calls'"):
+        _take_over_batches(connection)
+    connection.execute(call_records.TRIM, (call_records.MAX_CALLS,))
+    connection.execute(log_records.TRIM, (log_records.MAX_RECORDS,))
+    connection.execute(stored_catalogs.TRIM, (stored_catalogs.MAX_CATALOGS,))
+    connection.execute(start_outcomes.TRIM, (start_outcomes.MAX_OUTCOMES,))
+    connection.execute(asking_servers.TRIM, (asking_servers.MAX_ASKING,))
+    connection.execute(chosen_names.TRIM, (chosen_names.MAX_CHOICES,))
     connection.execute("COMMIT")
     return connection
+
+
+def _take_over_batches(connection: sqlite3.Connection) -> None:
+    """Move the calls that an earlier version kept many in a row.
+
+    The emptied table stays: a gateway of that version may be running, and goes on writing to it.
+    """
+    for (body,) in connection.execute("SELECT body FROM fresh_calls ORDER BY id").fetchall():
+        with suppress(msgspec.DecodeError):  # that batch is lost alone
+            batch = msgspec.msgpack.decode(body, type=list[Row])
+            missing = call_records.COLUMNS - len(batch[0])
+            insert(connection, call_records.INSERT, [(*row, *(None,) * missing) for row in batch])
+    connection.execute("DELETE FROM fresh_calls")

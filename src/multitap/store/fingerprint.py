@@ -21,6 +21,7 @@ def _identity(config: ServerConfig) -> dict[str, Any]:
                 "command": config.command,
                 "args": config.args,
                 "cwd": None if config.cwd is None else str(config.cwd),
+                # names only: with a new token it is the same server, and no secret is hashed
                 "env": sorted(config.env),
             }
         case HttpServer():

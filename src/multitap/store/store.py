@@ -12,23 +12,25 @@ from typing import Generic, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import msgspec
-import platformdirs
 
 from multitap.config.models import LogLevel
-from multitap.errors import quoted, ungrouped
+from multitap.config.search import state_directory
+from multitap.errors import counted, quoted, ungrouped
 from multitap.events import Outcome
-from multitap.store import catalogs
+from multitap.store import stored_catalogs
 from multitap.store.archive import Archive
-from multitap.store.asking import Asking
-from multitap.store.calls import CallQuery, CallRecord, Page
-from multitap.store.catalogs import CatalogKey, StoredCatalog
-from multitap.store.choices import Choices, Pair
-from multitap.store.logs import HappeningQuery, Happenings, LogRecord
-from multitap.store.outcomes import Outcomes
+from multitap.store.asking_servers import Asking
+from multitap.store.call_records import CallQuery, CallRecord, Page
+from multitap.store.chosen_names import Choices, Pair
+from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.start_outcomes import Outcomes
+from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Clock, Troubles
 
+# seconds, entries: a transaction costs more than the rows in it
 FLUSH_INTERVAL = 0.5
 FLUSH_COUNT = 2048
+# entries that are kept while the disk does not take any
 MAX_BUFFERED = 10_000
 PATIENCE = 10.0
 """Seconds; SQLite itself waits two for another process to finish writing."""
@@ -47,11 +49,11 @@ async def open_store(
         state_dir: Where its file is; the user's state directory if not given.
         clock: By which warnings fade.
     """
-    directory = state_dir or Path(platformdirs.user_state_dir("multitap"))
     thread = _Thread()
     try:
         troubles = Troubles(clock)
-        store = Store(thread, await thread.run(Archive, directory, troubles), troubles)
+        archive = await thread.run(Archive, state_directory(state_dir), troubles)
+        store = Store(thread, archive, troubles)
         try:
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
@@ -68,6 +70,7 @@ class _Thread:
     """One thread that does one thing after the other."""
 
     def __init__(self) -> None:
+        # one: SQLite lets one write at a time, and the order is ours without a lock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
 
     async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
@@ -80,6 +83,7 @@ class _Thread:
         with anyio.move_on_after(PATIENCE, shield=True):
             await asyncio.wait([future])
         if not future.done():
+            # network folders may hang for good; the hub goes on without them
             raise TimeoutError("the state directory does not answer")
         return future.result()
 
@@ -98,20 +102,30 @@ def _nothing() -> None:
 
 
 class _Backlog(Generic[_T]):
-    """What waits to be written; where there is too much of it, the oldest is dropped."""
+    """What waits to be written; where there is too much of it, the oldest is dropped.
 
-    def __init__(self) -> None:
+    Args:
+        pending: Set when there is anything.
+        full: Set when there is so much that it should be written now.
+    """
+
+    def __init__(self, pending: asyncio.Event, full: asyncio.Event) -> None:
         self.dropped = 0
+        self._pending = pending
+        self._full = full
         self._records: deque[_T] = deque()
 
-    def add(self, record: _T) -> int:
-        """Add one; how many there are now."""
+    def add(self, record: _T) -> None:
         records = self._records
-        if len(records) == MAX_BUFFERED:
-            records.popleft()
-            self.dropped += 1
+        # every call comes by here: one look, and nothing is awaited
+        if not records:
+            self._pending.set()
+        elif len(records) >= FLUSH_COUNT:
+            self._full.set()
+            if len(records) == MAX_BUFFERED:
+                records.popleft()
+                self.dropped += 1
         records.append(record)
-        return len(records)
 
     def take(self) -> deque[_T]:
         records, self._records = self._records, deque()
@@ -136,8 +150,14 @@ class Store:
         self._thread = thread
         self._archive = archive
         self._troubles = troubles
-        self._calls = _Backlog[CallRecord]()
-        self._log = _Backlog[LogRecord]()
+        self._pending = asyncio.Event()
+        self._full = asyncio.Event()
+        self._calls = _Backlog[CallRecord](self._pending, self._full)
+        self._log = _Backlog[LogRecord](self._pending, self._full)
+        self.log_call = self._calls.add
+        """Notes a call; it is written within a second."""
+        self.log = self._log.add
+        """Notes what else happened; it is written within a second."""
         self._offers: dict[CatalogKey, StoredCatalog] = {}
         self._outcomes: Outcomes = {}
         self._asking: Asking = set()
@@ -147,8 +167,6 @@ class Store:
         """Called when another process was first to choose a name; `load_choices` tells which."""
         self._noted = 0
         """Of how many lost entries the troubles say so."""
-        self._pending = asyncio.Event()
-        self._full = asyncio.Event()
 
     @property
     def path(self) -> Path | None:
@@ -165,18 +183,6 @@ class Store:
         """How many entries were lost, because they came faster than they could be written."""
         return self._calls.dropped + self._log.dropped
 
-    def log_call(self, record: CallRecord) -> None:
-        """Note a call; it is written within a second."""
-        if self._calls.add(record) >= FLUSH_COUNT:
-            self._full.set()
-        self._pending.set()
-
-    def log(self, record: LogRecord) -> None:
-        """Note what else happened; it is written within a second."""
-        if self._log.add(record) >= FLUSH_COUNT:
-            self._full.set()
-        self._pending.set()
-
     def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
         """Remember what a server offers; it is written within a second."""
         self._offers[server, fingerprint] = catalog
@@ -187,7 +193,7 @@ class Store:
         found: dict[CatalogKey, StoredCatalog] = {}
         for key, (saved_at, body) in self._archive.saved.items():
             try:
-                catalog = catalogs.decode(body)
+                catalog = stored_catalogs.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
                 self._troubles.happened(
                     f"the stored catalog of {quoted(key[0])} cannot be read: {exc}"
@@ -253,7 +259,7 @@ class Store:
             until: Seconds since the epoch, excluded.
             outcomes: How they ended.
             text: Part of the error, the tool's or the server's name, in any case.
-            limit: At most so many, and never more than 1000.
+            limit: At most this many, and never more than 1000.
             cursor: From the page before.
 
         Raises:
@@ -269,6 +275,7 @@ class Store:
             limit=limit,
             cursor=cursor,
         )
+        # without it the latest calls would be missing
         await self.flush()
         return await self._thread.run(self._archive.read_calls, query)
 
@@ -291,7 +298,7 @@ class Store:
             until: Seconds since the epoch, excluded.
             server: By its configured name.
             text: Part of the words or of the server's name, in any case.
-            limit: At most so many, and never more than 1000.
+            limit: At most this many, and never more than 1000.
             cursor: From the page before.
 
         Raises:
@@ -320,6 +327,7 @@ class Store:
     async def flush(self) -> None:
         """Write what is waiting to be written."""
         self._note_losses()
+        # all of it before the first wait: what comes meanwhile is for the next time
         calls, log = self._calls.take(), self._log.take()
         offers, self._offers = self._offers, {}
         outcomes, self._outcomes = self._outcomes, {}
@@ -333,6 +341,7 @@ class Store:
             self._log.put_back(log)
             self._pending.set()
         if offers and not await self._written("catalogs", self._archive.write_catalogs, offers):
+            # what came meanwhile is newer, and wins
             self._offers = offers | self._offers
             self._pending.set()
         if outcomes and not await self._written("outcomes", self._archive.write_outcomes, outcomes):
@@ -346,7 +355,9 @@ class Store:
     def _note_losses(self) -> None:
         if (dropped := self.dropped) > self._noted:
             self._noted = dropped
-            words = f"{dropped} log entries were lost: they came faster than they were written"
+            words = (
+                f"{counted(dropped, 'log record')} lost: they came faster than they were written"
+            )
             self._troubles.happened(words, kind="lost entries")
 
     async def _flush_choices(self) -> None:
@@ -378,9 +389,11 @@ class Store:
         """Whether there is nothing to try again."""
         try:
             await self._thread.run(write, what)
+        # busy, full or read-only: that may pass
         except sqlite3.OperationalError as exc:
             self._troubles.begin(kind, f"writing is delayed: {exc}")
             return False
+        # the rest would fail again, and hold up what comes after it
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
             self._troubles.happened(f"something was not written: {exc}")
         self._troubles.end(kind)

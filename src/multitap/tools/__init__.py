@@ -1,4 +1,9 @@
-"""Everything an agent can use, wherever it runs."""
+"""Everything an agent can use, wherever it runs.
+
+In: the tools of a hub, and functions of the program itself. Out: one `ToolRegistry` whose tools are
+listed, searched, shown to a provider and executed alike. `providers` has the shapes that makers of
+models take, `search` finds tools by words. It must not know models, nor how a server is reached.
+"""
 
 from typing import TYPE_CHECKING
 

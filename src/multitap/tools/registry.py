@@ -5,25 +5,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from multitap.catalog import allowed
+from multitap.catalog.catalog import allowed
 from multitap.config import ToolFilter
-from multitap.content import ToolResult
+from multitap.config.problems import nearest
 from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
 from multitap.later import Later
 from multitap.records import dataclass
-from multitap.tools.tool import (
-    NOBODY,
-    Arguments,
-    HubTool,
-    ToolContext,
-    ToolDef,
-    ToolInfo,
-    failed,
-)
+from multitap.results import ToolResult
+from multitap.tools.tool import NOBODY, Arguments, HubTool, ToolContext, ToolDef, ToolInfo, failed
 
 if TYPE_CHECKING:
     from multitap.tools import providers
@@ -47,7 +39,7 @@ class TokenCost:
 
     tools: Mapping[str, int]
     servers: Mapping[str | None, int]
-    """By the name of the server; None for tools that are no server's."""
+    """By the name of the server; None for tools without a server."""
 
     @property
     def total(self) -> int:
@@ -95,16 +87,16 @@ class ToolRegistry:
         return tool
 
     def unregister(self, name: str) -> None:
-        """Remove a tool that was registered; one that is not there is fine."""
+        """Remove a registered tool; ignores unknown names."""
         self._own.pop(name, None)
 
     def attach(self, tools: Mapping[str, ToolInfo]) -> None:
-        """Have a whole set of tools too, such as `HubTools`, as it is whenever one looks."""
+        """Add a set of tools, such as `HubTools`, which may change at any time."""
         self._attached.append(tools)
         self.list()  # says what is skipped now, not at the first use
 
     def detach(self, tools: Mapping[str, ToolInfo]) -> None:
-        """No longer have a set that was attached."""
+        """Remove a set that was attached."""
         self._attached = [one for one in self._attached if one is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
@@ -117,7 +109,7 @@ class ToolRegistry:
         return None
 
     def list(self) -> tuple[ToolInfo, ...]:
-        """Every tool there is right now."""
+        """All current tools."""
         found = dict(self._own)
         for tools in self._attached:
             for name, tool in tools.items():
@@ -125,12 +117,14 @@ class ToolRegistry:
                     self._skip(name)
         return tuple(found.values())
 
-    def narrowed(self, filter_: ToolFilter) -> ToolRegistry:
-        """The same tools as they are whenever one looks, but only those a filter shows."""
-        return _Narrowed(self, filter_)
+    def narrowed(self, by: ToolFilter | Callable[[ToolInfo], bool]) -> ToolRegistry:
+        """The tools that a filter, or a function, accepts; stays up to date."""
+        if isinstance(by, ToolFilter):
+            return _Narrowed(self, lambda tool: allowed(tool.name, by))
+        return _Narrowed(self, by)
 
     def description(self) -> str:
-        """Every tool in a line of its own, for a system prompt."""
+        """One line per tool, for a system prompt."""
         return "\n".join(f"  - {tool.name}: {tool.description}" for tool in self.list())
 
     def tokens(self) -> TokenCost:
@@ -150,37 +144,37 @@ class ToolRegistry:
         budget: int | None = None,
         tool_budget: int = TOOL_BUDGET,
     ) -> Offer:
-        """The tools as OpenAI takes them, and whoever speaks like it.
+        """The tools in the format of OpenAI and compatible endpoints.
 
         Args:
-            strict: Have the model write only arguments that fit, for tools that allow it.
+            strict: Make the model follow the schema exactly, for tools that allow it.
             api: Chat Completions or Responses.
-            budget: Tokens for all definitions; where they cost more, a search is offered instead.
+            budget: Tokens for all definitions; if they cost more, a search is offered instead.
             tool_budget: Tokens for one definition; a larger one says less.
         """
         provider = providers.openai_provider(strict=strict, api=api)
         return self._offer(provider, budget, tool_budget)
 
     def for_anthropic(self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET) -> Offer:
-        """The tools as Anthropic takes them; see `for_openai`."""
+        """The tools in the format of Anthropic; see `for_openai`."""
         return self._offer(providers.ANTHROPIC, budget, tool_budget)
 
     def for_gemini(
         self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET, images: bool = True
     ) -> Offer:
-        """The tools as Gemini takes them; see `for_openai`.
+        """The tools in the format of Gemini; see `for_openai`.
 
         Args:
             budget: Tokens for all definitions.
             tool_budget: Tokens for one definition.
-            images: Send images of results; models before Gemini 3 take none.
+            images: Send images of results; models before Gemini 3 accept none.
         """
         return self._offer(providers.gemini_provider(images=images), budget, tool_budget)
 
     async def execute(
         self, name: str, arguments: Arguments, context: ToolContext = NOBODY
     ) -> ToolResult:
-        """Use a tool; whatever goes wrong is said in the result, even that there is none."""
+        """Run a tool; the result says what goes wrong, even if there is no such tool."""
         try:
             tool = self._find(name)
         except UnknownName as exc:
@@ -196,7 +190,7 @@ class ToolRegistry:
         """
         tool = self._find(name)
         if not isinstance(tool, ToolDef):
-            raise MultitapError(f"the tool {quoted(name)} has to be awaited", hint="use `execute`")
+            raise MultitapError(f"the tool {quoted(name)} must be awaited", hint="use `execute`")
         return tool.call(arguments)
 
     def _offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
@@ -232,10 +226,10 @@ class ToolRegistry:
     def _find(self, name: str) -> ToolInfo:
         if (tool := self.get(name)) is not None:
             return tool
-        near = get_close_matches(name, [tool.name for tool in self.list()], n=1)
+        near = nearest(name, [tool.name for tool in self.list()])
         raise UnknownName(
             f"no tool named {quoted(name)}",
-            hint=f"did you mean {quoted(near[0])}?" if near else None,
+            hint=f"did you mean {quoted(near)}?" if near else None,
         )
 
     def _skip(self, name: str) -> None:
@@ -245,10 +239,10 @@ class ToolRegistry:
 
 
 class _Narrowed(ToolRegistry):
-    def __init__(self, whole: ToolRegistry, filter_: ToolFilter) -> None:
+    def __init__(self, whole: ToolRegistry, shows: Callable[[ToolInfo], bool]) -> None:
         super().__init__()
         self._whole = whole
-        self._shown = _Shown(whole, filter_)
+        self._shown = _Shown(whole, shows)
         self.attach(self._shown)
 
     @cached_property
@@ -264,26 +258,27 @@ class _Narrowed(ToolRegistry):
 
 
 class _Shown(Mapping[str, ToolInfo]):
-    """What a filter shows of a registry."""
+    """A part of a registry."""
 
-    def __init__(self, whole: ToolRegistry, filter_: ToolFilter) -> None:
+    def __init__(self, whole: ToolRegistry, shows: Callable[[ToolInfo], bool]) -> None:
         self._whole = whole
-        self._filter = filter_
+        self._shows = shows
 
     def __getitem__(self, name: str) -> ToolInfo:
-        tool = self._whole.get(name) if allowed(name, self._filter) else None
-        if tool is None:
+        tool = self._whole.get(name)
+        if tool is None or not self._shows(tool):
             raise KeyError(name)
         return tool
 
     def __iter__(self) -> Iterator[str]:
-        return (tool.name for tool in self._whole.list() if allowed(tool.name, self._filter))
+        return (tool.name for tool in self._whole.list() if self._shows(tool))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def hides(self, name: str) -> bool:
-        return name in self._whole and not allowed(name, self._filter)
+        tool = self._whole.get(name)
+        return tool is not None and not self._shows(tool)
 
 
 def _as_tool(tool: ToolInfo | Callable[..., Any]) -> ToolInfo:

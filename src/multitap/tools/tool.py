@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from anyio import to_thread
 
-from multitap import schemas
-from multitap.catalog import Catalog, Tool, allowed
+from multitap.catalog import schemas
+from multitap.catalog.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
-from multitap.content import ToolResult, cap
 from multitap.errors import MultitapError
 from multitap.later import Later
 from multitap.records import dataclass
+from multitap.results import ToolResult, cap
 from multitap.tools.docstring import described, documented
-from multitap.upstream.caller import CallContext
+from multitap.upstream.on_behalf_of import CallContext
 
 if TYPE_CHECKING:
     import pydantic
@@ -33,7 +33,7 @@ ToolContext = CallContext
 
 
 class ToolInfo(Protocol):
-    """What there is to know about a tool, and the way to use it."""
+    """A tool: its definition, and how to run it."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +45,7 @@ class ToolInfo(Protocol):
         ...
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
-        """Use it; whatever goes wrong is said in the result."""
+        """Run it; the result says what goes wrong."""
         ...
 
 
@@ -63,7 +63,7 @@ class ToolDef:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
-        """A tool that says what the function's signature and docstring say, `Args:` included."""
+        """A tool from a function's signature and docstring, `Args:` included."""
         shape: Any = function  # pydantic takes functions; its annotations do not say so
         description, parameters = documented(inspect.getdoc(function) or "")
         return cls(
@@ -81,10 +81,10 @@ class ToolDef:
         """Use it and wait.
 
         Raises:
-            BadArguments: The arguments do not fit; anything else is what the function raises.
+            BadArguments: They do not match its schema; anything else is what the function raises.
         """
         if inspect.iscoroutinefunction(self.func):
-            raise MultitapError(f"the tool {self.name!r} has to be awaited", hint="use `execute`")
+            raise MultitapError(f"the tool {self.name!r} must be awaited", hint="use `execute`")
         self._checker.check(arguments)
         return self._text(self.func(**arguments))
 
@@ -164,9 +164,9 @@ class HubTool:
 
 
 class HubTools(Mapping[str, ToolInfo]):
-    """All tools of a hub by name, as they are whenever one looks.
+    """The current tools of a hub, by name.
 
-    Those of a server that is down are not listed, but still found: used, they say why it is down.
+    Tools of a server that is down are not listed, but still found: calling one says why it is down.
 
     Args:
         hub: Whose tools.

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from multitap.config import HttpServer, ServerConfig
 from multitap.events import Phase
+from multitap.faults import Flooded, NotSpoken, WireClosed
 from multitap.records import dataclass
 from multitap.upstream.session import Era
-from multitap.wire.wire import Evidence, Flooded, NotSpoken, WireClosed
+from multitap.wire.wire import Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from collections import deque
 from random import Random
 
+# seconds before the first retry, growth, and the most: what is repaired is back within a minute
 FIRST, FACTOR, CEILING = 1.0, 2.0, 60.0
 PROVED = 60.0
 """Seconds of health after which the past is forgotten."""
 BURST, WINDOW = 5, 180.0
-"""More starts than this in so many seconds open the breaker."""
+"""More starts than this within `WINDOW` seconds open the breaker."""
 PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 
@@ -47,10 +48,12 @@ class Restarts:
                 return 0.0
             self._failures += 1
         ceiling = min(FIRST * FACTOR ** (self._failures - 2), CEILING)
+        # full jitter: servers that went down together should not all start together
         return self._random.uniform(0.0, ceiling)
 
     def tripped(self, now: float) -> bool:
-        """Whether it has been started too often of late."""
+        """Whether it has been started too often recently."""
+        # the pauses after a trip are longer than the window, and starts would fall out of it
         horizon = LONGEST_PAUSE + WINDOW if self._trips else WINDOW
         recent = [start for start in self._starts if now - start < horizon]
         return len(recent) > BURST

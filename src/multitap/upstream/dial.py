@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from multitap.config import HttpServer, LocalServer, OAuth, ServerConfig, StdioServer
 from multitap.later import Later
 from multitap.upstream.handlers import Login
-from multitap.wire.spawner import Spawner
-from multitap.wire.stderr import log_path
-from multitap.wire.stdio import open_stdio
+from multitap.wire.process.spawner import Spawner
+from multitap.wire.process.stderr_log import log_path
+from multitap.wire.process.stdio_wire import open_stdio
 from multitap.wire.wire import Wire
 
 if TYPE_CHECKING:
     from multitap.upstream import oauth
-    from multitap.wire import http, local, sse
-    from multitap.wire.site import Authorize
+    from multitap.wire import in_process, legacy_sse
+    from multitap.wire.streamable import streamable_wire
+    from multitap.wire.streamable.http_origin import Authorize
 else:
+    # imported when such a server is dialled: the SDK takes longer than many servers to start
     oauth = Later("multitap.upstream.oauth")
-    http = Later("multitap.wire.http")
-    local = Later("multitap.wire.local")
-    sse = Later("multitap.wire.sse")
+    streamable_wire = Later("multitap.wire.streamable.streamable_wire")
+    in_process = Later("multitap.wire.in_process")
+    legacy_sse = Later("multitap.wire.legacy_sse")
 
 
 class Dialer:
@@ -46,16 +48,18 @@ class Dialer:
                 log = log_path(self._log_dir, name) if self._log_dir else None
                 return open_stdio(name, config, self._spawner, log=log)
             case HttpServer(transport="sse"):
-                return sse.open_sse(config, authorize=self._authorize(name, config))
+                return legacy_sse.open_sse(config, authorize=self._authorize(name, config))
             case HttpServer():
-                return http.open_http(config, authorize=self._authorize(name, config))
+                return streamable_wire.open_streamable(
+                    config, authorize=self._authorize(name, config)
+                )
             case LocalServer():
-                return local.open_local(config.server)
+                return in_process.open_in_process(config.server)
             case _:
                 assert_never(config)
 
     def _authorize(self, name: str, config: HttpServer) -> Authorize | None:
-        """The account outlives a wire: whoever is logged in stays so when the server comes back."""
+        """The account outlives a wire: a login stays valid when the server comes back."""
         given = any(header.lower() == "authorization" for header in config.headers)
         if self._login is None or config.oauth is False or given:
             return None

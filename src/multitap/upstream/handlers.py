@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOrigin:
     """Where a request of a server comes from."""
 
     server: str
@@ -21,22 +21,22 @@ class Asked:
 
 
 Elicit = Callable[
-    [Asked, "types.ElicitRequestParams"], Awaitable["types.ElicitResult | types.ErrorData"]
+    [RequestOrigin, "types.ElicitRequestParams"], Awaitable["types.ElicitResult | types.ErrorData"]
 ]
 Sample = Callable[
-    [Asked, "types.CreateMessageRequestParams"],
+    [RequestOrigin, "types.CreateMessageRequestParams"],
     Awaitable["types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData"],
 ]
-Roots = Callable[[Asked], Awaitable["types.ListRootsResult | types.ErrorData"]]
+Roots = Callable[[RequestOrigin], Awaitable["types.ListRootsResult | types.ErrorData"]]
 Said = Callable[[str, str, Raw], None]
 """Takes the server, the method and the parameters of a notification; must not block."""
-Login = Callable[[Asked, str], Awaitable[str]]
+Login = Callable[[RequestOrigin, str], Awaitable[str]]
 """Sends a person to the address; returns the one that they were sent back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The host's answers; a server is told of those that are there, and refused the others."""
+    """The host's handlers for requests of servers; requests without a handler are refused."""
 
     elicit: Elicit | None = None
     sample: Sample | None = None

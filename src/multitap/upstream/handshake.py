@@ -7,21 +7,22 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import LONGEST_QUOTE, quoted, shortened
+from multitap.faults import AnswerInvalid
 from multitap.records import dataclass
 from multitap.upstream.handlers import Handlers
 from multitap.version import VERSION
-from multitap.wire import envelope, vocabulary
-from multitap.wire.request import made
-from multitap.wire.wire import AnswerInvalid, RpcError, Wire
+from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire.jsonrpc.request import made
+from multitap.wire.wire import RpcError, Wire
 
 _OURSELVES = {"name": "multitap", "version": VERSION}
 
 
 class BadGreeting(Exception):
-    """What a server answers to the handshake misses what MCP demands."""
+    """What a server answers to the handshake lacks what MCP requires."""
 
 
-class Offered(msgspec.Struct, frozen=True, rename="camel"):
+class ListCapability(msgspec.Struct, frozen=True, rename="camel"):
     """What a server can do beside listing one kind of things."""
 
     list_changed: bool | None = None
@@ -35,9 +36,9 @@ class Noted(msgspec.Struct, frozen=True):
 class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
     """What a server can do, as far as it matters to us."""
 
-    tools: Offered | None = None
-    resources: Offered | None = None
-    prompts: Offered | None = None
+    tools: ListCapability | None = None
+    resources: ListCapability | None = None
+    prompts: ListCapability | None = None
     logging: Noted | None = None
 
 
@@ -128,6 +129,7 @@ class Greeter:
                 f"it speaks version {quoted(version)}, which is not known", sent=True
             )
         headers = {vocabulary.VERSION_HEADER: version}
+        # with the header: the wire learns the version only after this, and servers check it already
         await self._wire.notify("notifications/initialized", None, headers=headers)
         return Terms(version, told.capabilities, told.instructions, _title(told.server_info))
 
@@ -142,10 +144,12 @@ class Greeter:
             try:
                 result = await self._probe(version)
             except RpcError as exc:
+                # any other refusal means the older era: there is no common way to say so
                 if (common := _common(exc)) is None:
                     return None
                 result = await self._probe(common)
             told = _parse_discovered(result)
+        # older servers answer what they do not know with anything at all
         except (RpcError, AnswerInvalid, *envelope.UNPARSABLE):
             return None
         spoken = _newest(told.supported_versions)
@@ -162,6 +166,8 @@ class Greeter:
     async def _ask(
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Raw:
+        # never called off: MCP forbids it for `initialize`, and a late answer to a probe still
+        # counts
         return await self._wire.request(
             made(method, params, self._timeout, headers=headers, cancellable=False)
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 LONGEST = 300
 """Characters of a line that are quoted."""
 
+# the escape itself has been replaced by then: what is quoted is printable
 _COLOUR = re.compile(r"\N{REPLACEMENT CHARACTER}\[[0-9;]*[A-Za-z]")
 _FRAME = re.compile(r"^[\s|+\-─╰▶\N{MULTIPLICATION SIGN}]+")
 _NPM = re.compile(r"^npm (?:error|ERR!) ?")
@@ -25,6 +26,7 @@ _TROUBLE = re.compile(
     r"|missing|required|invalid|unknown|not provided|does not exist|must)\b",
     re.IGNORECASE,
 )
+# often the last line, never the reason
 _IDLE = re.compile(
     r"npm (?:warn|notice|WARN)|at .+:\d+|File \"|Traceback |Node\.js v|throw\b|\.\.\. "
     r"|(?:usage|hint|help|note|warning|info|debug)\b|Run '|For (?:more|further) information"
@@ -103,14 +105,14 @@ def _with_details(lines: list[str], index: int) -> str:
 
 
 def _missing_package(found: re.Match[str]) -> str:
-    return f"the Python package with `{found[1]}` is not installed where it runs"
+    return f"install the Python package that provides `{found[1]}` where the server runs"
 
 
 def _missing_module(found: re.Match[str]) -> str:
     name = found[1]
     if name.startswith((".", "/")) or re.match(r"[A-Za-z]:\\", name):
-        return f"`{name}` is not there: check the path in `args`, and `cwd`"
-    return f"the npm package `{name}` is not installed where it runs"
+        return f"`{name}` does not exist: check the path in `args`, and `cwd`"
+    return f"install the npm package `{name}` where the server runs"
 
 
 def _missing_variable(found: re.Match[str]) -> str:
@@ -131,7 +133,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
         ),
         _fixed(
             "it was written for another release of the MCP SDK; if that is an older one, "
-            "`uvx --with 'mcp<2' …` runs it"
+            "try `uvx --with 'mcp<2' …`"
         ),
     ),
     (re.compile(r"No module named '([^']+)'"), _missing_package),
@@ -156,7 +158,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         re.compile(r"An executable named `[^`]+` is not provided by package `([^`]+)`"),
-        lambda found: f"write `uvx --from {found[1]} PROGRAM` with one of the programs it has",
+        lambda found: f"use `uvx --from {found[1]} PROGRAM` with one of its programs",
     ),
     (
         re.compile(r"current Python version \([^)]+\) does not satisfy (Python[<>=!~][^\s,]+)"),
@@ -178,7 +180,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         re.compile(r"EADDRINUSE|Address already in use", re.IGNORECASE),
-        _fixed("another program uses its port: end that one, or give this one another port"),
+        _fixed("another program uses its port: stop that program, or choose another port"),
     ),
     (
         re.compile(

@@ -1,112 +1,104 @@
-"""Everything a server offers, fetched page by page with an end."""
+"""What one server offers, as it was last listed, and what is wrong with the lists."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Collection
 
-import anyio
-from msgspec import Raw
-
-from multitap.records import dataclass
-from multitap.wire import envelope
-from multitap.wire.wire import AnswerInvalid, AnswerTimeout
-
-MAX_PAGES = 250
-MAX_SECONDS = 30.0
-
-Definition = dict[str, Any]
-"""One tool, resource, template or prompt as the server describes it; never changed."""
-
-Ask = Callable[[dict[str, Any]], Awaitable[Raw]]
+from multitap.config import ServerConfig
+from multitap.events import Warned
+from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed
+from multitap.upstream.availability import Availability
+from multitap.upstream.offer_lists import Offers
+from multitap.upstream.server_report import ServerReport
+from multitap.upstream.session import Session
+from multitap.wire.wire import RpcError
 
 
-@dataclass(frozen=True, slots=True)
-class Offers:
-    """What one server has to offer."""
-
-    tools: tuple[Definition, ...] = ()
-    resources: tuple[Definition, ...] = ()
-    templates: tuple[Definition, ...] = ()
-    prompts: tuple[Definition, ...] = ()
-    warnings: tuple[str, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Why a list could not be had this time, by its key; what is here of it is from before."""
-
-    def by_key(self) -> dict[str, tuple[Definition, ...]]:
-        """The lists as the protocol calls them."""
-        return {
-            "tools": self.tools,
-            "resources": self.resources,
-            "resourceTemplates": self.templates,
-            "prompts": self.prompts,
-        }
-
-
-@dataclass(slots=True)
-class Pages:
-    """The items of a list so far, and what was odd about it."""
-
-    items: list[Definition] = field(default_factory=list[Definition])
-    warnings: list[str] = field(default_factory=list[str])
-
-
-async def fetch(ask: Ask, key: str, limit: int) -> Pages:
-    """All pages of one list; where it has no end, what came until then, with a warning.
+class Listing:
+    """Owns the offers of one server, which outlive its sessions.
 
     Args:
-        ask: Sends the list request with the given parameters.
-        key: Where a page holds its items, such as `tools`.
-        limit: How many items are taken.
-
-    Raises:
-        AnswerInvalid: A page is no page.
-        AnswerTimeout: Not even the first page came.
+        name: Which server.
+        config: How many it may list, and for how long.
+        known: What an earlier run saw.
+        availability: Where the session is found.
+        report: Told of what cannot be had.
+        on_change: Told when a connected server has other offers.
     """
-    pages = Pages()
-    seen: set[str] = set()
-    params: dict[str, Any] = {}
-    with anyio.move_on_after(MAX_SECONDS) as clock:
-        for _ in range(MAX_PAGES):
-            page = _decode(await ask(params), key)
-            _take(page[key], key, pages)
-            cursor = page.get("nextCursor")
-            if len(pages.items) >= limit:
-                if cursor is not None or len(pages.items) > limit:
-                    pages.warnings.append(f"only the first {limit:,} {key} are used")
-                del pages.items[limit:]
-                return pages
-            if not isinstance(cursor, str):  # an empty string is a cursor like any other
-                if cursor is not None:
-                    pages.warnings.append(
-                        f"the list of {key} goes on in a way that can not be read"
-                    )
-                return pages
-            if cursor in seen:
-                pages.warnings.append(f"the list of {key} runs in a circle and was cut")
-                return pages
-            seen.add(cursor)
-            params = {"cursor": cursor}
-        pages.warnings.append(f"the list of {key} has over {MAX_PAGES} pages and was cut")
-    if clock.cancelled_caught:
-        if not seen:
-            raise AnswerTimeout(f"the list of {key} took over {MAX_SECONDS:g} s", sent=True)
-        pages.warnings.append(f"the list of {key} took over {MAX_SECONDS:g} s and was cut")
-    return pages
 
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        known: Offers | None,
+        *,
+        availability: Availability,
+        report: ServerReport,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.offers = known
+        self.is_stale = known is not None
+        """Whether the offers are not those of the server as it runs now."""
+        self._name = name
+        self._config = config
+        self._availability = availability
+        self._report = report
+        self._on_change = on_change
+        self._warning: str | None = None
 
-def _decode(result: Raw, key: str) -> dict[str, Any]:
-    try:
-        page: dict[str, Any] = envelope.decode(result)
-    except envelope.UNPARSABLE as exc:
-        raise AnswerInvalid(f"the list of {key} can not be read: {exc}", sent=True) from None
-    if not isinstance(page.get(key), list):
-        raise AnswerInvalid(f"the list of {key} holds no {key!r}", sent=True)
-    return page
+    def expect(self, offers: Offers | None) -> None:
+        """List what its predecessor had until it is up itself."""
+        self.offers = offers
+        self.is_stale = offers is not None
 
+    def connected(self, offers: Offers) -> None:
+        """List what the server says it has, now that it is up."""
+        self.offers = offers
+        self.is_stale = False
 
-def _take(items: list[Any], key: str, pages: Pages) -> None:
-    for item in items:
-        if isinstance(item, dict):
-            pages.items.append(item)  # pyright: ignore[reportUnknownArgumentType]
-        else:
-            pages.warnings.append(f"an entry of {key} is no object and was skipped")
+    @property
+    def is_complete(self) -> bool:
+        return self.offers is None or not self.offers.missing
+
+    @property
+    def warnings(self) -> list[str]:
+        own = [self._warning] if self._warning else []
+        own += (
+            f"its {key} could not be fetched and will be requested again: {why}"
+            for key, why in (self.offers or Offers()).missing.items()
+        )
+        return own
+
+    async def fetch(self, session: Session, only: Collection[str] | None = None) -> Offers:
+        """Ask for the lists.
+
+        Args:
+            session: Whom to ask.
+            only: Which lists; the known ones stay for the others. None: all of them.
+        """
+        return await session.offers(
+            self._config.limits.tools,
+            self._config.connect_timeout,
+            known=self.offers or Offers(),
+            only=only,
+        )
+
+    async def refetch(self, changed: bool) -> bool:  # noqa: FBT001 - see `Refetch`
+        """Replace the offers, and say whether all could be had; old ones stay for what could not.
+
+        Args:
+            changed: Whether any list may be another one now; if not, only what is missing is
+                fetched.
+        """
+        if (session := self._availability.session) is None or self.offers is None:
+            return True
+        whole = changed or self._warning is not None
+        try:
+            self.offers = await self.fetch(session, None if whole else self.offers.missing)
+        except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
+            warning = f"its changed lists cannot be fetched: {exc}"
+            if warning != self._warning:  # once, however often it is tried
+                self._warning = warning
+                self._report.tell(Warned(self._name, warning))
+            return False
+        self._warning = None
+        self._on_change()
+        return not self.offers.missing

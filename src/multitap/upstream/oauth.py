@@ -20,12 +20,12 @@ from pydantic import AnyUrl, ValidationError
 from yarl import URL
 
 from multitap.config import HttpServer, OAuth
-from multitap.upstream.handlers import Asked, Login
-from multitap.wire.client import http_client
-from multitap.wire.head import DEFAULTS, merged
-from multitap.wire.response import Response
-from multitap.wire.site import Challenge
-from multitap.wire.wire import AnswerInvalid, AuthRequired, RequestFailed
+from multitap.faults import AnswerInvalid, AuthRequired, RequestFailed
+from multitap.http.client.headers import DEFAULTS, merged
+from multitap.http.client.http_client import http_client
+from multitap.http.client.response import Response
+from multitap.upstream.handlers import Login, RequestOrigin
+from multitap.wire.streamable.http_origin import Challenge
 
 REDIRECT = "http://127.0.0.1:{port}/callback"
 PORT = 8414
@@ -48,7 +48,7 @@ class Account:
     def __init__(self, name: str, config: HttpServer, login: Login) -> None:
         self._known = config.oauth or OAuth()
         self._url = config.url
-        self._asked = Asked(name)
+        self._asked = RequestOrigin(name)
         self._login = login
         self._address = ""
         self._granted: Mapping[str, str] = {}

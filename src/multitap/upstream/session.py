@@ -1,5 +1,6 @@
 """One live conversation with one server, in whichever era it speaks."""
 
+import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -11,23 +12,24 @@ from msgspec import Raw
 
 from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
+from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed
 from multitap.later import Later
 from multitap.tasks import in_task
-from multitap.upstream.caller import Guest, guest_of
-from multitap.upstream.handlers import Asked, Handlers
+from multitap.upstream.handlers import Handlers, RequestOrigin
 from multitap.upstream.handshake import Greeter, Terms
-from multitap.upstream.listing import Definition, Offers, Pages, fetch
-from multitap.wire import envelope, vocabulary
-from multitap.wire.request import Request, made, members
-from multitap.wire.wire import AnswerInvalid, AnswerTimeout, RequestFailed, RpcError, Wire
+from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch
+from multitap.upstream.on_behalf_of import CallContext, OnBehalfOf
+from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire.jsonrpc.request import Request, made, members
+from multitap.wire.wire import RpcError, Wire
 
 if TYPE_CHECKING:
     from mcp.shared import inbound
 
-    from multitap.upstream import answers
+    from multitap.upstream import host_answers
 else:
     inbound = Later("mcp.shared.inbound")
-    answers = Later("multitap.upstream.answers")
+    host_answers = Later("multitap.upstream.host_answers")
 
 OnNotification = Callable[[str, Raw, object | None], None]
 """Told of a notification and, where that is certain, of the call it belongs to."""
@@ -62,7 +64,10 @@ class _Arguments(msgspec.Struct):
 
 _parse_arguments = msgspec.json.Decoder(_Arguments).decode
 _parse_kind = msgspec.json.Decoder(_Kind).decode
-_ASKING = b'"input_required"'
+_begins_complete = re.compile(rb'\{\s*"resultType"\s*:\s*"complete"').match
+_ends_complete = re.compile(rb'[,{]\s*"resultType"\s*:\s*"complete"\s*\}\Z').search
+"""Both know that it is a member of the result itself: only its own brace encloses it."""
+_END = 64
 
 
 class Session:
@@ -96,9 +101,11 @@ class Session:
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
         self._plain_headers: dict[tuple[str, str | None], Mapping[str, str]] = {}
         self._marked = False
+        self._has_headers = wire.kind == "streamable-http"
         self._introduction = introduction
         self._last_guest: tuple[Raw, str | None, bytes] | None = None
         self._stamp = members(introduction)  # once: every request of the stateless era carries it
+        # bound once: the handshake era adds nothing to a request, and pays for nothing
         self.request = wire.request if self.era is Era.HANDSHAKE else self._request
         """Asks the server; what it asks back meanwhile is answered by the host's handlers."""
 
@@ -111,12 +118,15 @@ class Session:
             RpcError: It answered with an error.
             WireFault: There is no usable answer.
         """
-        guest = guest_of(request.call)
-        request.stamp = self._stamp if guest is None else self._stamp_of(guest)
-        request.headers = self._headers(request)
+        call = request.call
+        client = call.client if isinstance(call, CallContext) else None
+        request.stamp = self._stamp if client is None else self._stamp_of(client)
+        if self._has_headers:
+            request.headers = self._headers(request)
         result = await self.wire.request(request)
-        if (guest is not None and guest.drives_rounds) or not _asks_back(result):
+        if (client is not None and client.drives_rounds) or not _asks_back(result):
             return result
+        # the answers come from people and other servers
         await in_task(request.light)
         return await self._rounds(request, result)
 
@@ -124,15 +134,16 @@ class Session:
         """Answer what the server asks back, until it gives its own answer."""
         first, pause = request.params, _FIRST_PAUSE
         for _ in range(MAX_ROUNDS):
-            asked = answers.questions(result)
+            asked = host_answers.questions(result)
             extra: dict[str, Any] = {}
             if asked.request_state is not None:
                 extra["requestState"] = asked.request_state
             if asked.input_requests:
-                extra["inputResponses"] = await answers.fulfil(
-                    self._handlers, Asked(self._name, request.call), asked.input_requests
+                extra["inputResponses"] = await host_answers.fulfil(
+                    self._handlers, RequestOrigin(self._name, request.call), asked.input_requests
                 )
             else:
+                # it asks nothing, and only wants us to come back
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             request.deadline.renew(anyio.current_time())
@@ -140,7 +151,7 @@ class Session:
             result = await self.wire.request(request)
             if not _asks_back(result):
                 return result
-        raise AnswerInvalid(f"it asked back more than {MAX_ROUNDS} times", sent=True)
+        raise AnswerInvalid(f"it asked for input more than {MAX_ROUNDS} times", sent=True)
 
     async def ask(self, method: str, params: Mapping[str, Any], *, timeout: float | None) -> Raw:
         """Ask the server something for ourselves.
@@ -152,9 +163,9 @@ class Session:
         """
         return await self.request(made(method, params, timeout))
 
-    def _stamp_of(self, guest: Guest) -> bytes:
+    def _stamp_of(self, client: OnBehalfOf) -> bytes:
         """What a request says about the client it is passed on for, in place of us."""
-        capabilities, level = guest.capabilities, guest.log_level
+        capabilities, level = client.capabilities, client.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
             told = {**self._introduction, vocabulary.CLIENT_CAPABILITIES_KEY: capabilities}
@@ -189,12 +200,12 @@ class Session:
         Args:
             limit: How many items of each list are taken.
             timeout: Seconds for each page of tools.
-            known: What it offered before, for the lists that can not be had or are not wanted.
+            known: What it offered before, for the lists that cannot be had or are not wanted.
             only: Which lists to fetch, by their keys; all if not given.
 
         Raises:
             RpcError: It refuses to list its tools.
-            WireFault: The list of tools can not be had.
+            WireFault: The list of tools cannot be had.
         """
         announced = self._lists()
         wanted = {key: method for key, method in announced.items() if only is None or key in only}
@@ -211,6 +222,8 @@ class Session:
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:
+                # in this task: a server that cannot list its tools is of no use, so that this ends
+                # all lists
                 tools = wanted.pop("tools", None)
                 for key, method in wanted.items():
                     tasks.start_soon(take, key, method)
@@ -291,14 +304,13 @@ class Session:
             usable.append(tool)
         tools.items = usable
 
-    def _headers(self, request: Request) -> Mapping[str, str] | None:
+    def _headers(self, request: Request) -> Mapping[str, str]:
         """What a request says in headers; alike ones get the very same, which spares the wire."""
-        if self.wire.kind != "streamable-http":
-            return None
         method, name = request.method, request.name
         headers = self._plain_headers.get((method, name))
         if headers is None:
             headers = self._plain_headers[method, name] = self._named(method, name)
+            # names are foreign: there may be a new one for every request
             if len(self._plain_headers) > _MOST_HEADERS:
                 self._plain_headers.clear()
         if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
@@ -320,19 +332,19 @@ class Session:
 
 
 def _asks_back(result: Raw) -> bool:
-    if _ASKING not in bytes(result):
-        return False  # to look for it takes a tenth of the time of parsing
+    if _begins_complete(result) or _ends_complete(memoryview(result)[-_END:]):
+        return False  # most servers say so first or last, where it is seen without parsing
     try:
         return _parse_kind(result).resultType == "input_required"
     except envelope.UNPARSABLE as exc:
-        raise AnswerInvalid(f"the answer can not be read: {exc}", sent=True) from None
+        raise AnswerInvalid(f"the answer cannot be read: {exc}", sent=True) from None
 
 
 def _era(version: str) -> Era:
     return Era.STATELESS if version in vocabulary.STATELESS_VERSIONS else Era.HANDSHAKE
 
 
-class _Unasked:
+class _FromServer:
     """Takes what a server says unasked, from its first word on."""
 
     def __init__(
@@ -357,9 +369,11 @@ class _Unasked:
             return {}
         if method not in _QUESTIONS:
             raise RpcError(vocabulary.METHOD_NOT_FOUND, "Method not found", method)
-        asked = Asked(self._name, call)
+        asked = RequestOrigin(self._name, call)
         decoded = envelope.decode(params) if len(params) else None
-        return await answers.answer(self._handlers, asked, method, decoded, version=self.version)
+        return await host_answers.answer(
+            self._handlers, asked, method, decoded, version=self.version
+        )
 
 
 @asynccontextmanager
@@ -394,17 +408,18 @@ async def open_session(
         BadGreeting: Its answer is incomplete.
         WireFault: The wire failed, or the answer cannot be used.
     """
-    unasked = _Unasked(name, handlers, on_notification, on_unaddressed)
-    wire.attach(unasked)
+    inbound = _FromServer(name, handlers, on_notification, on_unaddressed)
+    # before the first request: some servers ask or log during the handshake
+    wire.attach(inbound)
     greeter = Greeter(wire, handlers, timeout=timeout)
     with ungrouped():
         terms = await _negotiate(greeter, era, probe)
-    unasked.version = terms.protocol_version
+    inbound.version = terms.protocol_version
     introduction = greeter.introduction(terms.protocol_version)
     if log_level is not None:
         introduction[vocabulary.LOG_LEVEL_KEY] = log_level
     session = Session(name, wire, terms, introduction, handlers)
-    wire.established(session.protocol_version, stateless=session.era is Era.STATELESS)
+    wire.establish(session.protocol_version, stateless=session.era is Era.STATELESS)
     yield session
 
 
@@ -443,5 +458,5 @@ async def _negotiate_unknown(greeter: Greeter, probe: float) -> Terms:
         agreed = terms
         tasks.cancel_scope.cancel()
     if agreed is None:
-        raise AnswerInvalid("it answered neither way of shaking hands", sent=True)
+        raise AnswerInvalid("it answered neither kind of handshake", sent=True)
     return agreed

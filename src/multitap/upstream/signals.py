@@ -28,6 +28,7 @@ class Bell:
         self._event = asyncio.Event()
 
     def ring(self) -> None:
+        # replaced before it is set: a task that wakes up and waits again waits for the next ring
         rung, self._event = self._event, asyncio.Event()
         rung.set()
 

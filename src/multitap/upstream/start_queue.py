@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from enum import IntEnum
 
-from multitap.wire.usage import usage
+from multitap.wire.process.cpu_usage import cpu_usage
 
 WINDOW = 0.5
 """Seconds over which a starting server's use of the CPU is looked at."""
 REST = 2.0
 """The same for one that was found idle: there may be hundreds of them."""
 SHARE = 0.1
-"""Of one CPU: whoever uses less than that in a window waits for something else."""
+"""Of one CPU: a program that uses less than that in a window waits for something else."""
 LONGEST = 10.0
 """Seconds of CPU time after which a start keeps nobody else from starting.
 
@@ -32,8 +32,15 @@ class Rank(IntEnum):
     UNKNOWN = 1
     FAILED_BEFORE = 2
 
+    @classmethod
+    def after(cls, was_up: bool | None) -> "Rank":  # noqa: FBT001 - None: nobody knows
+        """By whether the last start succeeded."""
+        if was_up is None:
+            return cls.UNKNOWN
+        return cls.UP_BEFORE if was_up else cls.FAILED_BEFORE
 
-class Start:
+
+class StartSlot:
     """One server on its way up, and whether it keeps the machine busy."""
 
     def __init__(self, queue: "StartQueue", time: float) -> None:
@@ -53,10 +60,10 @@ class Start:
         self._queue.remove(self)
 
     def look(self, time: float) -> None:
-        """Decide anew whether it works, at the end of each window."""
+        """Decide again whether it works, at the end of each window."""
         if not self._spawned or time - self._since < (WINDOW if self.is_working else REST):
             return
-        used = usage(self._pid) if self._pid is not None else None
+        used = cpu_usage(self._pid) if self._pid is not None else None
         if used is None:  # it ended, or cannot be seen
             self.is_working, self._since = False, time
             return
@@ -82,28 +89,28 @@ class StartQueue:
     def __init__(self, limit: int, *, longest: float = LONGEST) -> None:
         self.limit = limit
         self.longest = longest
-        self._starting: set[Start] = set()
-        self._waiting: list[tuple[Rank, int, asyncio.Future[Start]]] = []
+        self._starting: set[StartSlot] = set()
+        self._waiting: list[tuple[Rank, int, asyncio.Future[StartSlot]]] = []
         self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
         self._next_look: asyncio.Handle | None = None
 
     @asynccontextmanager
-    async def turn(self, rank: Rank) -> AsyncGenerator[Start]:
-        """Wait for a place, by rank; it is given up by `Start.over` or with the block."""
+    async def turn(self, rank: Rank) -> AsyncGenerator[StartSlot]:
+        """Wait for a place, by rank; it is given up by `StartSlot.over` or with the block."""
         start = await self._wait(rank)
         try:
             yield start
         finally:
             start.over()
 
-    def remove(self, start: Start) -> None:
+    def remove(self, start: StartSlot) -> None:
         if start in self._starting:
             self._starting.remove(start)
             self._decide_soon()
 
-    async def _wait(self, rank: Rank) -> Start:
-        turn: asyncio.Future[Start] = self._loop.create_future()
+    async def _wait(self, rank: Rank) -> StartSlot:
+        turn: asyncio.Future[StartSlot] = self._loop.create_future()
         heapq.heappush(self._waiting, (rank, next(self._numbers), turn))
         self._decide_soon()
         try:
@@ -129,8 +136,8 @@ class StartQueue:
         free = self.limit - sum(start.is_working for start in self._starting)
         while self._waiting and free > 0:
             _, _, turn = heapq.heappop(self._waiting)
-            if not turn.done():  # else whoever waited was cancelled
-                start = Start(self, time)
+            if not turn.done():  # else the waiter was cancelled
+                start = StartSlot(self, time)
                 self._starting.add(start)
                 turn.set_result(start)
                 free -= 1

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw
 
+from multitap.faults import WireFault
+from multitap.records import dataclass
+
 if TYPE_CHECKING:
-    from multitap.wire.request import Request
+    from multitap.wire.jsonrpc.request import Request
 
 Params = Mapping[str, Any]
 """Parameters of a message; any value may be a `Raw`, already encoded."""
@@ -27,66 +29,20 @@ LONG = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests that may take long: the server is always asked for progress, which gives it time."""
 
 
-class Made:
+class Owned:
     """A call that says who made it."""
 
     __slots__ = ()
 
     @property
-    def party(self) -> object:
+    def owner(self) -> object:
         """Whom a server may tell or ask with any of the calls that they made."""
         return self
 
 
-def party_of(call: object) -> object:
+def owner_of(call: object) -> object:
     """Who made a call; each that does not say so is somebody else's."""
-    return call.party if isinstance(call, Made) else call
-
-
-class WireFault(Exception):
-    """A message could not travel, or no valid answer came back."""
-
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
-        self.sent = sent
-        """False when the server provably never saw the request."""
-
-
-class WireClosed(WireFault):
-    """The whole connection is gone."""
-
-
-class Flooded(WireClosed):
-    """The server wrote more of what is no message than it may; we hung up."""
-
-
-class SessionLost(WireClosed):
-    """The server forgot our session; a new handshake brings it back."""
-
-
-class RequestFailed(WireFault):
-    """This one request could not be delivered; the wire goes on."""
-
-
-class AnswerTimeout(WireFault):
-    """No answer within the deadline."""
-
-
-class AnswerInvalid(WireFault):
-    """An answer came, and cannot be used: no JSON, wrong shape, over the limit."""
-
-
-class AuthRequired(WireFault):
-    """The server wants credentials that we do not have."""
-
-    def __init__(self, message: str, *, challenge: str | None = None) -> None:
-        super().__init__(message, sent=False)
-        self.challenge = challenge
-        """The `WWW-Authenticate` header, as it came."""
-
-
-class NotSpoken(WireFault):
-    """Something answers at the address, but it does not speak this transport."""
+    return call.owner if isinstance(call, Owned) else call
 
 
 class RpcError(Exception):
@@ -188,15 +144,15 @@ class Wire(Protocol):
         """Tell the server something; dropped silently when the wire is closed."""
         ...
 
-    def established(self, protocol_version: str, *, stateless: bool) -> None:
+    def establish(self, protocol_version: str, *, stateless: bool) -> None:
         """Say what was negotiated: old-era HTTP opens its listening stream now."""
         ...
 
-    def serves_only(self, party: object) -> bool:
+    def serves_only(self, owner: object) -> bool:
         """Whether no call of anybody else is under way."""
         ...
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the server is there but stopped, as by SIGSTOP, which no message shows."""
         ...
 

@@ -7,8 +7,15 @@ import pytest
 
 from multitap import ToolDef, ToolRegistry
 from multitap.agent.conversation import Picture, user
-from multitap.agent.models import Reply, Request, StopReason, TextDelta, Usage, open_model
-from multitap.agent.models.telling import distinct
+from multitap.agent.models import (
+    ModelRequest,
+    Reply,
+    StopReason,
+    TextDelta,
+    Usage,
+    open_model,
+)
+from multitap.agent.models.transcript import distinct
 from multitap.config import ModelConfig, Scope
 from multitap.errors import ConfigError, ModelError
 from tests.agent.models.scripted import (
@@ -25,7 +32,7 @@ from tests.agent.models.scripted import (
     scripted_model,
 )
 
-HELLO = Request(messages=[user("hello")])
+HELLO = ModelRequest(messages=[user("hello")])
 pytestmark = pytest.mark.usefixtures("own_executor")
 both = pytest.mark.parametrize("provider", PROVIDERS)
 
@@ -63,7 +70,9 @@ async def test_text_comes_in_pieces_and_then_as_a_whole(provider):
 async def test_parallel_calls_are_put_together_from_their_pieces(provider):
     uses = (Use("add", {"a": 1, "b": 2}), Use("add", {"a": 30, "b": 40}))
     async with opened(provider, Say("Let me see.", uses)) as (model, server):
-        reply = await model.complete(Request(messages=[user("add")], offer=model.offer(tools())))
+        reply = await model.complete(
+            ModelRequest(messages=[user("add")], offer=model.offer(tools()))
+        )
 
     assert [(call.name, call.arguments) for call in reply.calls] == [
         ("add", {"a": 1, "b": 2}),
@@ -76,7 +85,7 @@ async def test_parallel_calls_are_put_together_from_their_pieces(provider):
 
 @both
 async def test_a_request_says_all_that_was_asked_for(provider):
-    request = Request(
+    request = ModelRequest(
         messages=[user("what is this?", Picture("image/png", "aGk="))],
         system="Be brief.",
         offer=None,
@@ -107,7 +116,7 @@ async def test_a_request_says_all_that_was_asked_for(provider):
 async def test_a_model_can_be_made_to_use_a_tool_or_to_use_none(provider, choice, sent):
     async with opened(provider, Say("ok")) as (model, server):
         await model.complete(
-            Request(messages=[user("hi")], offer=model.offer(tools()), tool_choice=choice)
+            ModelRequest(messages=[user("hi")], offer=model.offer(tools()), tool_choice=choice)
         )
 
     assert server.requests[0]["tool_choice"] == sent
@@ -212,13 +221,13 @@ async def test_an_answer_of_another_shape_is_no_crash(provider, body):
 async def test_nobody_waits_forever_for_an_answer_or_its_end(provider, turn):
     error = await problem(provider, turn, timeout=0.2)
 
-    assert str(error) == "scripted: nothing came for 0.2 s"
+    assert str(error) == "scripted: no data for 0.2 s"
 
 
 async def test_pings_alone_are_no_answer():
     error = await problem("anthropic", Pings(), timeout=0.3)
 
-    assert str(error) == "scripted: nothing came for 0.3 s"
+    assert str(error) == "scripted: no data for 0.3 s"
 
 
 @both
@@ -226,7 +235,7 @@ async def test_an_address_where_nobody_listens_is_said(provider):
     async with scripted_model([]) as server:
         gone = config(server, provider)
     async with open_model(gone, retries=0) as model:
-        with pytest.raises(ModelError, match="can not be reached") as caught:
+        with pytest.raises(ModelError, match="cannot be reached") as caught:
             await model.complete(HELLO)
 
     assert gone.base_url in str(caught.value)
@@ -287,7 +296,9 @@ async def test_calls_that_all_have_the_number_0_are_told_apart_by_their_ids():
     )
     end = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     async with opened("openai", Garbage(fragments + end)) as (model, _):
-        reply = await model.complete(Request(messages=[user("add")], offer=model.offer(tools())))
+        reply = await model.complete(
+            ModelRequest(messages=[user("add")], offer=model.offer(tools()))
+        )
 
     assert [(call.id, call.arguments) for call in reply.calls] == [
         ("x", {"a": 1, "b": 2}),
@@ -337,7 +348,7 @@ async def test_thoughts_go_back_to_who_thought_them_and_to_nobody_else():
     )
     async with opened("anthropic", Garbage(thinking), Say("ok")) as (model, server):
         reply = await model.complete(HELLO)
-        following = Request(messages=[user("hello"), reply.message, user("and?")])
+        following = ModelRequest(messages=[user("hello"), reply.message, user("and?")])
         await model.complete(following)
     async with opened("openai", Say("ok")) as (other, other_server):
         await other.complete(following)

@@ -1,4 +1,4 @@
-"""Anthropic's messages, and whoever else speaks them."""
+"""Anthropic's messages, and those of compatible providers."""
 
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ from anthropic.types import (
 )
 
 from multitap.agent.conversation import Assistant, Call, Part, Text, User
-from multitap.agent.models.failures import cut, no_key, paced, readable, translated
-from multitap.agent.models.model import (
+from multitap.agent.models.language_model import (
     Model,
+    ModelRequest,
     Reply,
-    Request,
     StopReason,
     TextDelta,
     ToolChoice,
     Usage,
 )
-from multitap.agent.models.telling import distinct, told, whole
+from multitap.agent.models.provider_failures import cut, no_key, paced, readable, translated
+from multitap.agent.models.transcript import distinct, told, whole
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
@@ -44,7 +44,7 @@ _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @asynccontextmanager
-async def connected(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
+async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
     """A model whose variables are put in already."""
     # Our user's key for Anthropic is nobody else's business.
     key = config.api_key or (None if config.base_url is None else "none")
@@ -78,10 +78,10 @@ class MessagesModel:
         """See `Model.offer`."""
         return registry.for_anthropic(budget=budget)
 
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
-        heard = _Heard(self._id)
+        heard = _HeardBlocks(self._id)
         with translated(config, anthropic.AnthropicError, httpx2.HTTPError):
             stream = await self._client.messages.create(
                 model=config.name,
@@ -99,11 +99,11 @@ class MessagesModel:
                     raise cut(config)
                 yield heard.reply(offer)
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         """See `Model.complete`."""
         return await whole(self.stream(request))
 
-    def _options(self, request: Request, offer: Offer) -> dict[str, Any]:
+    def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
         options: dict[str, Any] = {}
         if config.base_url is None:  # every step repeats the whole conversation
@@ -121,7 +121,7 @@ class MessagesModel:
         return options
 
 
-def _messages(request: Request, offer: Offer, model: str) -> Iterator[Any]:
+def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
     """The conversation as this protocol has it."""
     for message in told(request.messages, offer, model):
         match message:
@@ -169,7 +169,7 @@ class _Block:
         return "".join(self.pieces)
 
 
-class _Heard:
+class _HeardBlocks:
     """An answer that is still coming in."""
 
     def __init__(self, model: str) -> None:

@@ -12,9 +12,16 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
 from multitap.agent.conversation import Assistant, Call, Part, Text, User
-from multitap.agent.models.failures import cut, no_key, paced, readable, translated
-from multitap.agent.models.model import Model, Reply, Request, StopReason, TextDelta, Usage
-from multitap.agent.models.telling import distinct, told, whole
+from multitap.agent.models.language_model import (
+    Model,
+    ModelRequest,
+    Reply,
+    StopReason,
+    TextDelta,
+    Usage,
+)
+from multitap.agent.models.provider_failures import cut, no_key, paced, readable, translated
+from multitap.agent.models.transcript import distinct, told, whole
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
@@ -28,7 +35,7 @@ _THOUGHTS = ("reasoning_content", "reasoning_details")
 
 
 @asynccontextmanager
-async def connected(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
+async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
     """A model whose variables are put in already."""
     # Our user's key for OpenAI is nobody else's business.
     key = config.api_key or (None if config.base_url is None else "none")
@@ -60,10 +67,10 @@ class ChatModel:
         """See `Model.offer`."""
         return registry.for_openai(budget=budget)
 
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
-        heard = _Heard(self._id)
+        heard = _HeardFragments(self._id)
         with translated(config, openai.OpenAIError, httpx2.HTTPError):
             stream = await self._client.chat.completions.create(
                 model=config.name,
@@ -80,11 +87,11 @@ class ChatModel:
                     raise cut(config)
                 yield heard.reply(offer)
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         """See `Model.complete`."""
         return await whole(self.stream(request))
 
-    def _options(self, request: Request, offer: Offer) -> dict[str, Any]:
+    def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
         temperature = config.temperature if request.temperature is None else request.temperature
         # OpenAI's own newer models know only the new name, most others only the old one.
@@ -102,7 +109,7 @@ class ChatModel:
         return options
 
 
-def _messages(request: Request, offer: Offer, model: str) -> Iterator[Any]:
+def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
     """The conversation as this protocol has it."""
     if request.system:
         yield {"role": "system", "content": request.system}
@@ -166,7 +173,7 @@ class _Fragment:
             self.arguments += piece.function.arguments or ""
 
 
-class _Heard:
+class _HeardFragments:
     """An answer that is still coming in."""
 
     def __init__(self, model: str) -> None:

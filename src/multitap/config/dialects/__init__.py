@@ -1,4 +1,9 @@
-"""Every way to write down MCP servers that we can read."""
+"""Every way to write down MCP servers that we can read.
+
+In: a parsed document. Out: entries in our words, not checked yet, with a problem for each key that
+cannot be used. A dialect is a table of rules (`rules`), one file for each host; `detect` tells
+which one a document is written in. It must not know other files, variables' values or models.
+"""
 
 from multitap.config.dialects.codex import CODEX
 from multitap.config.dialects.continue_dev import CONTINUE

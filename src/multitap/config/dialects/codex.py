@@ -56,7 +56,7 @@ def _header_variables(draft: Draft, node: Node) -> None:
 
 
 def _bearer_itself(draft: Draft, node: Node) -> None:
-    draft.error(node, "a token has no place here", hint="use `bearer_token_env_var`")
+    draft.error(node, "a token is not allowed here", hint="use `bearer_token_env_var`")
 
 
 KEYS: Rules = {
@@ -70,7 +70,7 @@ KEYS: Rules = {
     "bearer_token_env_var": _bearer,
     "http_headers": table("headers"),
     "env_http_headers": _header_variables,
-    "http_headers_helper": unsupported("is not run; give the headers themselves"),
+    "http_headers_helper": unsupported("is not run; write the headers instead"),
     "scopes": words("oauth", "scope"),
     "oauth": oauth(
         {

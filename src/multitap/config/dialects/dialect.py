@@ -5,14 +5,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.draft import (
-    LONGEST_NAME,
-    Draft,
-    Entry,
-    FieldPath,
-    Reading,
-    Rewrite,
-)
+from multitap.config.dialects.draft import LONGEST_NAME, Draft, Entry, FieldPath, Reading, Rewrite
 from multitap.config.dialects.rules import Rules, apply
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.formats.limits import MOST_SERVERS, Excessive
@@ -93,7 +86,7 @@ class Transcript:
                 self.problem(Severity.ERROR, element, "expected a server with a `name`")
                 continue
             if given in names:
-                message = f"a second server named {given!r}; this one counts"
+                message = f"a second server named {given!r}; this one is used"
                 self.problem(Severity.WARNING, element, message, server=given)
             names.add(given)
             self.entry(given, element)

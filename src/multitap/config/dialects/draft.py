@@ -25,7 +25,7 @@ class Entry:
     node: Node
     fields: Mapping[FieldPath, Node]
     extra: Mapping[str, Node] = field(default_factory=dict[str, Node])
-    """Keys that mean nothing here, by the path within the entry; kept for writing it back."""
+    """Keys without effect here, by the path within the entry; kept for writing it back."""
     broken: bool = False
     """It holds an error and must not be used."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])

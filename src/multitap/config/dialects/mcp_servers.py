@@ -64,7 +64,7 @@ def _oauth(draft: Draft, node: Node) -> None:
 
 def _google_login(draft: Draft, node: Node) -> None:
     if node.value != "dynamic_discovery":
-        unsupported("log-in by Google credentials is not supported")(draft, node)
+        unsupported("login with Google credentials is not supported")(draft, node)
 
 
 def _streamable(draft: Draft, node: Node) -> None:
@@ -92,7 +92,7 @@ KEYS: Rules = {
     "httpUrl": _streamable,
     "tcp": unsupported("WebSocket servers are not supported"),
     "headers": table("headers"),
-    "headersHelper": unsupported("is not run; give the headers themselves"),
+    "headersHelper": unsupported("is not run; write the headers instead"),
     "oauth": _oauth,
     "oauthClient": oauth(_CLIENT),
     "auth": oauth(_CLIENT),

@@ -32,7 +32,7 @@ from multitap.config.dialects.rules import (
     texts,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
-from multitap.config.model import Model
+from multitap.config.frozen_model import FrozenModel
 from multitap.config.models import (
     WRITTEN_SPAN,
     Duration,
@@ -55,7 +55,7 @@ _SCALARS: Mapping[Any, Callable[..., Rule]] = {
 }
 
 
-def rules_of(model: type[Model], *within: str) -> Rules:
+def rules_of(model: type[FrozenModel], *within: str) -> Rules:
     """A rule for every field of a model."""
     return {
         name: rule_for(declared, *within, name) for name, declared in model.model_fields.items()
@@ -68,7 +68,7 @@ def rule_for(annotation: Any, *field: str) -> Rule:
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
         return each(lambda name: rule_for(member, *field, name), "a table")
-    if isinstance(kind, type) and issubclass(kind, Model):
+    if isinstance(kind, type) and issubclass(kind, FrozenModel):
         return _table(rules_of(kind, *field), *field)
     return _SCALARS.get(kind, string)(*field)
 

@@ -221,7 +221,7 @@ def transport(draft: Draft, node: Node) -> None:
         draft.error(node, "WebSocket servers are not supported")
     else:
         hint = did_you_mean(node.value, TRANSPORTS)
-        draft.error(node, f"no transport is called {node.value[:40]!r}", hint=hint)
+        draft.error(node, f"no transport is named {node.value[:40]!r}", hint=hint)
 
 
 def one_of(*words: str) -> Rule:
@@ -291,7 +291,7 @@ def _split(line: str) -> list[str]:
 def ignored(draft: Draft, node: Node) -> None:
     """Right in its host, without meaning here."""
     draft.keep(node)
-    draft.add(Severity.NOTE, node, "has no meaning here; kept")
+    draft.add(Severity.NOTE, node, "has no effect here; kept")
 
 
 def unsupported(reason: str) -> Rule:

@@ -20,14 +20,14 @@ def parse(text: str) -> Parsed:
         Malformed: with the offset of the first thing that does not fit.
     """
     check_size(text, "json")
-    reader = _Reader(text)
+    reader = _JsoncReader(text)
     data = reader.value((), reader.space(0))
     if reader.end < len(text):
         raise reader.unexpected("the end of the file", reader.end)
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
 
-class _Reader:
+class _JsoncReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.end = 0

@@ -29,7 +29,7 @@ def parse(text: str) -> Parsed:
         raise _malformed(exc) from exc
     if root is None:  # comments only
         return Parsed({}, {(): Mark(0, 0)})
-    reader = _Reader(yaml.constructor)
+    reader = _YamlReader(yaml.constructor)
     data = reader.value((), root, root.start_mark.index)
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
@@ -51,11 +51,11 @@ def _bound(composer: Any) -> None:
 
 def _malformed(exc: Any) -> Malformed:
     mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-    problem = getattr(exc, "problem", None) or "this is no valid YAML"
+    problem = getattr(exc, "problem", None) or "this is not valid YAML"
     return Malformed(problem, mark.index if mark else 0)
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, constructor: Any) -> None:
         self.constructor = constructor
         self.marks: dict[KeyPath, Mark] = {}

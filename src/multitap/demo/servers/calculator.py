@@ -20,7 +20,7 @@ def add(a: float, b: float) -> float:
 def divide(a: float, b: float) -> float:
     """One number divided by another."""
     if b == 0:
-        raise ToolError(f"{a:g} can not be divided by zero")
+        raise ToolError(f"{a:g} cannot be divided by zero")
     return a / b
 
 

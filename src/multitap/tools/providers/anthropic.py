@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from multitap.content import ToolResult
+from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
 from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall
 from multitap.tools.providers.pictures import Frame, text_of
-from multitap.tools.providers.reading import each, field
 
 NAME = "Anthropic"
 dialect = Loose(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.walk import Schema
 
 _LARGER = frozenset(

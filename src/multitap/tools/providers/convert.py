@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from multitap.catalog.schemas.json_values import is_list, pointer
 from multitap.records import dataclass
-from multitap.schemas.values import is_list, pointer
+from multitap.tools.providers.descriptions import cut, listed
 from multitap.tools.providers.flat import COMBINATORS, flattened
 from multitap.tools.providers.inline import inlined
 from multitap.tools.providers.restore import Back
-from multitap.tools.providers.shrink import STEPS, Step, shortened
+from multitap.tools.providers.shrink import STEPS, ShorteningStep, shortened
 from multitap.tools.providers.strict import NotStrict, strict
-from multitap.tools.providers.tokens import estimate
+from multitap.tools.providers.token_cost import estimate
 from multitap.tools.providers.walk import Note, Path, Schema
-from multitap.tools.providers.words import cut, listed
 
 Dialect = Callable[[Schema, Note], tuple[Schema | None, Back]]
 """Makes a schema of arguments, without references and top-level combinators, acceptable."""
@@ -20,7 +20,7 @@ Dialect = Callable[[Schema, Note], tuple[Schema | None, Back]]
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What a provider is told of a tool, but for its name."""
+    """The definition of a tool for a provider, except its name."""
 
     description: str
     schema: Schema | None
@@ -33,7 +33,7 @@ class Converted:
 
 
 class Unfit(Exception):
-    """A tool that can not be offered; the message says why."""
+    """A tool that cannot be offered; the message says why."""
 
 
 def converted(
@@ -54,7 +54,7 @@ def converted(
         budget: Tokens; a larger definition says less, step by step.
 
     Raises:
-        Unfit: It takes no object, or can not be made short enough.
+        Unfit: It takes no object, or cannot be made short enough.
     """
     kinds = schema.get("type", "object")
     if kinds != "object" and not (is_list(kinds) and "object" in kinds):
@@ -98,7 +98,13 @@ def _made(
 
 
 def _shorter(
-    about: str, flat: Schema, dialect: Dialect, before: _Notes, step: Step, *, wants_strict: bool
+    about: str,
+    flat: Schema,
+    dialect: Dialect,
+    before: _Notes,
+    step: ShorteningStep,
+    *,
+    wants_strict: bool,
 ) -> Converted:
     notes = _Notes(before.all)
     notes((), str(step), "it is too long")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both, distinct
 from multitap.tools.providers.walk import Schema, properties_of, required_of
 
@@ -15,7 +15,7 @@ _DEEPEST = 20
 
 
 def flattened(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
-    """One object that takes what the alternatives take, and in words what it can not say."""
+    """One object that takes what the alternatives take, and in words what it cannot say."""
     flat: Schema = {word: schema[word] for word in schema if word not in COMBINATORS}
     said: list[str] = []
     if depth < _DEEPEST:

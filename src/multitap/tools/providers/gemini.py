@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from multitap.content import ToolResult
+from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
+from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall, ToolCall
 from multitap.tools.providers.pictures import Frame, text_of
-from multitap.tools.providers.reading import each, field
 
 NAME = "Gemini"
 MOST_TOOLS = 128

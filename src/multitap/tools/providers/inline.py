@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both
 from multitap.tools.providers.walk import Note, Path, Schema, mapped, outline, unheard
 
@@ -31,7 +31,7 @@ class _Inliner:
     def node(self, schema: Mapping[str, Any], path: Path, chain: tuple[int, ...]) -> Schema:
         self._left -= 1
         if self._left < 0 or len(path) > MAX_PATH:
-            self._note(path, "only its type is said", "the schema is too large or too deep")
+            self._note(path, "only its type is given", "the schema is too large or too deep")
             return outline(schema)
         beside = {word: value for word, value in schema.items() if word not in _ASIDE}
         written = mapped(beside, lambda part, at: self._part(part, at, chain), path)
@@ -49,7 +49,7 @@ class _Inliner:
             self._note(path, f"any value is taken for `{reference!s:.100}`", "it leads nowhere")
             return {}
         if id(target) in chain or len(chain) > MAX_CHAIN:
-            self._note(path, f"only the type of `{reference}` is said", "it contains itself")
+            self._note(path, f"only the type of `{reference}` is given", "it contains itself")
             return outline(target)
         self._note(path, f"`{reference}` is written out", _WHY)
         return self.node(target, path, (*chain, id(target)))

@@ -4,22 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import distinct
-from multitap.tools.providers.limits import modernise
+from multitap.tools.providers.descriptions import listed, told, with_description
+from multitap.tools.providers.number_limits import modernise
 from multitap.tools.providers.patterns import compiles
 from multitap.tools.providers.properties import renamed
 from multitap.tools.providers.restore import SAME, Back, either
 from multitap.tools.providers.tuples import limited, places_of
-from multitap.tools.providers.walk import (
-    Note,
-    Path,
-    Schema,
-    mapped,
-    properties_of,
-    required_of,
-)
-from multitap.tools.providers.words import listed, told, with_description
+from multitap.tools.providers.walk import Note, Path, Schema, mapped, properties_of, required_of
 
 _ANY_NAME = re.compile(r".*", re.DOTALL)
 
@@ -47,7 +40,11 @@ class Loose:
 
         made = mapped(node, visit, path)
         if names:
-            note(path, f"{listed(names)} renamed", f"{self._provider} takes no such property names")
+            note(
+                path,
+                f"{listed(names)} renamed",
+                f"{self._provider} does not accept such property names",
+            )
             made = _with_names(made, names)
         return made, _back(names, backs)
 

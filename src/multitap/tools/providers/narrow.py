@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from multitap.tools.providers.descriptions import listed, told, with_description
 from multitap.tools.providers.patterns import portable
-from multitap.tools.providers.plain import plain
 from multitap.tools.providers.properties import renamed
 from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.single_types import plain
 from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
-from multitap.tools.providers.words import listed, told, with_description
 
 PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 FORMATS: Mapping[str, frozenset[str]] = {
@@ -73,7 +73,7 @@ def _spread(schemas: list[Schema]) -> list[Schema]:
 def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     names = renamed(node["properties"], PROPERTY)
     if names:
-        note(path, f"{listed(names)} renamed", "Gemini takes no such property names")
+        note(path, f"{listed(names)} renamed", "Gemini does not accept such property names")
     made: Schema = {}
     backs: dict[str, Back] = {}
     for name, part in node["properties"].items():
@@ -86,7 +86,7 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
 
 
 def _text(node: Schema, what: str, note: Note, path: Path) -> Schema:
-    note(path, f"{what} in a string", "Gemini wants to know every property")
+    note(path, f"{what} in a string", "Gemini requires every property to be declared")
     words = " ".join(filter(None, (told(*_about(node)), f"({what})")))
     return {"type": "STRING", "description": words}
 

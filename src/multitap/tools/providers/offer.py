@@ -1,20 +1,20 @@
-"""What one provider is told of a set of tools, and the way back from its calls to ours."""
+"""A set of tools in the format of one provider, and the way back from its calls to ours."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
-from multitap.content import ToolResult
 from multitap.records import dataclass
+from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
-from multitap.tools.providers.reading import Unreadable, arguments
+from multitap.tools.providers.model_answers import Unreadable, arguments
 from multitap.tools.providers.restore import SAME, Back, restored
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, said
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a provider is told otherwise than the tool says it."""
+    """One difference between an offer and the tool's own definition."""
 
     tool: str
     """The tool's name in the registry."""
@@ -40,10 +40,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model wants to have done."""
+    """A tool call of a model."""
 
     id: str
-    """The provider's, which the result has to name."""
+    """The provider's id, which the result must name."""
     name: str
     """The tool's name in the registry."""
     arguments: Arguments
@@ -51,7 +51,7 @@ class ToolCall:
     sent: str
     """The tool's name as the model wrote it."""
     problem: ToolResult | None = None
-    """Set where the arguments can not be read: what to tell the model in place of a result."""
+    """Set where the arguments cannot be read: what to tell the model in place of a result."""
 
 
 Answered = tuple[ToolCall, ToolResult]
@@ -71,7 +71,7 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """Tools as one provider takes them, as they were when it was made."""
+    """Tools in the format of one provider, at the time it was made."""
 
     tools: list[dict[str, Any]]
     """For the `tools` parameter of the provider's interface, as it is."""
@@ -92,7 +92,7 @@ class Offer:
         return tuple(self.call(*parts) for parts in self._shape.calls(answer))
 
     def call(self, call_id: str, name: str, raw: Any) -> ToolCall:
-        """One call from its parts, for whoever gathers them from a stream.
+        """One call from its parts, as a stream brings them.
 
         Args:
             call_id: The provider's.
@@ -107,7 +107,7 @@ class Offer:
         return ToolCall(call_id, known, restored(given, self._backs.get(name, SAME)), name)
 
     async def execute(self, call: ToolCall, context: ToolContext = NOBODY) -> ToolResult:
-        """Do what a call wants; whatever goes wrong is said in the result."""
+        """Run a call; the result says what goes wrong."""
         return call.problem or await self._execute(call.name, call.arguments, context)
 
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:

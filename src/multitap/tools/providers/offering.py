@@ -12,7 +12,7 @@ from multitap.names import MAX_LENGTH, slug
 from multitap.records import dataclass
 from multitap.tools.providers.convert import Converted, Dialect, Unfit, converted
 from multitap.tools.providers.offer import Change, Execute, Offer, Shape, Skipped
-from multitap.tools.providers.tokens import estimate
+from multitap.tools.providers.token_cost import estimate
 from multitap.tools.tool import ToolInfo
 
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_LENGTH - 1}}}")  # what all of them take
@@ -48,7 +48,7 @@ class Conversions:
         """The tool as the provider takes it.
 
         Raises:
-            Unfit: It can not be offered.
+            Unfit: It cannot be offered.
         """
         schema = tool.parameters
         key = (id(schema), tool.description, provider.dialect, provider.strict, budget)
@@ -137,7 +137,7 @@ def _converted(tool: ToolInfo, provider: Provider, budget: int) -> Converted | U
     try:
         estimate((tool.description, tool.parameters))
     except (TypeError, ValueError, RecursionError) as exc:
-        return Unfit(f"its definition can not be written as JSON: {exc}")
+        return Unfit(f"its definition cannot be written as JSON: {exc}")
     try:
         return converted(
             tool.description,
@@ -155,7 +155,7 @@ def _cost(tool: ToolInfo) -> int:
     try:
         return estimate(definition)
     except (TypeError, ValueError, RecursionError):
-        return 0  # such a tool can not be offered
+        return 0  # such a tool cannot be offered
 
 
 def _why_named(provider: Provider) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 from multitap.tools.providers.convert import Converted
 from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall
-from multitap.tools.providers.pictures import Frame, Picture, text_of
-from multitap.tools.providers.reading import each, field
+from multitap.tools.providers.pictures import Frame, ResultImage, text_of
 
 NAME = "OpenAI"
 MOST_TOOLS = 128
@@ -95,5 +95,5 @@ def _output(result: Any) -> str | list[dict[str, Any]]:
     return [{"type": "input_text", "text": said}, *map(_input_image, pictures)]
 
 
-def _input_image(picture: Picture) -> dict[str, Any]:
+def _input_image(picture: ResultImage) -> dict[str, Any]:
     return {"type": "input_image", "image_url": picture.url, "detail": "auto"}

@@ -3,8 +3,8 @@
 import binascii
 from collections.abc import Iterator
 
-from multitap.content import ImageBlock, ToolResult
 from multitap.records import dataclass
+from multitap.results import ImageBlock, ToolResult
 
 NOTHING = "(no output)"
 _MAGIC = (
@@ -15,7 +15,7 @@ _MAGIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ResultImage:
     mime_type: str
     """What the bytes are, whatever the server calls them: providers refuse a wrong name."""
     data: str
@@ -36,10 +36,12 @@ class Frame:
     longest_side: int | None = None
     """Pixels."""
 
-    def pictures(self, result: ToolResult) -> Iterator[Picture]:
+    def pictures(self, result: ToolResult) -> Iterator[ResultImage]:
         for block in result.images:
             if self._fits(block):
-                yield Picture(_type(block), binascii.b2a_base64(block.data, newline=False).decode())
+                yield ResultImage(
+                    _type(block), binascii.b2a_base64(block.data, newline=False).decode()
+                )
 
     def _fits(self, image: ImageBlock) -> bool:
         side = max(image.width or 0, image.height or 0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.records import dataclass
-from multitap.schemas.values import is_list, is_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.records import dataclass
-from multitap.schemas.values import is_list, is_object
+from multitap.tools.providers.descriptions import cut
 from multitap.tools.providers.walk import Path, Schema, mapped, outline
-from multitap.tools.providers.words import cut
 
 _DECORATION = frozenset(
     {
@@ -18,7 +18,7 @@ _SAME_LEVEL = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShorteningStep:
     """How short to be."""
 
     about: int
@@ -38,16 +38,16 @@ class Step:
 
 
 STEPS = (
-    Step(about=4000, words=400, values=200, levels=20),
-    Step(about=2000, words=150, values=100, levels=20),
-    Step(about=1000, words=80, values=50, levels=5),
-    Step(about=1000, words=80, values=20, levels=3),
-    Step(about=600, words=60, values=10, levels=2),
-    Step(about=300, words=0, values=0, levels=1),
+    ShorteningStep(about=4000, words=400, values=200, levels=20),
+    ShorteningStep(about=2000, words=150, values=100, levels=20),
+    ShorteningStep(about=1000, words=80, values=50, levels=5),
+    ShorteningStep(about=1000, words=80, values=20, levels=3),
+    ShorteningStep(about=600, words=60, values=10, levels=2),
+    ShorteningStep(about=300, words=0, values=0, levels=1),
 )
 
 
-def shortened(schema: Mapping[str, Any], step: Step, level: int = 0) -> Schema:
+def shortened(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) -> Schema:
     """The schema, saying less; what it says is still true."""
     if level >= step.levels:
         return _worded(outline(schema), step.words)

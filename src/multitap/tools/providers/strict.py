@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.schemas.values import is_object
+from multitap.catalog.schemas.json_values import is_object
+from multitap.tools.providers.descriptions import listed, told, with_description
 from multitap.tools.providers.patterns import portable
-from multitap.tools.providers.plain import plain
 from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.single_types import plain
 from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
-from multitap.tools.providers.words import listed, told, with_description
 
 MOST_PROPERTIES = 5_000
 MOST_LEVELS = 10
@@ -33,14 +33,14 @@ _WHY = "OpenAI's strict mode does not take it"
 
 
 class NotStrict(Exception):
-    """A schema says something that strict mode can not."""
+    """A schema says something that strict mode cannot."""
 
 
 def strict(schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
     """The schema of a tool's arguments in strict mode.
 
     Raises:
-        NotStrict: It can not be; the message says why.
+        NotStrict: It cannot be; the message says why.
     """
     root = plain(schema, note)
     if not properties_of(root) and root.get("additionalProperties") is None:

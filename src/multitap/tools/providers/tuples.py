@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.schemas.values import is_list
+from multitap.catalog.schemas.json_values import is_list
 from multitap.tools.providers.walk import Schema
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]

@@ -1,4 +1,8 @@
-"""Finding the right one among hundreds of tools."""
+"""Finding the right one among hundreds of tools.
+
+In: tools, and a request in plain words. Out: tools ranked by fit, or three tools that stand for all
+of them (`mode`). It must not know models or servers: words are all it has.
+"""
 
 from multitap.tools.search.index import Hit, Index
 from multitap.tools.search.mode import search_mode

@@ -9,9 +9,9 @@ from itertools import islice, takewhile
 from math import log
 
 from multitap.records import dataclass
-from multitap.tools.search.document import Document, read
-from multitap.tools.search.request import Request, Wish, understood
+from multitap.tools.search.search_request import SearchRequest, Wish, understood
 from multitap.tools.search.stems import Stems
+from multitap.tools.search.tool_document import ToolDocument, read
 from multitap.tools.tool import ToolInfo
 
 SATURATION = 3.0
@@ -48,7 +48,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    document: Document
+    document: ToolDocument
     schema: object = field(repr=False)
     """Held, because its `id()` is part of the key."""
 
@@ -59,7 +59,7 @@ class Index:
     def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
         self.tools: tuple[ToolInfo, ...] = ()
         self._entries: dict[_Key, _Entry] = {}
-        self._documents: tuple[Document, ...] = ()
+        self._documents: tuple[ToolDocument, ...] = ()
         self._postings: _Numbers = {}
         self._vocabulary: list[str] = []
         self._named: _Numbers = {}
@@ -112,7 +112,7 @@ class Index:
             scores[number] *= (met[number] / possible) ** COVERAGE
         return scores
 
-    def _doubt(self, scores: _Scores, request: Request) -> None:
+    def _doubt(self, scores: _Scores, request: SearchRequest) -> None:
         """Take from the score of what is likely not meant, well as its words may fit."""
         servers = request.words & self._servers
         for number in scores:

@@ -63,169 +63,42 @@ sort order rank rerank: order better-order arrange
 associate association link relation: connect relate tie belong
 file document: attachment pdf
 directory folder: dir
-path location: where
-size sizes storage: space big large biggest take-up heavy
-file filesystem local: disk computer machine laptop
-device: laptop phone computer machine
 text content: words writing body say says
-extract text content: say says pull
 image picture photo: drawing graphic icon
-screenshot: picture-of-the-page picture capture screen-shot photo
-screencast record video: film capture
-audio sound recording: noise listen
-sound effects: noise
-speech voice audio: aloud out-loud speak talk spoken
-transcript transcribe speech: said say spoken type-up
-video: clip movie film
-music song: tune melody jingle
-call phone: ring dial
-agent assistant: bot chatbot bots
 email gmail mail message: e-mail inbox letter
-draft: do-not-send don-t-send not-send
 thread conversation: discussion chat
-channel: room
-message: announcement come-in
-reaction emoji: thumbs-up heart react smiley
 comment: remark note feedback reply
 user member person: who somebody everyone colleague teammate people
 author creator: who wrote
-owner holder shareholder: owns own
-customer contact: client person people
 organization team company: business firm org
-organization: organisation hierarchy reporting-structure
 event calendar meeting: appointment invitation
-freebusy availability busy: free available
-reminder: remind alarm
 task todo: chore to-do job errand
-due date deadline: due today
-card: item
-list board: column
-checklist: to-do steps
 issue ticket bug: problem defect report story
-issue error event exception: crash failure bug broke
-incident: outage downtime
-worklog time: hours log-hours log-time spent
 label tag: category
 page document: wiki article minutes
-section sections: chapter part
-note vault: journal diary
-periodic daily note: diary journal
 database: db
-table: spreadsheet
 record row: entry line
 field column property: attribute
-field property schema: attribute kinds
-schema structure: kinds shape what-fields what-columns layout
-sql query select: data
-index: indices
-redis key: cache
-vector semantic similar: alike resembling embedding
-graph node relation: network
-memory entity observation knowledge: remember know recall
-documentation knowledge: manual
-performance explain: slow slowly lag speed
-performance trace audit: slow slowly fast speed sluggish
 repository project: repo code-base codebase code
-checkout branch: switch switch-over
-commit: checked-in
-unstaged working diff: uncommitted since-the-last-commit
 pull request: pr
 merge request: mr
-status check: checks pass green
 function symbol: method
-usage reference: called used caller where-used in-use
-usage credit: burn consumed spend
 pipeline build workflow: ci
 failure error logs: break broke broken fail red
-flaky: sometimes unreliable unstable random intermittent
 deploy: live release ship put-live
-rollback rollout: previous-version earlier-version
-scale replicas: copies instances
-logs: printed output
-container pod: pods
-kubernetes kubectl pod: cluster k8s
-alert monitor: firing alarm warning
-host server: machine
-feature flag: toggle switch turn-on turn-off enable
-browser page navigate: website site tab
-page tab: tabs
-navigate url: go visit website go-to
-click: press tap hit button
-drag: pull slide slider
-type fill: enter input box
-console: javascript javascript-errors
-network request response: traffic ajax http-call server-answer
 web search internet: google online news latest
 url page website web content: link site webpage web-page
-scrape extract fetch: pull grab
-crawl map: all-pages whole-site every-page
 directions route: drive-from drive-to driving walk way-to get-to travel how-do-i-get
-directions route: how-do-i-drive road
-distance: far
-matrix duration travel: how-long
-geocode address coordinates location: where street exactly
-places poi category nearby: near restaurant shop cafe hotel near-me around
-elevation altitude: high height tall
-area polygon: square cover
-isochrone reachable: reach minutes
-cycling: bike bicycle
 weather forecast: rain sunny umbrella snow temperature cold warm wind storm
-weather range forecast: weekend
-air quality pollution: air smog breathe
-time timezone: clock hour what-time
-convert time timezone: pm am
-calculate math expression: percent plus minus times divided
 price pricing cost: expensive cheap
 payment charge: pay paid
 refund: money-back reimburse repay
 invoice: bill
-dispute: contest chargeback complain
-balance: money funds how-much-money
-subscription: plan membership
-coupon discount: promo
-stock ticker: share
-stock price history: doing performing
-earnings: earn profit quarter
-analyst recommendations: expert experts think
-financials: revenue income
 spreadsheet excel workbook sheet: table
-cell: cells
-pivot: sum-up
 chart plot graph: diagram draw visualize picture plot
-chart percentage: percent
-line chart trend: over-time development
-histogram distribution frequency: how-often
 presentation slide powerpoint: deck ppt pptx
-shape: star arrow box circle rectangle
-connector: arrow line
-heading header: title
-color shading fill: colour color paint
-style format: look
-pdf: print
-generate: random strong
-login authenticate: sign-in log-in
-paper research article: study publication scientific academic preprint
-latex: tex
-citation: cite
-article wikipedia summary: who-was who-is what-was facts
-subreddit reddit: r
-hot top: popular trending best
 documentation docs: manual guide help how-to
-library docs: package framework
-design figma: mockup
-item list: left remaining
-policy: rule rules enforce
-batch multiple: at-once these ten many
-research: dig dig-deep
-snapshot observe: can-be-clicked clickable
-language: parse
-file: yaml json txt csv
-sorted range: leaderboard
-profile: phone-number title
-template: ready-made layouts
 settings configuration: options preferences setup configured
-insight memo: finding
-metadata info: lines last-changed changed modified
 organization: organisation
 summarize: summarise
 analyze: analyse
@@ -238,7 +111,8 @@ catalog: catalogue
 """
 """Each line: words that tools use for one another, and after the colon what people say for them.
 
-Of several words joined by `-`, all have to be said, in that order.
+Of several words joined by `-`, all have to be said, in that order. Only verbs and nouns
+of every trade: 126 lines with the nouns of single trades find 1 held-out request in 100 more.
 """
 
 Stem = Callable[[str], str]

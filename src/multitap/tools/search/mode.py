@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from multitap import schemas
-from multitap.content import ToolResult
-from multitap.errors import BadArguments, UnknownName, quoted
+from multitap.catalog import schemas
+from multitap.errors import BadArguments, UnknownName, counted, quoted
 from multitap.records import dataclass
+from multitap.results import ToolResult
 from multitap.tools.registry import ToolRegistry
-from multitap.tools.search.document import server_of, summary
 from multitap.tools.search.index import Index
 from multitap.tools.search.outline import outline
+from multitap.tools.search.tool_document import server_of, summary
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcome, said
 
 USUAL_HITS = 10
@@ -64,7 +64,7 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
         _Door(
             "search_tools",
             "Find tools by what they do. Shows names, arguments (`?`: optional) and what they are "
-            "for; use one with `call_tool`. Search before you say that something can not be done.",
+            "for; use one with `call_tool`. Search before you say that something cannot be done.",
             SEARCH,
             shelf.search,
         ),
@@ -175,5 +175,9 @@ def _overview(query: str, tools: tuple[ToolInfo, ...]) -> str:
     """What to tell who found nothing: where there would be something."""
     count = Counter(server_of(tool) or "built in" for tool in tools)
     places = ", ".join(f"{place} ({number})" for place, number in sorted(count.items()))
-    found = f"nothing fits {quoted(query)}; there are" if query.strip() else "there are"
-    return f"{found} {len(tools):,} tools: {places}" if tools else "there are no tools"
+    found = f"nothing matches {quoted(query)}; " if query.strip() else ""
+    return (
+        f"{found}{counted(len(tools), 'tool')} available: {places}"
+        if tools
+        else "there are no tools"
+    )

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from multitap.schemas.values import is_list, is_object
+from multitap.catalog.schemas.json_values import is_list, is_object
 
 MAX_OPTIONAL = 12
 MAX_CHOICES = 10

@@ -1,0 +1,1 @@
+"""What developers run beside `make` targets of their own; nothing here is installed."""

@@ -1,0 +1,143 @@
+"""One turn of an agent: the model is asked, and its tools are used, until it has its answer."""
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import anyio
+
+from multitap.agent.approval import Approve, harmless, meant
+from multitap.agent.conversation import Answer, Answers, Conversation
+from multitap.agent.models.language_model import (
+    Model,
+    ModelRequest,
+    Reply,
+    StopReason,
+    TextDelta,
+    Usage,
+)
+from multitap.agent.steps import Asked, Ending, Finished, Step, ToolCalled, ToolFinished
+from multitap.errors import ungrouped
+from multitap.results import ToolResult
+from multitap.tools.providers import Offer, ToolCall
+from multitap.tools.registry import ToolRegistry
+from multitap.tools.tool import ToolContext, said
+
+Tell = Callable[[Step], Awaitable[None]]
+"""Takes what happens; waits until somebody has seen it."""
+
+_ENDINGS = {
+    StopReason.LENGTH: Ending.LENGTH,
+    StopReason.REFUSED: Ending.REFUSED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How far a turn may go."""
+
+    max_steps: int = 20
+    """How often the model may be asked."""
+    max_tokens: int | None = None
+    """Of all its questions and answers together; no further one is asked beyond it."""
+    tool_budget: int | None = None
+    """Tokens for the definitions of tools; where they cost more, the model searches them."""
+    parallel: int = 8
+    """Tools that are used at the same time."""
+    approve: Approve | None = None
+    """Asked before a tool is used; not given: everything is allowed."""
+
+
+@dataclass
+class AgentRound:
+    """See the module; `history` can be gone on from whenever this ends, and however."""
+
+    model: Model
+    registry: ToolRegistry
+    history: Conversation
+    system: str | None
+    context: ToolContext
+    rules: Rules
+    tell: Tell
+    _usage: Usage = field(default=Usage(), init=False)
+    _steps: int = field(default=0, init=False)
+    _text: str = field(default="", init=False)
+    _asking: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    """A person is asked one thing at a time."""
+
+    async def run(self) -> None:
+        """Go on until the model needs no more tools, or a limit is reached.
+
+        Raises:
+            ModelError: The model gave no answer; what was done so far is in the history.
+        """
+        while (ending := self._limit()) is None:
+            offer = self.model.offer(self.registry, budget=self.rules.tool_budget)
+            reply = await self._reply(offer)
+            self._steps += 1
+            self._usage += reply.usage
+            self._text = reply.text
+            if not reply.calls:
+                self.history.add(reply.message)
+                ending = _ENDINGS.get(reply.stop, Ending.DONE)
+                break
+            await self._use(reply)
+        await self.tell(Finished(ending, self._usage, self._text, self._steps))
+
+    def _limit(self) -> Ending | None:
+        if self._steps >= self.rules.max_steps:
+            return Ending.MAX_STEPS
+        if self.rules.max_tokens is not None and self._usage.total >= self.rules.max_tokens:
+            return Ending.MAX_TOKENS
+        return None
+
+    async def _reply(self, offer: Offer) -> Reply:
+        request = ModelRequest(messages=self.history.messages, system=self.system, offer=offer)
+        async with aclosing(self.model.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, TextDelta):
+                    await self.tell(piece)
+                else:
+                    return piece
+        raise AssertionError("a stream ends with the reply, or raises")
+
+    async def _use(self, reply: Reply) -> None:
+        """Have all calls answered side by side; those that are cut off say so in the history."""
+        results: dict[str, ToolResult] = {}
+        limiter = anyio.CapacityLimiter(self.rules.parallel)
+
+        async def use(call: ToolCall) -> None:
+            async with limiter:
+                started = time.perf_counter()
+                result = results[call.id] = await self._result(call)
+                await self.tell(ToolFinished(meant(call), result, time.perf_counter() - started))
+
+        try:
+            with ungrouped():
+                async with anyio.create_task_group() as tasks:
+                    for call in reply.calls:
+                        tasks.start_soon(use, call)
+        finally:
+            answers = tuple(Answer.of(*pair) for pair in results.items())
+            self.history.add(reply.message, Answers(answers))
+
+    async def _result(self, call: ToolCall) -> ToolResult:
+        refusal = call.problem or await self._refusal(call)
+        if refusal is not None:
+            return refusal
+        await self.tell(ToolCalled(meant(call)))
+        return await self.registry.execute(call.name, call.arguments, self.context)
+
+    async def _refusal(self, call: ToolCall) -> ToolResult | None:
+        wanted = meant(call)
+        tool = self.registry.get(wanted.name)
+        if self.rules.approve is None or tool is None or harmless(wanted):
+            return None
+        async with self._asking:
+            await self.tell(Asked(wanted))
+            verdict = await self.rules.approve(wanted, tool)
+        if verdict.allowed:
+            return None
+        reason = f": {verdict.words}" if verdict.words else ""
+        return said(f"this was not allowed{reason}", is_error=True)

@@ -1,0 +1,137 @@
+"""What providers and their client libraries raise, as errors of ours."""
+
+import json
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from multitap.config import ModelConfig
+from multitap.config.mask import masked_url
+from multitap.errors import ModelError, shortened
+
+_LONGEST = 500
+_ERROR = 400
+_SERVER_ERROR = 500
+_ADDRESS = "check the model's `base_url`: does it speak the provider's protocol?"
+_SHAPELESS = (json.JSONDecodeError, AttributeError, TypeError, LookupError)
+_T = TypeVar("_T")
+
+
+@contextmanager
+def translated(config: ModelConfig, *foreign: type[Exception]) -> Generator[None]:
+    """Raise `ModelError` for what goes wrong between us and a provider.
+
+    Args:
+        config: Whom we talk to, with the key that is used.
+        foreign: What its client library raises.
+    """
+    try:
+        yield
+    except TimeoutError:
+        raise _late(config) from None
+    except foreign as exc:
+        raise _translated(exc, config) from None  # theirs holds the request, key included
+
+
+@contextmanager
+def readable(config: ModelConfig) -> Generator[None]:
+    """Raise `ModelError` for an answer of a shape that it should not have.
+
+    The client libraries check none: what is missing shows when somebody looks at it.
+    """
+    try:
+        yield
+    except _SHAPELESS as exc:
+        raise _error(config, f"the answer cannot be read: {exc}", hint=_ADDRESS) from None
+
+
+async def paced(events: AsyncIterator[_T], timeout: float) -> AsyncIterator[_T]:
+    """The events, none of them later than `timeout` seconds after the one before.
+
+    A provider that keeps the connection alive with pings would else be waited for forever.
+    """
+    while True:
+        with anyio.fail_after(timeout):
+            try:
+                event = await anext(events)
+            except StopAsyncIteration:
+                return
+        yield event
+
+
+def cut(config: ModelConfig) -> ModelError:
+    """The error for an answer that ends before its end."""
+    return _error(config, "the connection was lost in the middle of the answer", hint="ask again")
+
+
+def no_key(config: ModelConfig) -> ModelError:
+    """The error for a provider that wants a key, where none is given."""
+    return _error(config, "there is no API key", hint=_key_hint(config))
+
+
+def _key_hint(config: ModelConfig) -> str:
+    return f"set the model's `api_key`, or {config.provider.upper()}_API_KEY"
+
+
+def _error(
+    config: ModelConfig, message: str, *, hint: str | None = None, status: int | None = None
+) -> ModelError:
+    return ModelError(f"{config.name}: {config.redact(message)}", hint=hint, status=status)
+
+
+def _translated(exc: Exception, config: ModelConfig) -> ModelError:
+    status = getattr(exc, "status_code", 0)
+    if status >= _ERROR:
+        message, hint = _explained(status, _words(exc, config), config)
+        return _error(config, message, hint=hint, status=status)
+    if getattr(exc, "body", None) is not None:  # said in the middle of a stream
+        message = f"the provider broke off its answer: {_words(exc, config)}"
+        return _error(config, message, hint="ask again")
+    if "Timeout" in type(exc).__name__:
+        return _late(config)
+    if "Connect" in type(exc.__cause__).__name__:
+        message = f"{masked_url(config.base_url or 'the provider')} cannot be reached"
+        hint = "is it running? check the model's `base_url`, and the network"
+        return _error(config, message, hint=hint)
+    return cut(config)
+
+
+def _late(config: ModelConfig) -> ModelError:
+    message = f"no data for {config.timeout:g} s"
+    return _error(config, message, hint="raise the model's `timeout`, or ask again")
+
+
+def _explained(status: int, words: str, config: ModelConfig) -> tuple[str, str | None]:
+    match status:
+        case 401 | 403:  # the provider's words may repeat a part of the key
+            return "the API key is not accepted", _key_hint(config)
+        case 404:
+            return f"not found: {words}", "check the model's `name` and `base_url`"
+        case 429:
+            return f"too many requests: {words}", "wait a while, or use another model"
+        case _ if status >= _SERVER_ERROR:
+            return f"the provider has a problem: {words}", "ask again later"
+        case _:
+            return f"the provider refuses the request: {words}", None
+
+
+def _words(exc: Exception, config: ModelConfig) -> str:
+    """What the provider says, in one line and without our key."""
+    text = " ".join((_message(getattr(exc, "body", None)) or str(exc)).split())
+    return shortened(config.redact(text), _LONGEST)
+
+
+class _Said(msgspec.Struct):
+    message: str
+
+
+def _message(body: object) -> str:
+    """The message in an error's body, wherever this provider has it."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else body  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    try:
+        return msgspec.convert(inner, _Said).message
+    except msgspec.ValidationError:
+        return inner if isinstance(inner, str) else ""

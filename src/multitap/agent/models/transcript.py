@@ -1,0 +1,74 @@
+"""What every protocol needs to tell a conversation and to hear an answer."""
+
+import re
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from msgspec import structs
+
+from multitap.agent.conversation import Answer, Answers, Assistant, Call, Message, User
+from multitap.agent.models.language_model import Reply, TextDelta
+from multitap.results import ToolResult
+from multitap.tools.providers import Offer, ToolCall
+from multitap.tools.providers.offer import Answered
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+
+
+def told(
+    messages: Iterable[Message], offer: Offer, model: str
+) -> Iterator[User | Assistant | list[Answered]]:
+    """The messages as one model may read them, answers together with their calls.
+
+    Args:
+        messages: What was said, maybe to and by other models.
+        offer: Knows what tools are called there.
+        model: Who is told; gets back what it asked to be kept, and nobody else does.
+    """
+    names = {ours: theirs for theirs, ours in offer.names.items()}
+    calls: tuple[Call, ...] = ()
+    for message in messages:
+        match message:
+            case User():
+                yield message
+            case Assistant():
+                own = message.model == model
+                calls = tuple(_named(call, names, own=own) for call in message.calls)
+                yield structs.replace(message, calls=calls, kept=_kept(message, own=own))
+            case Answers(answers):
+                yield [*map(_answered, calls, answers)]
+
+
+def distinct(ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of the calls of one answer; some endpoints give none, or one for all."""
+    seen: dict[str, None] = {}
+    for one in ids:
+        seen[one if one and one not in seen else f"call_{secrets.token_hex(8)}"] = None
+    return tuple(seen)
+
+
+async def whole(stream: AsyncGenerator[TextDelta | Reply]) -> Reply:
+    """What a stream ends with."""
+    async with aclosing(stream):
+        async for piece in stream:
+            if isinstance(piece, Reply):
+                return piece
+    raise AssertionError("a stream ends with the reply, or raises")
+
+
+def _named(call: Call, names: Mapping[str, str], *, own: bool) -> Call:
+    # What a model once made up, or another provider accepts, would have every request refused.
+    fallback = _NO_NAME.sub("_", call.sent)[:_LONGEST_NAME] or "unknown"
+    return structs.replace(call, sent=names.get(call.name, fallback), kept=_kept(call, own=own))
+
+
+def _kept(source: Assistant | Call, *, own: bool) -> Mapping[str, Any]:
+    return source.kept if own else {}
+
+
+def _answered(call: Call, answer: Answer) -> Answered:
+    wanted = ToolCall(call.id, call.name, call.arguments, call.sent)
+    return wanted, ToolResult(answer.result, tool=call.name)

@@ -1,0 +1,316 @@
+"""One immutable picture of everything the servers offer."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from multitap.catalog import schemas
+from multitap.catalog.address_directory import AddressDirectory, fits
+from multitap.catalog.name_books import NameBook, NameBooks
+from multitap.config import ToolFilter
+from multitap.errors import quoted
+from multitap.names import prefix_description
+from multitap.records import dataclass
+from multitap.upstream.link import Link
+from multitap.upstream.offer_lists import Definition, Offers
+
+MAX_DESCRIPTION = 16 * 1024
+_ALL = ("*",)
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """One tool, as callers see it."""
+
+    name: str
+    """What callers see."""
+    server: str
+    raw_name: str
+    """What the server calls it."""
+    description: str
+    definition: Definition
+    """The server's own words, shared and never changed."""
+    link: Link = field(repr=False)
+
+    @property
+    def title(self) -> str | None:
+        title = self.definition.get("title") or self.annotations.get("title")
+        return title if isinstance(title, str) else None
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = self.definition["inputSchema"]
+        return schema
+
+    @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        return _object(self.definition.get("outputSchema"))
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        return _object(self.definition.get("annotations")) or {}
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether the server says that a second run does no harm."""
+        hints = self.annotations
+        return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+    @cached_property
+    def checker(self) -> schemas.Checker | schemas.Unchecked:
+        return schemas.compile_schema(self.input_schema)
+
+    @cached_property
+    def result_checker(self) -> schemas.ResultChecker | None:
+        schema = self.output_schema
+        return None if schema is None else schemas.ResultChecker(schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resource:
+    """One resource or, with a `uriTemplate` in its definition, a family of them."""
+
+    address: str
+    """What callers call it: another than its `uri` where another server has that."""
+    server: str
+    uri: str
+    """What the server calls it."""
+    definition: Definition
+    link: Link = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """One prompt, as callers see it."""
+
+    name: str
+    server: str
+    raw_name: str
+    definition: Definition
+    link: Link = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One server's part of the catalog; rebuilt only when its offers change."""
+
+    offers: Offers
+    tools: Mapping[str, Tool]
+    hidden: frozenset[str]
+    """Names of tools that the server has and a filter hides."""
+    prompts: Mapping[str, Prompt]
+    resources: tuple[Resource, ...]
+    templates: tuple[Resource, ...]
+    warnings: tuple[str, ...]
+    """Which of its tools are not usable, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What there is to call, read and use at one moment."""
+
+    revision: int = 0
+    tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
+    prompts: Mapping[str, Prompt] = field(default_factory=lambda: MappingProxyType({}))
+    resources: tuple[Resource, ...] = ()
+    templates: tuple[Resource, ...] = ()
+    absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
+    """Tools of servers that are down right now."""
+    hidden: frozenset[str] = frozenset()
+    directory: AddressDirectory = field(default_factory=AddressDirectory)
+    """Whose each address is, of servers that are up and of others."""
+    links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
+    """All servers, up or not."""
+
+    def named(self, raw_name: str) -> list[Tool]:
+        """Tools that their servers call `raw_name`, up or down."""
+        everything = chain(self.tools.values(), self.absent.values())
+        return [tool for tool in everything if tool.raw_name == raw_name]
+
+    def find_resource(self, uri: str, server: str | None = None) -> Resource | None:
+        """Who has a resource, up or not.
+
+        Args:
+            uri: What callers call it; with `server`, what the server calls it.
+            server: Whose, if that is known.
+        """
+        if server is not None:
+            return self._of(server, uri) or self._renamed_of(server, uri)
+        found = self.directory.find(uri)
+        if found is None or found[0] not in self.links:
+            return None
+        owner, raw = found
+        return self._of(owner, raw) or Resource(uri, owner, raw, {}, self.links[owner])
+
+    def guess_resource(self, uri: str, has: Callable[[str], bool]) -> Resource | None:
+        """Who may have a resource that is on no list: tools hand out such addresses.
+
+        Args:
+            uri: Which one.
+            has: Whether a server counts.
+        """
+        found = self.directory.guess(uri, has)
+        if found is None or found[0] not in self.links:
+            return None
+        return Resource(uri, found[0], uri, {}, self.links[found[0]])
+
+    def _renamed_of(self, server: str, address: str) -> Resource | None:
+        found = self.directory.find(address)
+        return self._of(*found) if found is not None and found[0] == server else None
+
+    def _of(self, server: str, uri: str) -> Resource | None:
+        for resource in self.resources:
+            if resource.uri == uri and resource.server == server:
+                return resource
+        for template in self.templates:
+            if template.server == server and fits(template.uri, uri):
+                address = self.directory.expose(server, uri)
+                return Resource(address, server, uri, template.definition, template.link)
+        return None
+
+
+def allowed(name: str, filter_: ToolFilter) -> bool:
+    if filter_.allow == _ALL and not filter_.deny:
+        return True  # the usual case, for every tool of every list
+    return any(fnmatchcase(name, glob) for glob in filter_.allow) and not any(
+        fnmatchcase(name, glob) for glob in filter_.deny
+    )
+
+
+def stock(link: Link, offers: Offers, books: NameBooks) -> Shelf:
+    """Name and check what one server offers.
+
+    Args:
+        link: The server.
+        offers: What it says it has.
+        books: Who has which name.
+    """
+    usable, warnings = _usable(offers.tools)
+    names = books.tools.give(link.name, tuple(usable))
+    tools: dict[str, Tool] = {}
+    hidden: set[str] = set()
+    for raw_name, definition in usable.items():
+        name = names[raw_name]
+        if not allowed(raw_name, link.config.filter):
+            hidden.add(name)
+            continue
+        description = prefix_description(
+            books.naming, link.name, _text(definition.get("description"))
+        )
+        tools[name] = Tool(name, link.name, raw_name, description, definition, link)
+    return Shelf(
+        offers,
+        tools,
+        frozenset(hidden),
+        _prompts(link, offers, books.prompts),
+        _resources(link, offers.resources, "uri", books.resources),
+        _resources(link, offers.templates, "uriTemplate", books.templates),
+        tuple(warnings),
+    )
+
+
+def reserve(server: str, offers: Offers, books: NameBooks) -> None:
+    """Keep the names of what a server offered for it while it is not up."""
+    usable, _ = _usable(offers.tools)
+    books.tools.give(server, tuple(usable))
+    books.prompts.give(server, tuple(texts(offers.prompts, "name")))
+    books.resources.give(server, tuple(texts(offers.resources, "uri")))
+    books.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
+
+
+def build(
+    stocked: Iterable[tuple[Link, Shelf]],
+    revision: int,
+    books: NameBooks,
+    links: Mapping[str, Link],
+) -> Catalog:
+    """Everything on the shelves, in the order of the servers' names.
+
+    Args:
+        stocked: What each server offers.
+        revision: Of the new catalog.
+        books: Who has which address.
+        links: All servers, up or not.
+    """
+    tools: dict[str, Tool] = {}
+    absent: dict[str, Tool] = {}
+    prompts: dict[str, Prompt] = {}
+    resources: list[Resource] = []
+    templates: list[Resource] = []
+    hidden: set[str] = set()
+    for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
+        hidden |= shelf.hidden
+        if not link.live:
+            absent.update(shelf.tools)
+            continue
+        tools.update(shelf.tools)
+        prompts.update(shelf.prompts)
+        resources += shelf.resources
+        templates += shelf.templates
+    return Catalog(
+        revision,
+        MappingProxyType(tools),
+        MappingProxyType(prompts),
+        tuple(resources),
+        tuple(templates),
+        MappingProxyType(absent),
+        frozenset(hidden),
+        AddressDirectory(books.servers, books.resources.holders, books.templates.holders),
+        MappingProxyType(dict(links)),
+    )
+
+
+def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], list[str]]:
+    usable: dict[str, Definition] = {}
+    warnings: list[str] = []
+    for definition in definitions:
+        if (reason := schemas.defect(definition)) is not None:
+            warnings.append(f"tool {quoted(definition.get('name'))} is skipped: {reason}")
+        elif definition["name"] in usable:
+            warnings.append(
+                f"tool {quoted(definition['name'])} is there twice; the first one is used"
+            )
+        else:
+            usable[definition["name"]] = definition
+    return usable, warnings
+
+
+def _prompts(link: Link, offers: Offers, book: NameBook) -> dict[str, Prompt]:
+    usable = texts(offers.prompts, "name")
+    names = book.give(link.name, tuple(usable))
+    return {
+        names[raw]: Prompt(names[raw], link.name, raw, definition, link)
+        for raw, definition in usable.items()
+    }
+
+
+def _resources(
+    link: Link, definitions: Iterable[Definition], key: str, book: NameBook
+) -> tuple[Resource, ...]:
+    usable = texts(definitions, key)
+    addresses = book.give(link.name, tuple(usable))
+    return tuple(
+        Resource(addresses[uri], link.name, uri, definition, link)
+        for uri, definition in usable.items()
+    )
+
+
+def texts(definitions: Iterable[Definition], key: str) -> dict[str, Definition]:
+    """Definitions by one of their fields, where that is a text; of two alike the first."""
+    found: dict[str, Definition] = {}
+    for definition in definitions:
+        if isinstance(value := definition.get(key), str):
+            found.setdefault(value, definition)
+    return found
+
+
+def _text(value: object) -> str:
+    return value[:MAX_DESCRIPTION] if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,152 @@
+"""Who has which name and address, among the configured servers."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from multitap.catalog.resource_addresses import choose_addresses, choose_templates
+from multitap.names import Naming, choose_names, plain_name
+
+Pair = tuple[str, str]
+"""A server, and its own name of something."""
+Choices = Mapping[Pair, str]
+"""What callers call it."""
+Choose = Callable[[str, Collection[str], Mapping[str, Pair]], dict[str, str]]
+"""Names for what a server has, given what is held."""
+
+MOST_UNUSED = 20_000
+"""Names of one server that it does not use any more, and that are kept nevertheless."""
+
+
+class NameBook:
+    """The names of one kind of thing; what was given stays given, newcomers get another.
+
+    Args:
+        choose: Finds names for what has none.
+        wish: What something would be called if nothing else was.
+        servers: Those that are configured: the names of others are free.
+        remembered: What was chosen before; of two that clash the first counts.
+    """
+
+    def __init__(
+        self,
+        choose: Choose,
+        wish: Callable[[str, str], str],
+        servers: Collection[str],
+        remembered: Choices,
+    ) -> None:
+        self.holders: Mapping[str, Pair] = {}
+        """Whose each name is; replaced, never changed."""
+        self._choose = choose
+        self._wish = wish
+        self._names: dict[str, dict[str, str]] = {}
+        self._unsaved: dict[Pair, str] = {}
+        holders: dict[str, Pair] = {}
+        for (server, raw), name in remembered.items():
+            if server in servers and name not in holders:
+                holders[name] = (server, raw)
+                self._names.setdefault(server, {})[raw] = name
+        self.holders = holders
+
+    @property
+    def choices(self) -> dict[Pair, str]:
+        return {pair: name for name, pair in self.holders.items()}
+
+    def give(self, server: str, raws: Collection[str]) -> Mapping[str, str]:
+        """The names of all that a server has, by its own names."""
+        own = self._names.setdefault(server, {})
+        fresh = [raw for raw in dict.fromkeys(raws) if raw not in own]
+        if fresh:
+            chosen = self._choose(server, fresh, self.holders)
+            self._note(server, chosen)
+            own |= chosen
+            new = {name: (server, raw) for raw, name in chosen.items()}
+            self.holders = {**self.holders, **new}
+        if len(own) > len(raws) + MOST_UNUSED:
+            self._release(server, raws)
+        return {raw: own[raw] for raw in raws}
+
+    def take_unsaved(self) -> dict[Pair, str]:
+        """What was decided where two wanted the same, and is not remembered yet."""
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
+
+    def _note(self, server: str, chosen: Mapping[str, str]) -> None:
+        for raw, name in chosen.items():
+            wish = self._wish(server, raw)
+            if name != wish:
+                self._unsaved[server, raw] = name
+                if (holder := self.holders.get(wish)) is not None:
+                    self._unsaved[holder] = wish
+
+    def _release(self, server: str, used: Iterable[str]) -> None:
+        own = self._names[server]
+        self._names[server] = {raw: own[raw] for raw in used}
+        kept = {*self._names[server].values()}
+        self.holders = {
+            name: pair for name, pair in self.holders.items() if pair[0] != server or name in kept
+        }
+
+
+class NameBooks:
+    """The names of tools and prompts, and the addresses of resources and templates.
+
+    Args:
+        servers: Those that are configured, up or not.
+        naming: The shape of names.
+        remembered: What was chosen before, by the kind of thing.
+        lasting: Whether choices outlive the process; if not, names only depend on what is
+            configured.
+    """
+
+    def __init__(
+        self,
+        servers: Collection[str],
+        naming: Naming,
+        remembered: Mapping[str, Choices],
+        *,
+        lasting: bool,
+    ) -> None:
+        self.servers = frozenset(servers)
+        self.naming = naming
+        choose = partial(_named, self.servers, naming, not lasting)
+        wish = partial(plain_name, naming)
+
+        def book(
+            kind: str, choose: Choose, wish: Callable[[str, str], str] = lambda _, raw: raw
+        ) -> NameBook:
+            return NameBook(choose, wish, self.servers, remembered.get(kind, {}))
+
+        self.tools = book(f"tools {naming}", choose, wish)
+        self.prompts = book(f"prompts {naming}", choose, wish)
+        self.resources = book("resources", choose_addresses)
+        self.templates = book("templates", choose_templates)
+
+    @property
+    def by_kind(self) -> dict[str, NameBook]:
+        return {
+            f"tools {self.naming}": self.tools,
+            f"prompts {self.naming}": self.prompts,
+            "resources": self.resources,
+            "templates": self.templates,
+        }
+
+    def owners(self, name: str) -> set[str]:
+        """The servers that are known to have a tool or prompt of that name."""
+        found = (self.tools.holders.get(name), self.prompts.holders.get(name))
+        return {pair[0] for pair in found if pair is not None}
+
+    def take_unsaved(self) -> dict[str, dict[Pair, str]]:
+        """What is to be remembered, by the kind of thing."""
+        unsaved = {kind: book.take_unsaved() for kind, book in self.by_kind.items()}
+        return {kind: choices for kind, choices in unsaved.items() if choices}
+
+
+def _named(  # noqa: PLR0917 - the first three are bound once
+    servers: Collection[str],
+    naming: Naming,
+    careful: bool,  # noqa: FBT001 - see above
+    server: str,
+    raws: Collection[str],
+    held: Mapping[str, Pair],
+) -> dict[str, str]:
+    return choose_names(server, raws, servers=servers, naming=naming, taken=held, careful=careful)

@@ -1,0 +1,35 @@
+"""What a server says about one of its tools, and whether that will do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.catalog.schemas.json_values import is_object
+from multitap.catalog.schemas.plain_schema import is_plain
+from multitap.catalog.schemas.schema_version import dialect, objection
+
+MAX_NAME = 1024
+
+
+def defect(definition: Mapping[str, Any]) -> str | None:
+    """Why a tool with this definition cannot be used at all, if so."""
+    name = definition.get("name")
+    if not isinstance(name, str) or not name:
+        return "it has no name"
+    if len(name) > MAX_NAME:
+        return f"its name is longer than {MAX_NAME:,} characters"
+    execution = definition.get("execution")
+    if is_object(execution) and execution.get("taskSupport") == "required":
+        return "it can only be run as a task, which is not supported"
+    return _schema_defect(definition.get("inputSchema"))
+
+
+def _schema_defect(schema: Any) -> str | None:
+    if schema is None:
+        return "it has no inputSchema"
+    if not is_object(schema):
+        return "its inputSchema is not an object"
+    if (kind := schema.get("type", "object")) != "object":
+        return f"its inputSchema is of type {kind!r:.100}, not 'object'"
+    if not is_plain(schema) and dialect(schema) is None:
+        return f"its inputSchema is not a JSON Schema: {objection(schema)}"
+    return None

@@ -1,0 +1,94 @@
+"""A hub with the servers that one command takes."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.places import near
+from multitap.cli.terminal.progress import progress
+from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
+from multitap.hub.hub import Hub, open_hub
+from multitap.trust.vault import scope_for
+
+_ONCE = {"reconnect": False}
+"""A command starts a server once: what fails is shown, not tried again."""
+
+Change = Callable[[str, ServerConfig], Mapping[str, Any]]
+"""Which fields of a server a command sees in another way."""
+
+
+def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
+    """To call: only the server that is called, where it is known which one that is."""
+    return {"start": "lazy", **_ONCE}
+
+
+def all_awake(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
+    """To examine: lazy servers too."""
+    return {"start": "eager", **_ONCE}
+
+
+def asleep(loaded: Loaded) -> frozenset[str]:
+    """The servers that are not started to be looked at."""
+    servers = loaded.settings.servers.items()
+    return frozenset(name for name, config in servers if config.enabled and config.start == "lazy")
+
+
+def adapted(
+    loaded: Loaded, options: CommonOptions, change: Change, *, only: str | None = None
+) -> Settings:
+    """The settings as one command needs them.
+
+    Servers that it does not need stay in, but off: the names of tools depend on them.
+    """
+    servers: dict[str, ServerConfig] = {}
+    for name, config in loaded.settings.servers.items():
+        update = dict(change(name, config))
+        if options.timeout is not None:
+            update["connect_timeout"] = min(options.timeout, config.connect_timeout)
+        if only not in {None, name}:
+            update["enabled"] = False
+        servers[name] = config.model_copy(update=update)
+    return loaded.settings.model_copy(update={"servers": servers})
+
+
+def scope_in(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
+    """What the variables of one server stand for."""
+    is_own = name not in loaded.untrusted
+    return scope_for(name, config, loaded.search.folder, is_own=is_own)
+
+
+@asynccontextmanager
+async def open_command_hub(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
+    """A hub whose errors tell where in the files a variable is missing."""
+    logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
+
+    def expand(name: str, config: ServerConfig) -> ServerConfig:
+        places = {key: near(place) for key, place in loaded.places(name).items()}
+        return expand_server(config, scope_in(loaded, name, config), places=places)
+
+    async with open_hub(settings, expand=expand, files=loaded.files) as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def open_settled(
+    loaded: Loaded, options: CommonOptions, *, only: str | None = None
+) -> AsyncGenerator[Hub]:
+    """A hub whose servers, lazy ones aside, were started once and had some time to come up."""
+    lazy = asleep(loaded)
+
+    def off(names: frozenset[str]) -> Change:
+        return lambda name, _: {"enabled": False} if name in names else _ONCE
+
+    async with open_command_hub(loaded, adapted(loaded, options, off(lazy), only=only)) as hub:
+        # one that was never seen would be started to see what it has
+        seen = {server.name for server in hub.snapshot().servers if server.stale}
+        hub.apply(adapted(loaded, options, off(lazy - seen), only=only))
+        async with progress(hub):
+            with anyio.move_on_after(options.patience()):
+                await hub.settled()
+        yield hub

@@ -1,0 +1,6 @@
+"""Commands and words about the configuration: found, checked, shown, explained.
+
+In: the options that choose files. Out: settings with their problems, as lines and as JSON.
+`chosen` is how every other command gets its settings. It must not start a server, nor decide what
+is valid: `multitap.config` does.
+"""

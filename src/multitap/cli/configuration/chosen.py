@@ -1,0 +1,50 @@
+"""The configuration that a person asked for."""
+
+import shlex
+
+from multitap.cli.configuration.problem_lines import line
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.output import advise, note
+from multitap.config import Loaded, Surroundings, load, native
+from multitap.config.hosts import host_files
+from multitap.config.problems import did_you_mean
+from multitap.errors import ConfigError, UnknownName
+
+
+def load_configuration(options: CommonOptions) -> Loaded:
+    """What the files say.
+
+    Raises:
+        ConfigError: There is no dialect of the name that was given.
+    """
+    return load(native(Surroundings.here(), options.files, dialect=options.dialect))
+
+
+def require(loaded: Loaded, name: str) -> None:
+    """Make sure that a server of that name can be used.
+
+    Raises:
+        UnknownName: No file says anything about it.
+        ConfigError: What they say cannot be used.
+    """
+    if name in loaded.settings.servers:
+        return
+    if problems := loaded.broken.get(name):
+        raise ConfigError(line(problems[0]), hint=problems[0].hint)
+    near = did_you_mean(name, loaded.merged.servers)
+    raise UnknownName(
+        f"no server named {name!r}",
+        hint=" ".join(filter(None, (near, "`multitap status` lists what there is"))),
+    )
+
+
+def explain_emptiness(loaded: Loaded) -> None:
+    """Say what to do when no file names a server; one that cannot be read may name some."""
+    if loaded.merged.servers or loaded.errors:
+        return
+    looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
+    note(f"no servers are configured; looked in {looked}")
+    others = host_files(Surroundings.here())
+    here = [one for one in others if not one.trusted]  # in this folder, so likely what is meant
+    path = shlex.quote(str((here or others)[0].path)) if others else "FILE"
+    advise(f"`multitap --config {path} status` reads the file of any MCP host")

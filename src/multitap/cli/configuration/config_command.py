@@ -1,0 +1,154 @@
+"""`multitap config`: what the files say, what is in force, and why."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from multitap.cli.configuration import problem_lines
+from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.places import near
+from multitap.cli.terminal.tables import table
+from multitap.cli.terminal.toml_text import toml
+from multitap.config import Explained, Loaded, Place, json_schema_text, masked
+from multitap.errors import counted
+from multitap.printable import printable
+
+Tables = dict[str, Any]
+
+
+def check(options: CommonOptions, *, as_json: bool) -> int:
+    """Say what is wrong."""
+    loaded = load_configuration(options)
+    if as_json:
+        say_json(
+            {
+                "sources": [
+                    {"path": str(seen.source.path), "found": seen.found, "dialect": seen.dialect}
+                    for seen in loaded.sources
+                ],
+                "servers": [*loaded.settings.servers],
+                "problems": [problem_lines.for_programs(problem) for problem in loaded.problems],
+            }
+        )
+    else:
+        problem_lines.show(loaded.problems, write=lambda text: say(printable(text)))
+        _sum_up(loaded)
+    return Exit.CONFIG if problem_lines.serious(loaded.problems) else Exit.DONE
+
+
+def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Show what is in force, as one file would say it."""
+    loaded = load_configuration(options)
+    if server is not None:
+        require(loaded, server)
+    written = _in_force(loaded, server)
+    if as_json:
+        say_json(written)
+    elif written:
+        say(toml(written))
+    if not as_json:
+        explain_emptiness(loaded)
+        if loaded.errors:
+            note("some of it cannot be used; `multitap config check` says why")
+    return Exit.CONFIG if loaded.errors else Exit.DONE
+
+
+def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Show where each value comes from."""
+    loaded = load_configuration(options)
+    explanation = loaded.explain(server)
+    if as_json:
+        say_json(
+            {
+                "values": [_explained(value) for value in explanation.values],
+                "dropped": [_explained(value) for value in explanation.dropped],
+            }
+        )
+        return Exit.DONE
+    if explanation.values:
+        _show_values(explanation.values)
+    if explanation.dropped:
+        say("\nnot in effect, because a later file redefines the server:")
+        _show_values(explanation.dropped)
+    problem_lines.show(
+        problem for problem in loaded.problems if server and problem.server == server
+    )
+    return Exit.DONE
+
+
+def schema() -> int:
+    """Print the JSON Schema of our file."""
+    say(json_schema_text().rstrip())
+    return Exit.DONE
+
+
+def _sum_up(loaded: Loaded) -> None:
+    found = [seen for seen in loaded.sources if seen.found]
+    for seen in found:
+        how = f" ({seen.dialect})" if seen.dialect else ""
+        note(f"read {seen.source.path}{how}")
+    if loaded.merged.servers:
+        usable, written = len(loaded.settings.servers), len(loaded.merged.servers)
+        note(f"{usable:,} of {counted(written, 'server')} can be used")
+    explain_emptiness(loaded)
+
+
+def _in_force(loaded: Loaded, server: str | None) -> Tables:
+    settings = loaded.settings
+    servers = {
+        name: _written(config)
+        for name, config in settings.servers.items()
+        if server in {None, name}
+    }
+    hub = {} if server else _written(settings)
+    return {**hub, "servers": servers} if servers else hub
+
+
+def _written(model: Any) -> Tables:
+    written: Tables = model.model_dump(
+        mode="json", exclude_unset=True, exclude_none=True, exclude={"servers"}
+    )
+    return {key: masked(key, value) for key, value in written.items()}
+
+
+def _show_values(values: Iterable[Explained]) -> None:
+    rows: list[tuple[str, str, str]] = []
+    for value in values:
+        if value.value is None:
+            continue  # a default that says nothing
+        rows.append((value.key, _shown(value.key, value.value), _place(value.place)))
+        rows += (
+            ("", f"overrides {_shown(value.key, lower.value)}", _place(lower.place))
+            for lower in value.overrode
+        )
+    table(("KEY", "VALUE", "FROM"), rows)
+
+
+def _explained(value: Explained) -> Tables:
+    return {
+        "key": value.key,
+        "value": _harmless(value.key, value.value),
+        "place": value.place and str(value.place),
+        "overrode": [
+            {"value": _harmless(value.key, lower.value), "place": str(lower.place)}
+            for lower in value.overrode
+        ],
+    }
+
+
+def _shown(key: str, value: Any) -> str:
+    return json.dumps(_harmless(key, value), ensure_ascii=False)
+
+
+def _harmless(key: str, value: Any) -> Any:
+    return masked(key, to_jsonable_python(value, fallback=lambda one: one.model_dump(mode="json")))
+
+
+def _place(place: Place | None) -> str:
+    return "default" if place is None else str(near(place))

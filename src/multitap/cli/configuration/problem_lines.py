@@ -1,0 +1,42 @@
+"""What is wrong with a configuration, for people and for programs."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from multitap.cli.terminal.output import note
+from multitap.cli.terminal.places import near
+from multitap.config import Problem, Severity
+
+
+def show(problems: Iterable[Problem], write: Callable[[str], None] = note) -> None:
+    """Say what is wrong, each with what to do about it."""
+    for problem in problems:
+        write(line(problem))
+        if problem.hint:
+            write(f"  hint: {problem.hint}")
+
+
+def line(problem: Problem) -> str:
+    """What is wrong, in one line with its place."""
+    return str(replace(problem, place=near(problem.place)))
+
+
+def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Those that are more than a remark."""
+    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
+
+
+def for_programs(problem: Problem) -> dict[str, Any]:
+    place = problem.place
+    return {
+        "severity": problem.severity,
+        "message": problem.message,
+        "file": str(place.file),
+        "line": place.line or None,
+        "column": place.column or None,
+        "key": problem.key or None,
+        "server": problem.server,
+        "expected": problem.expected,
+        "hint": problem.hint,
+    }

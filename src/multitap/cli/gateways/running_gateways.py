@@ -1,0 +1,364 @@
+"""Gateways that run right now, as commands speak to them."""
+
+import socket
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from multitap.cli.configuration.problem_lines import line
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.output import complain, note
+from multitap.config import Loaded
+from multitap.errors import BadArguments, ConfigError, MultitapError, Unavailable, UnknownName
+from multitap.gateway.fronts.control_messages import (
+    MAX_QUESTION,
+    About,
+    AskAbout,
+    AskCall,
+    AskEvents,
+    AskFigures,
+    AskFill,
+    AskPicture,
+    AskPrompt,
+    AskPrompts,
+    AskRead,
+    AskReload,
+    AskResources,
+    AskRestart,
+    AskTool,
+    AskTools,
+    ControlAnswer,
+    Delivery,
+    Figures,
+    GatewayAction,
+    GatewayPicture,
+    ProgressStep,
+    PromptLine,
+    Question,
+    ReloadReport,
+    ResourceLine,
+    ToolLine,
+    files_of,
+)
+from multitap.gateway.fronts.control_places import sockets
+from multitap.names import Naming, likely_owners
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    from multitap.store.log_records import Happening
+
+FIRST = 2.0
+"""Seconds for a gateway to say who it is."""
+PATIENCE = 40.0
+"""Seconds for any other answer: a reload may take a while."""
+MAX_ANSWER = 256 * 1024 * 1024
+
+OnStep = Callable[[float, float | None, str | None], None]
+"""Told how far a call has come."""
+
+_CHUNK = 256 * 1024
+_WITHOUT = "use `--no-live` if the command has it"
+_Said = TypeVar("_Said")
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One gateway that answers."""
+
+    about: About
+    path: Path
+
+    def runs(self, loaded: Loaded) -> bool:
+        """Whether it is configured by the same files."""
+        return self.about.files == files_of(loaded)
+
+    @property
+    def words(self) -> str:
+        where = self.about.url or "on stdio"
+        return f"the gateway with pid {self.about.pid} ({where})"
+
+    def picture(self) -> GatewayPicture:
+        return self._ask(AskPicture(), GatewayPicture)
+
+    def tools(self) -> list[ToolLine]:
+        return self._ask(AskTools(), list[ToolLine])
+
+    def resources(self) -> list[ResourceLine]:
+        return self._ask(AskResources(), list[ResourceLine])
+
+    def prompts(self) -> list[PromptLine]:
+        return self._ask(AskPrompts(), list[PromptLine])
+
+    def tool(self, name: str, timeout: float | None) -> ToolLine:
+        return self._await(AskTool(name, timeout), ToolLine)[0]
+
+    def prompt(self, name: str, timeout: float | None) -> PromptLine:
+        return self._await(AskPrompt(name, timeout), PromptLine)[0]
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None, on_step: OnStep
+    ) -> tuple[Delivery, bytes]:
+        """Call a tool; leaving before it is done cancels the call."""
+        question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout)
+        return self._await(question, Delivery, on_step)
+
+    def read(self, uri: str, server: str | None, timeout: float | None) -> bytes:
+        return self._await(AskRead(uri, server, timeout), Delivery)[1]
+
+    def fill(self, name: str, arguments: dict[str, str], timeout: float | None) -> bytes:
+        return self._await(AskFill(name, arguments, timeout), Delivery)[1]
+
+    def figures(self) -> Figures:
+        return self._ask(AskFigures(), Figures)
+
+    def reload(self) -> ReloadReport:
+        return self._ask(AskReload(), ReloadReport)
+
+    def restart(self, server: str) -> None:
+        self._ask(AskRestart(server), type(None))
+
+    @contextmanager
+    def follow(self, server: str | None) -> Generator["Following"]:
+        """Within the block, hear what happens, to one server or to all."""
+        with closing(self._opened(AskEvents(server))) as lines:
+            _content(self._heard(lines, FIRST), About)
+            yield Following(lines)
+
+    def _ask(self, question: Question, kind: type[_Said]) -> _Said:
+        with closing(self._opened(question)) as lines:
+            return _content(self._heard(lines, PATIENCE), kind)
+
+    def _await(
+        self, action: GatewayAction, kind: type[_Said], on_step: OnStep | None = None
+    ) -> tuple[_Said, bytes]:
+        """What comes of something that takes a server's time, and what follows it."""
+        with closing(self._opened(action)) as lines:
+            while (answer := self._heard(lines, PATIENCE)).more:
+                if on_step is not None and bytes(answer.ok) != b"null":
+                    step = _decoded(answer.ok, ProgressStep)
+                    on_step(step.done, step.total, step.message)
+            said = _content(answer, kind)
+            if not isinstance(said, Delivery):
+                return said, b""
+            try:
+                return said, lines.take(said.size, PATIENCE)
+            except OSError as exc:
+                raise self._silent(exc) from None
+
+    def _opened(self, question: Question) -> "_Lines":
+        try:
+            return _options(self.path, question)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _heard(self, lines: "_Lines", wait: float) -> ControlAnswer:
+        try:
+            return _decoded(lines.next(wait), ControlAnswer)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _silent(self, exc: OSError) -> MultitapError:
+        return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
+
+
+class Following:
+    """What happens at a gateway, as it comes."""
+
+    def __init__(self, lines: "_Lines") -> None:
+        self._lines = lines
+        self.ended = False
+        """Whether the gateway is gone."""
+
+    def within(self, seconds: float) -> "Generator[Happening]":
+        """What happens in the next `seconds`."""
+        from multitap.store.log_records import Happening  # noqa: PLC0415 - most commands follow nothing
+
+        deadline = time.monotonic() + seconds
+        while not self.ended and (left := deadline - time.monotonic()) > 0:
+            try:
+                yield _content(_decoded(self._lines.next(left), ControlAnswer), Happening)
+            except TimeoutError:
+                return
+            except OSError:
+                self.ended = True
+
+
+class _Lines:
+    """The lines of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._waiting = bytearray()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def next(self, wait: float) -> bytes:
+        """One line.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        deadline = time.monotonic() + wait
+        looked = 0
+        while (end := self._waiting.find(b"\n", looked)) < 0:
+            looked = len(self._waiting)
+            if looked > MAX_ANSWER:
+                raise ConnectionError("its answer is too long")
+            self._receive(deadline)
+        line = bytes(self._waiting[:end])
+        del self._waiting[: end + 1]
+        return line
+
+    def take(self, size: int, wait: float) -> bytes:
+        """The next `size` bytes.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        if size > MAX_ANSWER:
+            raise ConnectionError("its answer is too long")
+        while len(self._waiting) < size:
+            self._receive(time.monotonic() + wait)
+        taken = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return taken
+
+    def _receive(self, deadline: float) -> None:
+        self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        received = self._connection.recv(_CHUNK)
+        if not received:
+            raise ConnectionResetError("it has ended")
+        self._waiting += received
+
+
+def _options(path: Path, question: Question) -> _Lines:
+    """The lines that answer a question; the caller closes them."""
+    line = msgspec.json.encode(question) + b"\n"
+    if len(line) > MAX_QUESTION:
+        raise MultitapError(
+            f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT
+        )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(FIRST)
+        connection.connect(str(path))
+        connection.sendall(line)
+    except OSError:
+        connection.close()
+        raise
+    return _Lines(connection)
+
+
+def _content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
+    if answer.error is not None:
+        raise _error(answer, answer.error)
+    return _decoded(answer.ok, kind)
+
+
+def _error(answer: ControlAnswer, words: str) -> MultitapError:
+    """The error of a gateway, such as it would be without one."""
+    server, hint = answer.server or "", answer.hint
+    match answer.kind:
+        case "unknown":
+            return UnknownName(words, hint=hint)
+        case "arguments":
+            return BadArguments(words, path="", hint=hint)
+        case "configuration":
+            return ConfigError(words, hint=hint)
+        case "unavailable" if server:
+            return Unavailable(server, words.removeprefix(f"{server}: "), hint=hint)
+        case _:
+            return MultitapError(words, hint=hint)
+
+
+def _decoded(data: bytes | Raw, kind: type[_Said]) -> _Said:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as exc:
+        raise MultitapError(
+            f"cannot understand the gateway: {exc}",
+            hint="it may be another version: restart it",
+        ) from None
+
+
+def gateways(loaded: Loaded) -> tuple[Live, ...]:
+    """All that answer, the one that started last first, after a word on those that do not."""
+    found: list[Live] = []
+    for pid, path in sockets(loaded.state_directory).items():
+        try:
+            with closing(_options(path, AskAbout())) as lines:
+                found.append(
+                    Live(_content(_decoded(lines.next(FIRST), ControlAnswer), About), path)
+                )
+        except (OSError, MultitapError) as exc:
+            note(f"the gateway with pid {pid} does not answer: {exc}")
+    return tuple(sorted(found, key=lambda live: live.about.started, reverse=True))
+
+
+def matching(options: CommonOptions, loaded: Loaded) -> tuple[Live, ...]:
+    """The gateways that a command is about: the one it names, or all with the same files.
+
+    Raises:
+        UnknownName: The one it names does not run.
+    """
+    if not options.live:
+        return ()
+    running = gateways(loaded)
+    if options.pid is None:
+        return tuple(live for live in running if live.runs(loaded))
+    named = tuple(live for live in running if live.about.pid == options.pid)
+    if not named:
+        others = ", ".join(live.words for live in running) or "no gateway"
+        raise UnknownName(f"no gateway runs with pid {options.pid}", hint=f"running: {others}")
+    return named
+
+
+def chosen(options: CommonOptions, loaded: Loaded) -> Live | None:
+    """The gateway that a command shows, after a word on which one that is; None: there is none.
+
+    Raises:
+        UnknownName: The one that was named does not run.
+    """
+    found = matching(options, loaded)
+    if not found:
+        return None
+    first, *others = found
+    note(f"from {first.words}")
+    if others:
+        pids = ", ".join(str(live.about.pid) for live in others)
+        note(f"more gateways have the same files; choose one with `--live PID`: {pids}")
+    return first
+
+
+@contextmanager
+def explained(live: Live, loaded: Loaded, name: str) -> Generator[None]:
+    """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
+
+    Raises:
+        ConfigError: What is written about its server cannot be used.
+    """
+    try:
+        yield
+    except UnknownName:
+        naming = loaded.settings.naming
+        if live.runs(loaded) and naming is not Naming.BARE:
+            for broken, problems in loaded.broken.items():
+                if likely_owners(name, [broken], naming):
+                    raise ConfigError(line(problems[0]), hint=problems[0].hint) from None
+        raise
+
+
+def nobody_serves() -> Exit:
+    """Say that there is no gateway, where a command is of no use without one."""
+    complain(
+        "no gateway is serving this configuration",
+        "`multitap serve --http 3000` starts one; `--live PID` asks one with other files",
+    )
+    return Exit.UNAVAILABLE

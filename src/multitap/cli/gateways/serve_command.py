@@ -1,0 +1,233 @@
+"""`multitap serve`: every server as one, for any MCP client."""
+
+import gc
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from multitap.cli.configuration import problem_lines
+from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.leftovers import free_leftovers
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.terminal.output import advise, can_draw, note
+from multitap.cli.terminal.tables import one_line
+from multitap.config import Settings
+from multitap.config.search import state_directory
+from multitap.env.hosted_environment import HostedEnvironment
+from multitap.errors import ConfigError
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.parked_calls import ParkedCall
+from multitap.gateway.fronts.control_socket import Control, open_control
+from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
+from multitap.gateway.gateway import Gateway, open_gateway
+from multitap.http.server.access import Access, check_exposure, read_tokens
+from multitap.http.server.http_server import bind
+from multitap.hub.hub import Hub, open_hub
+from multitap.hub.reload import Reloader
+from multitap.later import Later
+from multitap.records import dataclass
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.on_behalf_of import client_of
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts import http_front
+    from multitap.wire import in_process
+else:
+    http_front = Later("multitap.gateway.fronts.http_front")
+    in_process = Later("multitap.wire.in_process")
+
+_MMAP_THRESHOLD, _LARGE = -3, 1024 * 1024  # of `malloc.h`; bytes of a block that is kept apart
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How the person wants it."""
+
+    http: str | None = None
+    """`[HOST:]PORT`; empty: where the configuration says; None: if it says so at all."""
+    token_file: Path | None = None
+    insecure: bool = False
+    hosts: tuple[str, ...] = ()
+    profile: str | None = None
+    demo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served."""
+
+    settings: Settings
+    open: Callable[[Handlers], AbstractAsyncContextManager[Hub]]
+    state: Path
+    reloader: Reloader | None = None
+    """None: there are no files to follow."""
+    host: Handlers = field(default_factory=Handlers)
+    """Answers what servers ask and no client can."""
+
+
+class _OneLine(logging.Formatter):
+    """What went wrong, without where in our code: it is for who reads it beside other output."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        exc = record.exc_info[1] if record.exc_info else None
+        reason = f": {type(exc).__name__}: {exc}" if exc else ""
+        return one_line(f"{record.getMessage()}{reason}")
+
+
+def serve(options: CommonOptions, serving: ServeOptions) -> int:
+    """Serve until the client leaves, or the person ends it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    served = _demo() if serving.demo else from_files(options)
+    _check_profile(serving.profile, served.settings)
+    address = _address(serving, served.settings)
+    _spare_the_collector()
+    _keep_large_blocks_apart()
+    if address is None:
+        _warn_of_nobody()
+        _greet()
+        run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
+    else:
+        run_async(lambda: _serve_http(served, address, serving), fast=True)
+    return Exit.DONE
+
+
+def _warn_of_nobody() -> None:
+    """Say so where no client can be: a gateway that ends at once would be a riddle."""
+    if streams := null_streams():
+        which, verb = " and ".join(streams), "is" if len(streams) == 1 else "are"
+        note(f"warning: no client can connect: standard {which} {verb} closed or null")
+        advise(INSTEAD)
+
+
+def _greet() -> None:
+    """Tell a person who typed it that it is no command to talk to."""
+    if can_draw(sys.stdin) and can_draw(sys.stderr):
+        note("waiting for an MCP client on standard input; press Ctrl-C to stop")
+        advise("clients start it themselves: `claude mcp add multitap -- multitap serve`")
+        advise("`multitap serve --http` serves over HTTP instead")
+
+
+def _keep_large_blocks_apart() -> None:
+    """Let the memory of large messages go back to the system as soon as they are gone.
+
+    Once such a block was freed, glibc puts the next ones among the small ones, which then keep the
+    holes between them: a few results of 20 MB grew a gateway by 170 MB within an hour.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes  # noqa: PLC0415 - for this one call
+
+    with suppress(AttributeError, OSError):  # another C library has no such switch
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def _spare_the_collector() -> None:
+    """Let it not look through what stays for good, again and again, while calls are waiting."""
+    gc.freeze()  # there is no garbage yet that would be worth a look
+    gc.set_threshold(20_000, 20, 50)
+
+
+def from_files(options: CommonOptions) -> Served:
+    """The servers that the files name, and the environment that they describe."""
+    environment = HostedEnvironment(lambda: load_configuration(options), profile=_profile_in_use)
+    reloader = environment.servers.files
+    problem_lines.show(problem_lines.serious(reloader.problems))
+    if not reloader.settings.servers:
+        explain_emptiness(reloader.loaded)
+    return Served(
+        reloader.settings,
+        environment.open,
+        reloader.loaded.state_directory,
+        reloader,
+        environment.answers,
+    )
+
+
+def _profile_in_use() -> str | None:
+    """The profile of the client for whom a server in this process works right now."""
+    client = client_of(in_process.caller())
+    return client.client.profile if isinstance(client, ClientRequest | ParkedCall) else None
+
+
+def _demo() -> Served:
+    from multitap.demo.cast import GOOD, bundled  # noqa: PLC0415 - nobody else needs them
+
+    shown = Settings(servers={name: bundled(name) for name in GOOD})
+    return Served(
+        shown,
+        lambda handlers: open_hub(shown, handlers=handlers, recall=True),
+        state_directory(),
+    )
+
+
+def _check_profile(name: str | None, settings: Settings) -> None:
+    if name is not None and name not in settings.profiles:
+        known = ", ".join(settings.profiles) or "none"
+        raise ConfigError(f"no profile named {name!r}", hint=f"the configuration has: {known}")
+
+
+def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | None:
+    """Where to listen; None: on our own pipes."""
+    if serving.http is None:
+        wanted = settings.serve
+        return (wanted.host, wanted.port) if wanted.transport == "http" else None
+    if not serving.http:
+        return settings.serve.host, settings.serve.port
+    host, _, port = serving.http.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise ConfigError(
+            f"{serving.http!r} is not an address", hint="use `--http PORT` or `--http HOST:PORT`"
+        )
+    return host or settings.serve.host, int(port)
+
+
+async def _serve_stdio(served: Served, profile: str | None) -> None:
+    async with open_gateway(served.open, host=served.host) as gateway:
+        gateway.tasks.start_soon(free_leftovers)
+        control = Control(gateway, reloader=served.reloader)
+        async with open_control(control, served.state):
+            await serve_stdio(gateway, profile=profile)
+
+
+async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOptions) -> None:
+    host, port = address
+    tokens = read_tokens(serving.token_file) if serving.token_file else ()
+    insecure = serving.insecure or served.settings.serve.insecure
+    check_exposure(host, tokens, insecure=insecure)
+    listener = bind(host, port)
+    try:
+        async with open_gateway(served.open, host=served.host) as gateway:
+            gateway.tasks.start_soon(free_leftovers)
+            front = http_front.HttpFront(
+                gateway, Access(host, tokens, serving.hosts), profile=serving.profile
+            )
+            async with http_front.serve_http(front, listener) as url:
+                control = Control(
+                    gateway,
+                    reloader=served.reloader,
+                    url=url,
+                    sessions=lambda: len(front.sessions),
+                )
+                async with open_control(control, served.state):
+                    _say_how_to_connect(gateway, url, secured=bool(tokens))
+                    await anyio.sleep_forever()
+    finally:
+        listener.close()
+
+
+def _say_how_to_connect(gateway: Gateway, url: str, *, secured: bool) -> None:
+    servers = ", ".join(gateway.hub.links) or "none"
+    note(f"serving {servers}")
+    note(f"at {url} (older clients: {url.removesuffix('mcp')}sse); press Ctrl-C to stop")
+    header = " --header 'Authorization: Bearer TOKEN'" if secured else ""
+    note(f"for example: claude mcp add --transport http multitap {url}{header}")

@@ -1,0 +1,39 @@
+"""What is known of the servers without asking any of them."""
+
+from collections.abc import Iterator
+
+from multitap.catalog.name_books import NameBooks
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.options import CommonOptions
+from multitap.config import Loaded
+from multitap.store import fingerprint
+from multitap.store.archive import Archive
+from multitap.store.database import FILE_NAME
+from multitap.store.stored_catalogs import decode
+
+
+def server_names(options: CommonOptions) -> list[str]:
+    """All configured servers."""
+    return [*load_configuration(options).settings.servers]
+
+
+def tool_names(options: CommonOptions) -> list[str]:
+    """The tools that the servers had the last time, as callers see them."""
+    loaded = load_configuration(options)
+    directory = loaded.state_directory
+    if not (directory / FILE_NAME).is_file():
+        return []
+    archive = Archive(directory)
+    try:
+        return [*_remembered(loaded, archive)]
+    finally:
+        archive.close()
+
+
+def _remembered(loaded: Loaded, archive: Archive) -> Iterator[str]:
+    settings = loaded.settings
+    books = NameBooks(settings.servers, settings.naming, archive.choices, lasting=True)
+    for name, config in settings.servers.items():
+        if config.enabled and (saved := archive.saved.get((name, fingerprint(config)))):
+            tools = [str(tool.get("name")) for tool in decode(saved[1]).tools]
+            yield from books.tools.give(name, tools).values()

@@ -1,0 +1,130 @@
+"""`multitap call`: one tool, once."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import Live, chosen, explained
+from multitap.cli.offers.argument_words import whole, words
+from multitap.cli.offers.typed_arguments import typed
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import complain, note, say_text
+from multitap.cli.terminal.progress import ticker
+from multitap.cli.terminal.saving import attachments, save_all
+from multitap.config import Loaded
+from multitap.errors import BadArguments
+from multitap.records import dataclass
+from multitap.results import KeptResults, ToolResult
+
+Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""From a tool's schema to the arguments that were typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How a result is to be shown."""
+
+    full: bool = False
+    save: Path | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What came of it."""
+
+    raw: Raw | bytes
+    server: str
+    tool: str
+    cap: int
+    """Characters after which its text is cut."""
+
+
+def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) -> int:
+    """Call the tool, of a running gateway if there is one, and show what it answers."""
+    fill = _fill(given)
+    loaded = load_configuration(options)
+    live = chosen(options, loaded)
+    try:
+        if live is not None:
+            called = _called_live(live, loaded, options, name, fill)
+        else:
+            called = run_async(lambda: _called(loaded, options, name, fill))
+    except BadArguments as exc:
+        exc.hint = exc.hint or f"`multitap tools {name} --schema` shows its arguments"
+        raise
+    return _shown(called, name, show)
+
+
+def _fill(given: tuple[str, ...]) -> Fill:
+    """The arguments as far as they can be understood before the tool is known."""
+    if len(given) == 1 and (arguments := whole(given[0])) is not None:
+        return lambda _: arguments
+    taken = words(given)
+    return lambda schema: typed(taken, schema)
+
+
+def _called_live(
+    live: Live, loaded: Loaded, options: CommonOptions, name: str, fill: Fill
+) -> Called:
+    with explained(live, loaded, name):
+        tool = live.tool(name, options.timeout)
+    with ticker() as on_step:
+        arguments = fill(tool.input_schema)
+        told, raw = live.call(name, arguments, options.timeout, on_step)
+    return Called(raw, told.server, told.tool, told.cap)
+
+
+async def _called(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
+    # 0.5 s that a gateway spares
+    from multitap.cli.command_hub import adapted, on_demand, open_command_hub  # noqa: PLC0415
+    from multitap.cli.offers.reaching import check_missing, named, reach  # noqa: PLC0415
+    from multitap.hub.calls import cap_of  # noqa: PLC0415
+    from multitap.hub.router import find  # noqa: PLC0415
+    from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
+
+    async with open_command_hub(loaded, adapted(loaded, options, on_demand)) as hub:
+        owns = named(loaded, name)
+        tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
+        if tool is None:
+            if name not in hub.catalog.hidden and not hub.catalog.named(name):
+                check_missing(loaded, hub, owns)
+            tool = find(hub.catalog, name)
+        with ticker() as on_progress:
+            context = CallContext(timeout=options.timeout, on_progress=on_progress)
+            result = await hub.call(name, fill(tool.input_schema), context=context)
+        cap = cap_of(tool, hub.settings.result_cap)
+        return Called(result.raw, result.server, result.tool, cap)
+
+
+def _shown(called: Called, name: str, show: Show) -> Exit:
+    result = ToolResult(called.raw, server=called.server, tool=called.tool)
+    if show.save is not None:
+        save_all(attachments(result.blocks), show.save, name)
+    if show.as_json:
+        say_json(msgspec.json.decode(bytes(result.raw)))
+        return Exit.DONE if result.success else Exit.FAILED
+    text = result.text if show.full else _cut(result, called.cap)
+    if not result.success:
+        complain(text or "the tool failed without giving a reason")
+        return Exit.FAILED
+    if text:
+        say_text(text)
+    return Exit.DONE
+
+
+def _cut(result: ToolResult, limit: int) -> str:
+    kept = KeptResults()
+    result = result.capped(limit, kept)
+    if result.result_id is None:
+        return result.text
+    whole = kept.result(result.result_id)
+    note(f"cut: {whole.rest}; `--full` prints all")
+    return whole.page(1).rstrip("\n")

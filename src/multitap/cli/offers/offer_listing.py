@@ -1,0 +1,127 @@
+"""What the servers have, for the commands that list it."""
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from multitap.cli.configuration import problem_lines
+from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
+from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.servers.status_command import status_lines_of
+from multitap.cli.servers.status_lines import StatusLine, status_lines
+from multitap.cli.terminal.output import advise, note
+from multitap.config import Loaded
+from multitap.errors import ConfigError, Unavailable, UnknownName
+
+if TYPE_CHECKING:
+    from multitap.hub.hub import Hub
+
+
+class Listed(Protocol):
+    """Something of a server's."""
+
+    @property
+    def server(self) -> str: ...
+
+
+_Listed = TypeVar("_Listed", bound=Listed)
+
+
+def listed(
+    options: CommonOptions,
+    of_hub: Callable[["Hub"], Iterable[_Listed]],
+    of_live: Callable[[Live], Iterable[_Listed]],
+    *,
+    server: str | None,
+) -> tuple[_Listed, ...]:
+    """What there is, of a running gateway or else of the servers, or of one server.
+
+    Before it comes a word on each server that cannot be asked.
+
+    Raises:
+        UnknownName: There is no such server.
+        Unavailable: It is the one that cannot be asked.
+        ConfigError: No file can be read that names servers.
+    """
+    loaded = load_configuration(options)
+    live = chosen(options, loaded)
+    if live is not None:
+        told = status_lines_of(live, loaded)
+        check_server(live, loaded, told, server)
+        found = tuple(of_live(live))
+    else:
+        if server is not None:
+            require(loaded, server)
+        found, told = run_async(lambda: _looked(loaded, options, of_hub, server))
+        wrong = [problem for problem in loaded.errors if problem.server is None]
+        if wrong and not loaded.settings.servers:
+            raise ConfigError(problem_lines.line(wrong[0]), hint=wrong[0].hint)
+        problem_lines.show(wrong)
+        explain_emptiness(loaded)
+    mention(told, server)
+    return tuple(one for one in found if server in {None, one.server})
+
+
+def check_server(
+    live: Live, loaded: Loaded, told: Iterable[StatusLine], server: str | None
+) -> None:
+    """Make sure that a gateway has a server.
+
+    Raises:
+        UnknownName: It has none of that name.
+        ConfigError: What is written about it cannot be used.
+    """
+    if server is None or server in {line.name for line in told}:
+        return
+    if live.runs(loaded):
+        require(loaded, server)
+    raise UnknownName(
+        f"the gateway has no server named {server!r}", hint="`multitap status` lists what there is"
+    )
+
+
+def mention(told: Iterable[StatusLine], server: str | None) -> None:
+    """Say why nothing of a server is listed, where that is so.
+
+    Raises:
+        Unavailable: It is the one that was asked for.
+    """
+    for line in told:
+        if server in {None, line.name}:
+            _mention(line, alone=server is not None)
+
+
+def fits(pattern: str | None, name: str, *texts: str) -> bool:
+    """Whether a name fits a glob, or holds a plain text, as its description may do too."""
+    if pattern is None:
+        return True
+    if any(char in pattern for char in "*?["):
+        return fnmatchcase(name, pattern)
+    return any(pattern.casefold() in text.casefold() for text in (name, *texts))
+
+
+async def _looked(
+    loaded: Loaded,
+    options: CommonOptions,
+    collect: Callable[["Hub"], Iterable[_Listed]],
+    server: str | None,
+) -> tuple[tuple[_Listed, ...], tuple[StatusLine, ...]]:
+    from multitap.cli.command_hub import asleep, open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares
+
+    async with open_settled(loaded, options, only=server) as hub:
+        return tuple(collect(hub)), status_lines(loaded, hub.snapshot(), asleep(loaded))
+
+
+def _mention(line: StatusLine, *, alone: bool) -> None:
+    if line.fine:
+        if line.state == "asleep" and line.server and not line.server.stale:
+            note(f"{line.name} has never been started, so what it offers is unknown")
+            advise(f"`multitap doctor {line.name}` starts it once")
+        return
+    failure = line.server.failure if line.server else None
+    why = str(failure) if failure else line.note or line.state
+    if alone:
+        raise Unavailable(line.name, why, hint=failure.hint if failure else None, failure=failure)
+    note(f"{line.name} is not listed: {why}")

@@ -1,0 +1,131 @@
+"""Finds who has a tool, a resource or a prompt, and wakes no other server than needed."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import anyio
+
+from multitap.cli.configuration.problem_lines import line
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.progress import progress
+from multitap.config import Loaded
+from multitap.errors import ConfigError, Unavailable, ungrouped
+from multitap.events import Failure, LinkState, ServerSnapshot
+from multitap.hub.hub import Hub
+from multitap.names import Naming, likely_owners
+
+
+class Reachable(Protocol):
+    """Something of a server's."""
+
+    @property
+    def server(self) -> str: ...
+
+
+Owns = Callable[[str], bool]
+"""Whether a server, by its name, is the one that must have what is looked for."""
+_Offered = TypeVar("_Offered", bound=Reachable)
+
+
+def named(loaded: Loaded, name: str) -> Owns:
+    """Whose a tool or prompt is, as far as its name says so."""
+    naming = loaded.settings.naming
+    return lambda server: naming is not Naming.BARE and bool(likely_owners(name, [server], naming))
+
+
+async def reach(
+    hub: Hub, options: CommonOptions, find: Callable[[], _Offered | None], *, owns: Owns
+) -> _Offered | None:
+    """What is looked for, as a server that is up describes it; None: no server has it.
+
+    What the servers had the last time tells which one to start. Where that is not enough, all are.
+
+    Args:
+        hub: Where all servers are lazy.
+        options: How long to wait for servers that need not have it.
+        find: Looks for it in the hub's catalog.
+        owns: Whom to wait for in any case.
+
+    Raises:
+        Unavailable: The server that had it does not come up.
+    """
+    async with progress(hub):
+        await _until(hub, options, find, owns)
+        if find() is None:
+            for server in hub.snapshot().servers:
+                if server.stale and server.state is not LinkState.DISABLED:
+                    hub.restart(server.name)
+            await _until(hub, options, find, owns)
+        found = find()
+        if found is not None and hub.snapshot().server(found.server).stale:
+            await _wake(hub, found.server)
+        return find()
+
+
+def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
+    """Make sure that nothing is missing only because its server is.
+
+    Raises:
+        Unavailable: The server that must have it is down, or one that may have it still starts.
+        ConfigError: The server that must have it cannot be used as it is written.
+    """
+    down = [one for one in hub.snapshot().servers if one.failure and owns(one.name)]
+    for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the best fit first
+        if server.failure is not None:
+            raise _unavailable(server.name, server.failure)
+    for broken, problems in loaded.broken.items():
+        if owns(broken):
+            raise ConfigError(line(problems[0]), hint=problems[0].hint)
+    if starting := [link.name for link in hub.links.values() if not link.is_settled]:
+        first, *others = sorted(starting, key=owns, reverse=True)
+        also = f" (so may {', '.join(others)})" if others else ""
+        raise Unavailable(
+            first,
+            f"it is still starting and may have it{also}",
+            hint="use `--wait 1m` to wait longer",
+        )
+
+
+async def _until(hub: Hub, options: CommonOptions, holds: Callable[[], object], owns: Owns) -> None:
+    """Wait until it holds, or the servers are up; for those that must have it as long as it takes.
+
+    How long a server may take to start is bounded in any case.
+    """
+
+    def is_over() -> object:
+        owners = [link for link in hub.links.values() if owns(link.name)]
+        return holds() or all(link.is_settled for link in owners)
+
+    with anyio.move_on_after(options.patience()):
+        await _settled(hub, holds)
+    if not is_over():
+        await _settled(hub, is_over)
+
+
+async def _settled(hub: Hub, holds: Callable[[], object]) -> None:
+    """Wait until it holds, or every server has answered, failed or timed out."""
+    with ungrouped(), hub.events.subscribe() as events:
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                while not holds():
+                    await anext(events)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            await hub.settled()
+            tasks.cancel_scope.cancel()
+
+
+async def _wake(hub: Hub, name: str) -> None:
+    def now() -> ServerSnapshot:
+        return hub.snapshot().server(name)
+
+    hub.restart(name)
+    await _settled(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
+    if now().state is not LinkState.CONNECTED and (failure := now().failure):
+        raise _unavailable(name, failure)
+
+
+def _unavailable(name: str, failure: Failure) -> Unavailable:
+    return Unavailable(name, str(failure), hint=failure.hint, failure=failure)

@@ -1,0 +1,157 @@
+"""What every command can be told: which configuration, and how long to wait."""
+
+import time
+from collections.abc import Callable
+from dataclasses import field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from multitap.records import dataclass
+
+WAIT = 5.0
+"""Seconds in which most servers are up, and a person has not lost patience."""
+THOROUGH = 20.0
+"""The same for one who wants to know what is wrong: a first `npx` takes a while."""
+Work = Callable[..., int]
+"""Does what a command says; how the program ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """What the person said about it."""
+
+    files: tuple[Path, ...] = ()
+    """In place of those that would be searched for; the later ones win."""
+    dialect: str | None = None
+    """How the files are written; found out where not given."""
+    timeout: float | None = None
+    """Seconds for a server to start, and for an answer."""
+    wait: float = WAIT
+    """Seconds to wait for servers before those that are up are shown."""
+    live: bool = True
+    """Whether a running gateway is asked rather than the servers."""
+    pid: int | None = None
+    """Which one; where not given, one with the same configuration."""
+    at: float = field(default_factory=time.monotonic)
+    """When that was, by the clock of `time.monotonic`."""
+
+    def patience(self) -> float:
+        """Seconds that are left to wait for servers; a moment in any case."""
+        return max(1.0, self.at + self.wait - time.monotonic())
+
+
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    from multitap.config.durations import seconds  # noqa: PLC0415 - not for `--help`
+
+    if value is None:
+        return None
+    try:
+        wait = seconds(_number(value), bare="s")
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from None
+    if wait <= 0:
+        raise click.BadParameter("expected more than 0 seconds", ctx, param)
+    return wait
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Use only this file, in any dialect; may be repeated  [env: MULTITAP_CONFIG]",
+)
+dialect_option = click.option(
+    "--dialect", metavar="NAME", help="Dialect of the file; detected if not given"
+)
+timeout_option = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    callback=_duration,
+    help="How long a server may take to start and to answer: 5, 90s, 1m30s",
+)
+
+
+def _wait_option(seconds: float) -> Callable[[Work], Work]:
+    return click.option(
+        "--wait",
+        metavar="SECONDS",
+        callback=_duration,
+        default=f"{seconds:g}",
+        show_default=True,
+        envvar="MULTITAP_WAIT",
+        help="Show results after this time, even if servers are still starting"
+        "  [env: MULTITAP_WAIT]",
+    )
+
+
+live_option = click.option(
+    "--live",
+    "pid",
+    type=int,
+    metavar="PID",
+    help="Ask this gateway; default: one with the same files",
+)
+no_live_option = click.option(
+    "--no-live",
+    "live",
+    flag_value=False,
+    default=True,
+    help="Ask the servers directly, not a gateway",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON")
+
+
+def with_config(command: Work) -> Work:
+    """Give a command the options that say which configuration."""
+    return config_option(dialect_option(_asking(command)))
+
+
+def with_servers(command: Work) -> Work:
+    """Give a command the options of one that examines servers."""
+    return config_option(dialect_option(timeout_option(_wait_option(THOROUGH)(_asking(command)))))
+
+
+def with_gateway(command: Work) -> Work:
+    """Give a command the options of one that talks to a running gateway and nobody else."""
+    return config_option(dialect_option(live_option(_asking(command))))
+
+
+def with_either(command: Work) -> Work:
+    """Give a command the options of one that talks to a running gateway, or else to servers."""
+    options = (no_live_option, live_option, _wait_option(WAIT), timeout_option, dialect_option)
+    given = _asking(command)
+    for option in (*options, config_option):
+        given = option(given)
+    return given
+
+
+def _asking(command: Work) -> Work:
+    @wraps(command)
+    def asking(  # noqa: PLR0917 - click passes them by name
+        files: tuple[Path, ...],
+        dialect: str | None,
+        timeout: float | None = None,
+        wait: float = WAIT,
+        live: bool = True,  # noqa: FBT001, FBT002 - click passes it by name
+        pid: int | None = None,
+        **given: Any,
+    ) -> int:
+        whole: dict[str, Any] = click.get_current_context().find_root().params
+        chosen = files or whole.get("files", ())
+        options = CommonOptions(chosen, dialect, timeout=timeout, wait=wait, live=live, pid=pid)
+        return command(options, **given)
+
+    return asking

@@ -1,0 +1,175 @@
+"""`multitap logs`: what a server wrote to its standard error, and what happens at a gateway."""
+
+import codecs
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import msgspec
+
+from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import Following, Live, chosen, nobody_serves
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.output import Colour, note, painted, say
+from multitap.cli.terminal.tables import one_line
+from multitap.config import Loaded
+from multitap.printable import printable
+from multitap.records import dataclass
+from multitap.store.log_records import Happening
+from multitap.wire.process.stderr_log import log_folder, log_path, rotated
+
+INTERVAL = 0.2
+"""Seconds between two looks at a file that is followed."""
+
+_COLOURS: dict[str, Colour] = {
+    "debug": "bright_black",
+    "warning": "yellow",
+    "error": "red",
+    "critical": "red",
+    "alert": "red",
+    "emergency": "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOptions:
+    """What of the log, and how."""
+
+    follow: bool = False
+    lines: int | None = None
+    as_json: bool = False
+
+
+def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int:
+    """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
+    loaded = load_configuration(options)
+    live = chosen(options, loaded) if wanted.follow else None
+    if server is None or wanted.as_json:
+        return _follow(live, server, as_json=wanted.as_json) if live else nobody_serves()
+    path = log_path(log_folder(loaded.state_directory, loaded.files), server)
+    _explain_silence(loaded, server, path)
+    with ExitStack() as stack:
+        pause = _pause
+        if live is not None:
+            pause = _shown_meanwhile(stack.enter_context(live.follow(server)), live)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for data in written(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
+            _print(decoder.decode(data))
+    return Exit.DONE
+
+
+def _pause() -> None:
+    time.sleep(INTERVAL)
+
+
+def _follow(live: Live, server: str | None, *, as_json: bool) -> Exit:
+    with live.follow(server) as following:
+        while not following.ended:
+            for happening in following.within(INTERVAL):
+                say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
+    note(f"{live.words} has ended")
+    return Exit.DONE
+
+
+def _shown_meanwhile(following: Following, live: Live) -> Callable[[], None]:
+    """Passes the time between two looks at a file with what happens at the gateway."""
+
+    def pause() -> None:
+        if following.ended:
+            _pause()
+            return
+        for happening in following.within(INTERVAL):
+            say(sentence(happening))
+        if following.ended:
+            note(f"{live.words} has ended")
+
+    return pause
+
+
+def sentence(happening: Happening) -> str:
+    """What happened, in one line."""
+    at = time.strftime("%H:%M:%S", time.localtime(happening.at))
+    level = painted(f"{happening.level:<7}", _COLOURS.get(happening.level), sys.stdout)
+    took = "" if happening.seconds is None else f" ({happening.seconds * 1000:,.1f} ms)"
+    who = "" if happening.server is None else f"{one_line(happening.server)}  "
+    return f"{at}  {level}  {who}{one_line(happening.text)}{took}"
+
+
+def _explain_silence(loaded: Loaded, server: str, path: Path) -> None:
+    if _content(path) or _content(rotated(path)):
+        return
+    if not path.exists():
+        require(loaded, server)
+    note(f"{server} has not written anything")
+
+
+def written(
+    path: Path,
+    *,
+    follow: bool,
+    lines: int | None,
+    pause: Callable[[], None] = _pause,
+) -> Iterator[bytes]:
+    """What is in a log and, where it is followed, what comes; through rotation.
+
+    Args:
+        path: The log file, there or not.
+        follow: Never end.
+        lines: Begin with the last `lines` lines.
+        pause: Passes the time between two looks.
+    """
+    with ExitStack() as files:
+        file = _opened(path, files)
+        yield _last((_content(rotated(path)) if lines != 0 else b"") + _rest(file), lines)
+        while follow:
+            yield _rest(file)
+            if _replaced(file, path):
+                yield _rest(file)
+                file = _opened(path, files)
+            else:
+                pause()
+
+
+def _opened(path: Path, files: ExitStack) -> BinaryIO | None:
+    files.pop_all().close()
+    try:
+        return files.enter_context(path.open("rb"))
+    except FileNotFoundError:
+        return None
+
+
+def _rest(file: BinaryIO | None) -> bytes:
+    return file.read() if file else b""
+
+
+def _replaced(file: BinaryIO | None, path: Path) -> bool:
+    """Whether the path leads to another file by now."""
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return False
+    return file is None or now.st_ino != os.fstat(file.fileno()).st_ino
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _last(data: bytes, lines: int | None) -> bytes:
+    if lines is None:
+        return data
+    return b"".join(data.splitlines(keepends=True)[-lines:]) if lines else b""
+
+
+def _print(text: str) -> None:
+    if text:
+        click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)

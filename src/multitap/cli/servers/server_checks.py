@@ -1,0 +1,202 @@
+"""What is found out about one server, phase by phase."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from multitap.catalog.catalog import Tool
+from multitap.catalog.schemas import Unchecked
+from multitap.cli.configuration.problem_lines import line, serious
+from multitap.cli.servers.provider_objections import objections
+from multitap.cli.terminal.places import near
+from multitap.config import Loaded, Problem, Reference, Scope, Severity, expand_server, variables
+from multitap.config.scope import expand
+from multitap.errors import ConfigError, counted
+from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
+from multitap.records import dataclass
+
+_NAMED = 3
+
+
+class CheckVerdict(StrEnum):
+    OK = "ok"
+    ODD = "odd"
+    """It works, but not for everyone or not as it should."""
+    FAILED = "failed"
+    SKIPPED = "-"
+    """It was not tried, because something before it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    phase: str
+    verdict: CheckVerdict
+    text: str
+    hint: str | None = None
+    details: tuple[str, ...] = ()
+    """The server's own last words."""
+
+
+def of_problems(wrong: Iterable[Problem]) -> Iterator[Check]:
+    """What is wrong with a configuration, remarks aside."""
+    for problem in serious(wrong):
+        verdict = CheckVerdict.FAILED if problem.severity is Severity.ERROR else CheckVerdict.ODD
+        yield Check("config", verdict, line(problem), problem.hint)
+
+
+def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
+    """What the files say about it."""
+    yield from of_problems(problem for problem in loaded.problems if problem.server == name)
+    if name in loaded.settings.servers:
+        files = dict.fromkeys(str(near(place).file) for place in loaded.places(name).values())
+        yield Check("config", CheckVerdict.OK, ", ".join(files))
+
+
+def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:
+    """Which of its variables have no value."""
+    config = loaded.settings.servers[name]
+    places = {key: near(place) for key, place in loaded.places(name).items()}
+    used = variables(config)
+    unset = [
+        Check(
+            "variables", CheckVerdict.FAILED, f"{places.get(key, name)}: `{key}`: {exc}", exc.hint
+        )
+        for key, reference in used
+        if (exc := _unset(reference, scope))
+    ]
+    if unset:
+        yield from dict.fromkeys(unset)
+        return
+    try:
+        expand_server(config, scope, places=places)
+    except ConfigError as exc:
+        yield Check("variables", CheckVerdict.FAILED, str(exc), exc.hint)
+        return
+    if used:
+        names = dict.fromkeys(reference.name for _, reference in used)
+        yield Check("variables", CheckVerdict.OK, ", ".join(names))
+
+
+def of_connection(server: ServerSnapshot) -> Iterator[Check]:
+    """How far it came, and what stopped it."""
+    failure = None if server.state is LinkState.CONNECTED else server.failure
+    steps = _steps(server)
+    if server.state is not LinkState.CONNECTED and failure is None:
+        yield from _unfinished(server, steps)
+        return
+    stop = _stop(failure)
+    reached = steps[: steps.index(stop)] if stop in steps else steps
+    for step in reached:
+        yield Check(step, CheckVerdict.OK, _achieved(step, server, failure))
+    if failure is not None:
+        words = _last_words(failure)
+        yield Check(stop or "health", CheckVerdict.FAILED, str(failure), failure.hint, words)
+        yield from _skipped(steps[len(reached) + 1 :])
+
+
+def _unfinished(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]:
+    """How far one came that is still starting."""
+    reached = [step for step in steps if step in server.timings]
+    for step in reached:
+        yield Check(step, CheckVerdict.OK, _achieved(step, server, None))
+    words = f"it is still starting, after {time.time() - server.since:.0f} s"
+    waiting, *rest = steps[len(reached) :] or ("list",)
+    yield Check(waiting, CheckVerdict.FAILED, words, "use `--wait 1m` to wait longer")
+    yield from _skipped(rest)
+
+
+def of_nothing(server: ServerSnapshot) -> Iterator[Check]:
+    """What could not be tried, because what it takes is not there."""
+    return _skipped(_steps(server))
+
+
+def of_health(server: ServerSnapshot) -> Iterator[Check]:
+    """Whether it stayed up, and kept to the protocol."""
+    if server.state is LinkState.CONNECTED and server.starts > 1:
+        words = f"it took {server.starts} starts to connect"
+        yield Check("health", CheckVerdict.ODD, words, f"`multitap logs {server.name}` may say why")
+    for warning in dict.fromkeys(server.warnings):
+        if not _about_tool(warning):
+            yield Check("manners", CheckVerdict.ODD, warning)
+
+
+def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]:
+    """Whether its tools can be used, and by whom."""
+    unusable = [*filter(_about_tool, dict.fromkeys(server.warnings))]
+    doubts: dict[str, list[str]] = {}
+    for tool in tools:
+        for objection in objections(tool.name, tool.input_schema):
+            doubts.setdefault(objection, []).append(tool.name)
+        if isinstance(tool.checker, Unchecked):
+            words = f"arguments are not checked: {tool.checker.reason}"
+            doubts.setdefault(words, []).append(tool.name)
+    yield from (Check("schemas", CheckVerdict.ODD, warning) for warning in unusable)
+    for doubt, names in doubts.items():
+        yield Check("schemas", CheckVerdict.ODD, f"{doubt}: {_some(names)}")
+    if tools and not unusable and not doubts:
+        yield Check(
+            "schemas", CheckVerdict.OK, "usable by OpenAI, Anthropic and Gemini as they are"
+        )
+
+
+def _about_tool(warning: str) -> bool:
+    return warning.startswith("tool ")
+
+
+def _steps(server: ServerSnapshot) -> tuple[str, ...]:
+    """What it takes to be connected."""
+    if server.transport == "stdio":
+        return ("spawn", "handshake", "list")
+    return ("handshake", "auth", "list")
+
+
+def _skipped(steps: Iterable[str]) -> Iterator[Check]:
+    return (Check(step, CheckVerdict.SKIPPED, "not tried") for step in steps)
+
+
+def _unset(reference: Reference, scope: Scope) -> ConfigError | None:
+    if reference.default is not None or reference.source == "folder":
+        return None
+    source = "" if reference.source == "env" else f"{reference.source}:"
+    try:
+        expand(f"${{{source}{reference.name}}}", scope)
+    except ConfigError as exc:
+        return exc
+    return None
+
+
+def _stop(failure: Failure | None) -> str | None:
+    """The step that failed; None: none of those that lead to a connection."""
+    if failure is None or failure.phase in {Phase.CALL, Phase.HEALTH}:
+        return None
+    return "auth" if failure.code is FailureCode.AUTH else failure.phase.value
+
+
+def _achieved(step: str, server: ServerSnapshot, failure: Failure | None) -> str:
+    timings: Mapping[str, float] = failure.timings if failure else server.timings
+    took = f", {timings[step]:.2f} s" if step in timings else ""
+    match step:
+        case "spawn":
+            return f"started{took}"
+        case "handshake":
+            spoken = f"protocol {server.protocol_version} ({server.era})"
+            known = server.protocol_version is not None
+            return ", ".join(filter(None, (server.title, spoken if known else "answers"))) + took
+        case "auth":
+            return "accepted"
+        case _:
+            counts = (
+                counted(server.tools, "tool"),
+                counted(server.resources + server.templates, "resource"),
+                counted(server.prompts, "prompt"),
+            )
+            return ", ".join(counts) + took
+
+
+def _last_words(failure: Failure) -> tuple[str, ...]:
+    return tuple(failure.stderr.strip().splitlines()[-5:])
+
+
+def _some(names: Iterable[str]) -> str:
+    first, rest = [*names][:_NAMED], [*names][_NAMED:]
+    return ", ".join(first) + (f" and {len(rest)} more" if rest else "")

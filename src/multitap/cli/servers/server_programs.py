@@ -1,0 +1,53 @@
+"""What a server is reached by: its address, or its program and which version that is."""
+
+import os
+import re
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+
+import anyio
+
+from multitap.cli.servers.server_checks import Check, CheckVerdict
+from multitap.cli.terminal.tables import cut, one_line
+from multitap.config import HttpServer, StdioServer
+from multitap.config.mask import masked_url
+from multitap.wire.process.child_environment import child_environment
+from multitap.wire.process.spawner import CannotStart
+from multitap.wire.process.stdio_wire import locate
+
+TIMEOUT = 5.0
+
+_TELLS_VERSION = re.compile(r"npx|npm|node|bunx?|deno|uvx?|python[0-9.]*|docker|podman")
+"""Who tells its version and does nothing else when asked; another program might begin to work."""
+_LONGEST = 60
+
+
+def of_address(config: HttpServer) -> Check:
+    """Where a server is, as it is written: what variables hold may be secret."""
+    return Check("address", CheckVerdict.OK, masked_url(config.url))
+
+
+async def of_program(config: StdioServer) -> Check:
+    """Whether the program of a server is there; its variables are already put in."""
+    env = child_environment(os.environ, config.env)
+    try:
+        path = locate(config.command, env, config.cwd)
+    except CannotStart as exc:
+        return Check("program", CheckVerdict.FAILED, str(exc), exc.hint)
+    version = await _version(path, env)
+    return Check("program", CheckVerdict.OK, f"{path}, {version}" if version else path)
+
+
+async def _version(path: str, env: dict[str, str]) -> str:
+    """What it says about itself; nothing where it does not say it soon."""
+    if not _TELLS_VERSION.fullmatch(Path(path).name):
+        return ""
+    with anyio.move_on_after(TIMEOUT):
+        try:
+            done = await anyio.run_process(
+                [path, "--version"], stdin=DEVNULL, stderr=STDOUT, check=False, env=env
+            )
+        except OSError:
+            return ""
+        return cut(one_line(done.stdout.decode(errors="replace").partition("\n")[0]), _LONGEST)
+    return ""

@@ -1,0 +1,133 @@
+"""`multitap status`: how each server is doing."""
+
+from collections.abc import Sequence
+
+from multitap.cli.configuration import problem_lines
+from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.options import CommonOptions
+from multitap.cli.servers.status_lines import (
+    StatusLine,
+    described,
+    latency,
+    status_lines,
+    status_lines_of_gateway,
+)
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import Colour, advise, note
+from multitap.cli.terminal.tables import table
+from multitap.config import Loaded, Problem, Severity
+from multitap.events import Snapshot
+from multitap.gateway.fronts.control_messages import GatewayPicture
+
+_COLOURS: dict[str, Colour] = {
+    "connected": "green",
+    "asleep": "bright_black",
+    "disabled": "bright_black",
+    "needs auth": "yellow",
+    "connecting": "yellow",
+}
+
+
+def status(options: CommonOptions, *, as_json: bool) -> int:
+    """Tell how the servers of a running gateway are; without one, start what is not lazy."""
+    loaded = load_configuration(options)
+    live = chosen(options, loaded)
+    ours = live is None or live.runs(loaded)
+    if live:
+        picture = live.picture()
+        told, degraded = told_by(live, loaded, picture), picture.degraded
+    else:
+        told, degraded = _looked_at(loaded, options)
+    known = loaded.problems if ours else ()
+    if as_json:
+        say_json(
+            {
+                "servers": [described(line) for line in told],
+                "problems": [problem_lines.for_programs(problem) for problem in known],
+                "gateway": live and live.about.pid,
+                "degraded": degraded,
+            }
+        )
+    elif told:
+        _show(told)
+    if not as_json:
+        problem_lines.show(problem_lines.serious(known))
+        for reason in degraded:
+            note(f"degraded: {reason}")
+        if ours:
+            explain_emptiness(loaded)
+        _suggest(told)
+    return verdict(known, told)
+
+
+def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:
+    """How the program ends for such problems of the configuration and such servers."""
+    if any(problem.severity is Severity.ERROR for problem in known):
+        return Exit.CONFIG
+    return Exit.DONE if all(line.fine for line in told) else Exit.UNAVAILABLE
+
+
+def status_lines_of(live: Live, loaded: Loaded) -> tuple[StatusLine, ...]:
+    """The servers of a running gateway, after a word if the files name others by now."""
+    return told_by(live, loaded, live.picture())
+
+
+def told_by(live: Live, loaded: Loaded, picture: GatewayPicture) -> tuple[StatusLine, ...]:
+    """The same from a picture of it."""
+    if not live.runs(loaded):
+        return status_lines_of_gateway(picture.snapshot, picture.asleep, {})
+    servers = picture.snapshot.servers
+    running = {server.name for server in servers if server.transport != "local"}  # no file's
+    others = running - loaded.broken.keys() != set(loaded.settings.servers)
+    if others and loaded.intact:  # else the gateway takes nothing over
+        note("the files now name other servers")
+        advise("`multitap reload` applies them to the gateway")
+    return status_lines_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
+
+
+def _looked_at(
+    loaded: Loaded, options: CommonOptions
+) -> tuple[tuple[StatusLine, ...], tuple[str, ...]]:
+    if not loaded.settings.servers:
+        return status_lines(loaded, Snapshot(0, ()), frozenset()), ()
+    from multitap.cli.running import run_async  # noqa: PLC0415 - an event loop takes a while
+
+    return run_async(lambda: _told(loaded, options))
+
+
+async def _told(
+    loaded: Loaded, options: CommonOptions
+) -> tuple[tuple[StatusLine, ...], tuple[str, ...]]:
+    from multitap.cli.command_hub import asleep, open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares
+
+    async with open_settled(loaded, options) as hub:
+        return status_lines(loaded, hub.snapshot(), asleep(loaded)), hub.store.warnings
+
+
+def _show(told: Sequence[StatusLine]) -> None:
+    rows = [(line.name, line.state, _tools(line), _latency(line), line.note) for line in told]
+    table(
+        ("SERVER", "STATE", "TOOLS", "LATENCY", "NOTE"),
+        rows,
+        right=("TOOLS", "LATENCY"),
+        paint={"STATE": lambda state: _COLOURS.get(state, "red")},
+    )
+
+
+def _tools(line: StatusLine) -> str:
+    server = line.server
+    known = server is not None and (line.state == "connected" or server.stale)
+    return str(server.tools) if server and known else "-"
+
+
+def _latency(line: StatusLine) -> str:
+    seconds = latency(line.server) if line.server else None
+    return "-" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+def _suggest(told: Sequence[StatusLine]) -> None:
+    if troubled := [line.name for line in told if not line.fine]:
+        which = f" {troubled[0]}" if len(troubled) == 1 else ""
+        advise(f"`multitap doctor{which}` says what to do")

@@ -1,0 +1,139 @@
+"""How each configured server is doing, in one line a person understands."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from multitap.cli.terminal.places import near
+from multitap.config import Loaded, Problem
+from multitap.events import Failure, LinkState, ServerSnapshot, Snapshot, pending_words
+from multitap.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLine:
+    """One server: its state, whether that is as it should be, and why."""
+
+    name: str
+    state: str
+    fine: bool
+    note: str = ""
+    server: ServerSnapshot | None = None
+    """None where its configuration cannot be used."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with its configuration."""
+
+
+def status_lines(
+    loaded: Loaded, snapshot: Snapshot, asleep: Collection[str]
+) -> tuple[StatusLine, ...]:
+    """All servers in the order of the files.
+
+    Args:
+        loaded: What is configured.
+        snapshot: What became of it.
+        asleep: Lazy servers that were not started.
+    """
+    servers = {server.name: server for server in snapshot.servers}
+    told = [
+        _running(server, asleep=name in asleep)
+        if (server := servers.get(name))
+        else _broken(name, loaded.broken.get(name, ()))
+        for name in loaded.merged.servers
+    ]
+    return tuple(line for line in told if line.server or line.problems)
+
+
+def status_lines_of_gateway(
+    snapshot: Snapshot, asleep: Collection[str], broken: Mapping[str, tuple[Problem, ...]]
+) -> tuple[StatusLine, ...]:
+    """All servers of a running gateway, then those that it cannot have.
+
+    Args:
+        snapshot: How its servers are.
+        asleep: Those that start with the first call.
+        broken: Those whose configuration cannot be used, and why.
+    """
+    running = [_running(server, asleep=server.name in asleep) for server in snapshot.servers]
+    lost = broken.keys() - {line.name for line in running}
+    return (*running, *(_broken(name, broken[name]) for name in sorted(lost)))
+
+
+def latency(server: ServerSnapshot) -> float | None:
+    """Seconds the last health check took; before the first one, what its lists took."""
+    if server.state is not LinkState.CONNECTED:
+        return None
+    return server.timings.get("list") if server.latency is None else server.latency
+
+
+def described(line: StatusLine) -> dict[str, Any]:
+    """The same for programs."""
+    server = line.server
+    if server is None:
+        return {"name": line.name, "state": line.state, "fine": line.fine, "note": line.note}
+    return {
+        "name": line.name,
+        "state": line.state,
+        "fine": line.fine,
+        "note": line.note,
+        "transport": server.transport,
+        "title": server.title,
+        "era": server.era,
+        "protocol_version": server.protocol_version,
+        "tools": server.tools,
+        "resources": server.resources,
+        "templates": server.templates,
+        "prompts": server.prompts,
+        "latency": latency(server),
+        "timings": dict(server.timings),
+        "warnings": list(server.warnings),
+        "failure": server.failure and _failed(server.failure),
+        "pending": server.pending and _failed(server.pending),
+    }
+
+
+def _failed(failure: Failure) -> dict[str, Any]:
+    return {
+        "code": failure.code,
+        "phase": failure.phase,
+        "message": failure.message,
+        "hint": failure.hint,
+        "exit_code": failure.exit_code,
+        "stderr": failure.stderr,
+    }
+
+
+def _broken(name: str, problems: tuple[Problem, ...]) -> StatusLine:
+    note = f"{problems[0].message} ({near(problems[0].place)})" if problems else ""
+    return StatusLine(name, "error", fine=False, note=note, problems=problems)
+
+
+def _running(server: ServerSnapshot, *, asleep: bool) -> StatusLine:
+    if asleep:
+        unknown = "" if server.stale else "; what it offers is unknown until then"
+        note = f"lazy: it starts on the first call{unknown}"
+        return StatusLine(server.name, "asleep", fine=True, note=note, server=server)
+    match server.state:
+        case LinkState.CONNECTED:
+            note = _warned(server)
+            fine = server.pending is None
+            return StatusLine(server.name, "connected", fine=fine, note=note, server=server)
+        case LinkState.DISABLED:
+            return StatusLine(server.name, "disabled", fine=True, server=server)
+        case LinkState.NEEDS_AUTH:
+            hint = server.failure.hint if server.failure else None
+            return StatusLine(server.name, "needs auth", fine=False, note=hint or "", server=server)
+        case _ if server.failure is not None:
+            note = str(server.failure)
+            return StatusLine(server.name, "error", fine=False, note=note, server=server)
+        case state:
+            stage = (
+                "is still starting" if state is LinkState.CONNECTING else "is waiting for its turn"
+            )
+            note = f"it {stage}; use `--wait 1m` to wait longer"
+            return StatusLine(server.name, state.value, fine=False, note=note, server=server)
+
+
+def _warned(server: ServerSnapshot) -> str:
+    pending = (pending_words(server.pending),) if server.pending else ()
+    first, *others = (*pending, *server.warnings) or ("",)
+    return f"{first} (and {len(others)} more)" if others else first

@@ -1,0 +1,71 @@
+"""What a server gave, as files."""
+
+import mimetypes
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+from multitap.cli.terminal.output import note
+from multitap.errors import MultitapError
+from multitap.names import slug
+from multitap.records import dataclass
+from multitap.results import AudioBlock, Block, EmbeddedResource, ImageBlock
+
+_LONGEST = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Bytes and what they are."""
+
+    data: bytes
+    mime_type: str | None
+
+
+def attachments(blocks: Iterable[Block]) -> tuple[Attachment, ...]:
+    """The pieces of an answer that are files rather than words."""
+    found: list[Attachment] = []
+    for block in blocks:
+        match block:
+            case ImageBlock() | AudioBlock():
+                found.append(Attachment(block.data, block.mime_type))
+            case EmbeddedResource(text=str(text)):
+                found.append(Attachment(text.encode(), block.mime_type or "text/plain"))
+            case EmbeddedResource(data=bytes(data)):
+                found.append(Attachment(data, block.mime_type))
+            case _:
+                continue
+    return tuple(found)
+
+
+def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
+    """Write each to a file of its own, over none that is there, and say where.
+
+    Raises:
+        MultitapError: The folder cannot be written to.
+    """
+    safe = slug(stem).strip("_")[:_LONGEST] or "result"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for attachment in found:
+            path = _written(folder, safe, attachment)
+            note(f"saved {path}")
+    except OSError as exc:
+        raise MultitapError(f"cannot save to {str(folder)!r}: {exc.strerror}") from None
+
+
+def _written(folder: Path, stem: str, attachment: Attachment) -> Path:
+    for number in count(1):
+        path = folder / f"{stem}-{number}{_suffix(attachment.mime_type)}"
+        try:
+            with path.open("xb") as file:
+                file.write(attachment.data)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("there is always another number")
+
+
+def _suffix(mime_type: str | None) -> str:
+    plain = (mime_type or "").partition(";")[0].strip().lower()
+    return mimetypes.guess_extension(plain) or ".bin"

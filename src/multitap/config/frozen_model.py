@@ -1,0 +1,341 @@
+"""Frozen values that check themselves: pydantic's models, on pydantic's core alone.
+
+Importing `pydantic`, and having it work out what each class means, takes longer than a whole
+command may. The core checks, converts and complains in the same way and in the same words.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator
+
+from multitap.records import dataclass
+
+CoreSchema = dict[str, Any]
+_REQUIRED: Any = object()
+
+_PLAIN: Mapping[Any, CoreSchema] = {
+    Any: {"type": "any"},
+    bool: {"type": "bool"},
+    float: {"type": "float"},
+    int: {"type": "int"},
+    str: {"type": "str"},
+    Path: {
+        "type": "union",
+        "choices": [
+            {"type": "is-instance", "cls": Path},
+            {
+                "type": "function-after",
+                "function": {"type": "no-info", "function": Path},
+                "schema": {"type": "str", "strict": True},
+            },
+        ],
+        "custom_error_type": "path_type",
+        "custom_error_message": "Input is not a valid path",
+        "serialization": {"type": "to-string", "when_used": "json"},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # hashed as a part of types, defaults and all
+class Setting:
+    """What is said about a field, or about a type, besides what it is."""
+
+    default: Any = _REQUIRED
+    default_factory: Callable[..., Any] | None = None
+    limits: Mapping[str, Any] | None = None
+    """As the core calls them: `ge`, `gt`, `le`, `min_length`, `pattern`."""
+    shown: bool = True
+    """Off: it may be a secret."""
+    before: Callable[[Any], Any] | None = None
+    after: Callable[[Any], Any] | None = None
+    written: Mapping[str, Any] | None = None
+    """The JSON Schema of what may be written in a file, where the type does not say it."""
+    tag: str | None = None
+    """The field whose value says which type of a union it is."""
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is _REQUIRED and self.default_factory is None
+
+
+def setting(  # noqa: D417 - the others are the core's
+    *,
+    default: Any = _REQUIRED,
+    default_factory: Callable[..., Any] | None = None,
+    repr: bool = True,  # noqa: A002 - what `dataclasses` calls it
+    before: Callable[[Any], Any] | None = None,
+    after: Callable[[Any], Any] | None = None,
+    written: Mapping[str, Any] | None = None,
+    tag: str | None = None,
+    **limits: Any,
+) -> Any:
+    """The default of a field, in place of a mere value, or a word about a type in `Annotated`.
+
+    Args:
+        default: Its value where none is given.
+        default_factory: Makes it; one with a parameter gets the fields before it.
+        repr: Whether it is shown.
+        before: Takes what is given, before it is checked.
+        after: Takes what was checked; a `ValueError` is a complaint.
+        written: See `Setting`.
+        tag: See `Setting`.
+    """
+    return Setting(default, default_factory, limits, repr, before, after, written, tag)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
+class FrozenModel:
+    """A value of several fields, declared as those of a dataclass.
+
+    Raises:
+        pydantic_core.ValidationError: The fields given do not fit; all complaints at once.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__pydantic_extra__",
+        "__pydantic_fields_set__",
+        "__pydantic_private__",
+    )
+    __pydantic_fields_set__: set[str]
+
+    model_fields: ClassVar[Mapping[str, Any]] = {}
+    """The declared type of each field, with all that is said about it."""
+    _settings: ClassVar[Mapping[str, Setting]] = {}
+    _core_schema: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        declared: dict[str, Any] = dict(cls.model_fields)
+        settings: dict[str, Setting] = dict(cls._settings)
+        for name, kind in inspect.get_annotations(cls).items():
+            said: Any = cls.__dict__.get(name, _REQUIRED)
+            if name in cls.__dict__:
+                delattr(cls, name)  # a field belongs to an instance
+            if not isinstance(said, Setting):
+                said = Setting(said)
+            declared[name] = Annotated[kind, said]
+            settings[name] = said
+        cls.model_fields, cls._settings = declared, settings
+        cls._core_schema = _core_schema(cls)
+
+    def __init__(self, **given: Any) -> None:
+        self._validator().validate_python(given, self_instance=self)
+
+    @classmethod
+    def model_validate(cls, given: Any) -> Self:
+        """One from a table of its fields."""
+        made: Self = cls._validator().validate_python(given)
+        return made
+
+    @property
+    def model_fields_set(self) -> AbstractSet[str]:
+        """The fields that were given, rather than left to their defaults."""
+        return self.__pydantic_fields_set__
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """The same with other values, which are not checked."""
+        given = update or {}
+        fields_set = self.__pydantic_fields_set__ | given.keys()
+        copy: Self = _made(type(self), {**self.__dict__, **given}, fields_set)
+        return copy
+
+    def model_dump(
+        self,
+        *,
+        mode: Literal["python", "json"] = "python",
+        include: AbstractSet[str] | None = None,
+        exclude: AbstractSet[str] | None = None,
+        exclude_unset: bool = False,
+        exclude_none: bool = False,
+    ) -> dict[str, Any]:
+        """Its fields as a table, and those of the values in them."""
+        table: dict[str, Any] = SchemaSerializer(self._core_schema).to_python(
+            self,
+            mode=mode,
+            include=None if include is None else {*include},
+            exclude=None if exclude is None else {*exclude},
+            exclude_unset=exclude_unset,
+            exclude_none=exclude_none,
+        )
+        return table
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
+        """For those who use it as a field of a pydantic model."""
+        schema: CoreSchema = cls._core_schema
+        return schema
+
+    def checked(self) -> Self:
+        """Itself, once all fields are known; a `ValueError` is a complaint about the whole."""
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FrozenModel) or type(self) is not type(other):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._fields().values()))
+
+    def __repr__(self) -> str:
+        settings = self._settings.items()
+        shown = (f"{name}={self._shown(name)!r}" for name, said in settings if said.shown)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen: make another with `model_copy`")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen: make another with `model_copy`")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self._fields(), self.__pydantic_fields_set__)
+
+    @classmethod
+    @cache
+    def _validator(cls) -> SchemaValidator:
+        """Made when it is first needed: most models are only looked at as parts of others."""
+        return SchemaValidator(cls._core_schema, _config(cls))
+
+    def _fields(self) -> dict[str, Any]:
+        """The values of its fields, without what was worked out from them and kept beside."""
+        return {name: self.__dict__[name] for name in self.model_fields}
+
+    def _shown(self, name: str) -> object:
+        """The value of a field, as `repr` shows it."""
+        return getattr(self, name)
+
+
+def _made(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", dict(fields))
+    object.__setattr__(made, "__pydantic_fields_set__", set(given))
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
+
+
+def _core_schema(model: type[FrozenModel]) -> CoreSchema:
+    """What the core has to know about a model."""
+    name = model.__name__
+    fields = {
+        key: {"type": "model-field", "schema": _field(kind)}
+        for key, kind in model.model_fields.items()
+    }
+    schema: CoreSchema = {
+        "type": "model",
+        "cls": model,
+        "schema": {"type": "model-fields", "fields": fields, "model_name": name},
+        "config": _config(model),
+    }
+    return schema if model.checked is FrozenModel.checked else _called(schema, after=model.checked)
+
+
+def _config(model: type[FrozenModel]) -> CoreConfig:
+    return {
+        "extra_fields_behavior": "forbid",
+        "hide_input_in_errors": True,  # it may be a secret
+        "title": model.__name__,
+    }
+
+
+def _field(declared: Any) -> CoreSchema:
+    said: Setting = get_args(declared)[-1]
+    schema = _schema(declared)
+    if said.is_required:
+        return schema
+    if said.default_factory is None:
+        return {"type": "default", "schema": schema, "default": said.default}
+    return {
+        "type": "default",
+        "schema": schema,
+        "default_factory": said.default_factory,
+        "default_factory_takes_data": said.default_factory.__code__.co_argcount > 0,
+    }
+
+
+def _schema(  # noqa: PLR0911 - one line per kind of type
+    kind: Any, tag: str | None = None
+) -> CoreSchema:
+    if (plain := _PLAIN.get(kind)) is not None:
+        return plain
+    if isinstance(kind, type) and issubclass(kind, FrozenModel):
+        return kind.__get_pydantic_core_schema__()
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"type": "enum", "cls": kind, "members": [*kind], "sub_type": "str"}
+    origin, members = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _annotated(*members)
+    if origin is Literal:
+        return {"type": "literal", "expected": [*members]}
+    if origin is Mapping:
+        keys, values = map(_schema, members)
+        return {"type": "dict", "keys_schema": keys, "values_schema": values, "strict": False}
+    if origin is tuple:
+        return {"type": "tuple", "items_schema": [_schema(members[0])], "variadic_item_index": 0}
+    if origin in {Union, UnionType}:
+        return _union(members, tag)
+    raise TypeError(f"a field cannot be {kind!r}")
+
+
+def _annotated(kind: Any, *said: Setting) -> CoreSchema:
+    schema = _schema(kind, next((one.tag for one in said if one.tag), None))
+    for one in said:
+        schema = _restricted(schema, one)
+    return schema
+
+
+def _restricted(schema: CoreSchema, said: Setting) -> CoreSchema:
+    if schema["type"] == "nullable":
+        return {**schema, "schema": _restricted(schema["schema"], said)}
+    return _called({**schema, **(said.limits or {})}, before=said.before, after=said.after)
+
+
+def _called(
+    schema: CoreSchema,
+    *,
+    before: Callable[[Any], Any] | None = None,
+    after: Callable[[Any], Any] | None = None,
+) -> CoreSchema:
+    for when, function in (("before", before), ("after", after)):
+        if function is not None:
+            called = {"type": "no-info", "function": function}
+            schema = {"type": f"function-{when}", "function": called, "schema": schema}
+    return schema
+
+
+def _union(members: tuple[Any, ...], tag: str | None) -> CoreSchema:
+    kinds = [kind for kind in members if kind is not NoneType]
+    schema: CoreSchema
+    if tag is not None:
+        choices = {word: _schema(kind) for kind in kinds for word in _words(kind, tag)}
+        schema = {"type": "tagged-union", "discriminator": tag, "choices": choices}
+        schema |= {"from_attributes": True, "strict": False}
+    elif len(kinds) == 1:
+        schema = _schema(kinds[0])
+    else:
+        schema = {"type": "union", "choices": [_schema(kind) for kind in kinds]}
+    return {"type": "nullable", "schema": schema} if NoneType in members else schema
+
+
+def _words(model: type[FrozenModel], tag: str) -> tuple[Any, ...]:
+    """The values of the field that tells a model from the others of a union."""
+    return get_args(get_args(model.model_fields[tag])[0])

@@ -1,0 +1,167 @@
+"""Another environment, asked over MCP."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from multitap.catalog.catalog import Tool
+from multitap.config import ServerConfig, Settings
+from multitap.env.env_protocol import (
+    AgentList,
+    AgentRequest,
+    EnvAgent,
+    EnvDescription,
+    EnvProfile,
+    LlmReply,
+    LlmRequest,
+    LogPage,
+    LogQuery,
+    Nothing,
+    ProfileList,
+    ProfileRequest,
+    PromptRequest,
+    PromptText,
+    ToolDescription,
+    ToolList,
+    ToolOutcome,
+    ToolRequest,
+    ToolsRequest,
+)
+from multitap.env.env_tools import ENV_TOOLS, find, plain
+from multitap.errors import BadAnswer, MultitapError, ToolFailed, Unavailable, UnknownName, quoted
+from multitap.hub.hub import Hub, open_hub
+from multitap.results import TextBlock, ToolResult
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+class EnvClient:
+    """The ten tools of the Env protocol, of one server of a hub.
+
+    Every method waits for a server that is still starting. It raises `Unavailable` while the
+    server is down, `UnknownName` where it does not offer the tool, `ToolFailed` with its words
+    where it cannot answer, and otherwise what `Hub.call` raises.
+
+    Args:
+        hub: Who is connected to it.
+        server: Its name there.
+    """
+
+    def __init__(self, hub: Hub, server: str) -> None:
+        self._hub = hub
+        self._server = server
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, config: ServerConfig, *, state_dir: Path | None = None
+    ) -> AsyncGenerator["EnvClient"]:
+        """Connect to an environment that no hub is connected to yet.
+
+        Args:
+            config: How to reach it.
+            state_dir: Where to remember what it offers; the user's state directory if not given.
+
+        Raises:
+            Unavailable: It cannot be reached.
+        """
+        settings = Settings(servers={"env": config}, state_dir=state_dir)
+        async with open_hub(settings) as hub:
+            client = cls(hub, "env")
+            await client._find("get_description")
+            yield client
+
+    async def get_description(self) -> EnvDescription:
+        """What the environment is and can do."""
+        return await self._ask("get_description", Nothing(), EnvDescription)
+
+    async def list_profiles(self) -> tuple[EnvProfile, ...]:
+        return (await self._ask("list_profiles", Nothing(), ProfileList)).profiles
+
+    async def get_profile(self, profile: str) -> EnvProfile:
+        return await self._ask("get_profile", ProfileRequest(id=profile), EnvProfile)
+
+    async def list_agents(self) -> tuple[EnvAgent, ...]:
+        return (await self._ask("list_agents", Nothing(), AgentList)).agents
+
+    async def get_agent(self, agent: str) -> EnvAgent:
+        return await self._ask("get_agent", AgentRequest(id=agent), EnvAgent)
+
+    async def query_logs(self, query: LogQuery = LogQuery()) -> LogPage:
+        """Its log entries, newest first."""
+        return await self._ask("query_logs", query, LogPage)
+
+    async def list_tools(self, agent: str | None = None) -> tuple[ToolDescription, ...]:
+        """Its tools, or those that one of its agents may use."""
+        return (await self._ask("list_tools", ToolsRequest(agent=agent), ToolList)).tools
+
+    async def execute_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, agent: str | None = None
+    ) -> ToolOutcome:
+        """Run one of its tools; a failure of the tool is an outcome too."""
+        request = ToolRequest(name=name, arguments=arguments or {}, agent=agent)
+        return await self._ask("execute_tool", request, ToolOutcome)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PromptText:
+        """One of its prompts, filled in."""
+        request = PromptRequest(name=name, arguments=arguments or {})
+        return await self._ask("get_prompt", request, PromptText)
+
+    async def invoke_llm(self, request: LlmRequest) -> LlmReply:
+        """What its model answers."""
+        return await self._ask("invoke_llm", request, LlmReply)
+
+    async def _ask(self, name: str, question: BaseModel, answer: type[_Answer]) -> _Answer:
+        tool = await self._find(name)
+        result = await self._hub.call(tool.name, plain(question))
+        if result.is_error and result.structured is None:
+            raise ToolFailed(self._server, result.text)
+        try:
+            return answer.model_validate(_data(result))
+        except (ValidationError, msgspec.DecodeError) as exc:
+            raise BadAnswer(
+                self._server,
+                f"the answer of {quoted(tool.raw_name)} is not of the Env protocol: {exc}",
+            ) from None
+
+    async def _find(self, name: str) -> Tool:
+        tool = self._look(name)
+        if tool is None:
+            await self._hub.settled()
+            tool = self._look(name)
+        if tool is None:
+            raise self._missing(name)
+        return tool
+
+    def _look(self, name: str) -> Tool | None:
+        catalog = self._hub.catalog
+        for tools in (catalog.tools, catalog.absent):
+            for tool in tools.values():
+                if tool.server == self._server and find(tool.raw_name) is ENV_TOOLS[name]:
+                    return tool
+        return None
+
+    def _missing(self, name: str) -> MultitapError:
+        link = self._hub.links.get(self._server)
+        if link is None:
+            return UnknownName(f"no server named {self._server!r}")
+        if not link.live and (failure := link.failure) is not None:
+            return Unavailable(self._server, failure.message, hint=failure.hint, failure=failure)
+        return UnknownName(
+            f"{self._server!r} does not offer {ENV_TOOLS[name].listed}",
+            hint=f"its owner can set `{name} = true` under [environment]"
+            if ENV_TOOLS[name].powerful
+            else "it may not be an environment",
+        )
+
+
+def _data(result: ToolResult) -> Any:
+    """The answer as data; of servers that know only text, what the text says."""
+    if result.structured is not None:
+        return result.structured
+    texts = (block.text for block in result.blocks if isinstance(block, TextBlock))
+    return msgspec.json.decode("".join(texts))

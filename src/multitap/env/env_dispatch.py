@@ -1,0 +1,88 @@
+"""The ten tools of the Env protocol as MCP tools, answered by a world."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+import msgspec
+from pydantic import BaseModel
+
+from multitap.env.env_protocol import EnvDescription, ToolOutcome, World
+from multitap.env.env_tools import ENV_TOOLS, EnvTool, plain
+from multitap.errors import MultitapError, NotAllowed
+
+logger = logging.getLogger(__name__)
+
+Powers = Mapping[str, bool]
+"""Whether each tool that does more than look is on."""
+
+
+class EnvDispatch:
+    """Has a world answer calls of the tools.
+
+    Args:
+        world: Who knows the answers.
+        powers: What is on right now.
+    """
+
+    def __init__(self, world: World, powers: Callable[[], Powers]) -> None:
+        self._world = world
+        self._powers = powers
+
+    def tools(self) -> tuple[EnvTool, ...]:
+        """The tools that may be used right now."""
+        powers = self._powers()
+        return tuple(tool for tool in ENV_TOOLS.values() if powers.get(tool.name, True))
+
+    async def call(self, tool: EnvTool, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        """Answer a call; whatever goes wrong, the result says so."""
+        try:
+            return _result(await self._answer(tool, arguments))
+        except MultitapError as exc:
+            return _failed(f"{exc}; {exc.hint}" if exc.hint else str(exc))
+        except Exception as exc:  # boundary: what breaks in a world is its own problem
+            logger.exception("%s could not be answered", tool.listed)
+            return _failed(f"the environment could not answer: {type(exc).__name__}")
+
+    async def _answer(self, tool: EnvTool, arguments: Mapping[str, Any]) -> BaseModel:
+        powers = self._powers()
+        if not powers.get(tool.name, True):
+            raise NotAllowed(
+                f"{tool.listed} is turned off in this environment",
+                hint=f"its owner can set `{tool.name} = true` under [environment]",
+            )
+        answer = await tool.work(self._world, tool.read(arguments))
+        if isinstance(answer, EnvDescription):
+            can = answer.capabilities.model_copy(update=dict(powers))
+            return answer.model_copy(update={"capabilities": can})
+        return answer
+
+
+def definition(tool: EnvTool, name: str | None = None) -> types.Tool:
+    """A tool as MCP describes it, under its name on the wire or another one."""
+    return types.Tool(
+        name=name or tool.listed,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(
+            read_only_hint=not tool.powerful,
+            destructive_hint=tool.name == "execute_tool",
+            idempotent_hint=not tool.powerful,
+            open_world_hint=tool.powerful,
+        ),
+    )
+
+
+def _result(answer: BaseModel) -> types.CallToolResult:
+    data = plain(answer)
+    return types.CallToolResult(
+        content=[types.TextContent(text=msgspec.json.encode(data).decode())],
+        structured_content=data,
+        is_error=isinstance(answer, ToolOutcome) and not answer.success,
+    )
+
+
+def _failed(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

@@ -1,0 +1,223 @@
+"""The Env protocol as an MCP server: in a hub, over pipes, over HTTP."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
+from dataclasses import field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+
+from multitap.config import LocalServer, Serve, Settings
+from multitap.env.env_dispatch import EnvDispatch, definition
+from multitap.env.env_protocol import HasWorld, World
+from multitap.env.env_tools import ENV_TOOLS, PREFIXES, EnvTool, find
+from multitap.env.visibility import SERVER, TIMEOUT
+from multitap.errors import ConfigError, ungrouped
+from multitap.gateway.fronts import http_front, stdio_front
+from multitap.gateway.gateway import Gateway, open_gateway
+from multitap.http.loopback import is_loopback
+from multitap.http.server.access import Access
+from multitap.http.server.http_server import bind
+from multitap.hub.hub import open_hub
+from multitap.names import Naming
+from multitap.records import dataclass
+from multitap.version import VERSION
+
+_Context = ServerRequestContext[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Where an environment can be reached, for as long as it can."""
+
+    url: str | None = None
+    """None: over the standard input and output of this process."""
+    closed: anyio.Event = field(default_factory=anyio.Event, repr=False)
+    """Set once it cannot: the other end of the pipes is closed, or the block was left."""
+
+
+class EnvMCPServer:
+    """The ten tools of the Env protocol, for clients of both protocol eras.
+
+    Args:
+        world: Answers them: an environment, or anything else with the methods of `World`.
+        execute_tool: Whether others may use the world's tools.
+        invoke_llm: Whether others may use the world's model.
+        name: The name that clients get to see.
+        version: Its version; ours if not given.
+    """
+
+    def __init__(
+        self,
+        world: World | HasWorld,
+        *,
+        execute_tool: bool = False,
+        invoke_llm: bool = False,
+        name: str = "multitap-env",
+        version: str | None = None,
+    ) -> None:
+        powers = {"execute_tool": execute_tool, "invoke_llm": invoke_llm}
+        answering = world.world if isinstance(world, HasWorld) else world
+        self._dispatch = EnvDispatch(answering, lambda: powers)
+        self._name = name
+        self._version = version or VERSION
+        self.server = self._made({tool.listed: tool for tool in self._dispatch.tools()})
+        """An SDK server, for a `LocalServer` of a hub or for a transport of the SDK."""
+
+    def serve(self, config: Serve, *, insecure: bool = False) -> AbstractAsyncContextManager[Front]:
+        """Serve as a configuration says; see `serve_stdio` and `serve_http`.
+
+        Args:
+            config: Where and how.
+            insecure: Allow an address that other machines can reach, whatever the configuration
+                says about that.
+        """
+        if config.transport == "stdio":
+            return self.serve_stdio()
+        allowed = insecure or config.insecure
+        return self.serve_http(host=config.host, port=config.port, insecure=allowed)
+
+    @asynccontextmanager
+    async def serve_stdio(self) -> AsyncGenerator[Front]:
+        """Within the block, talk to the program that started this process.
+
+        Everything else that this process prints meanwhile goes to stderr.
+        """
+        front = Front()
+
+        async def speak(gateway: Gateway) -> None:  # beside the block, until the client leaves
+            try:
+                with _standard_streams_restored():
+                    await stdio_front.serve_stdio(gateway)
+            finally:
+                front.closed.set()
+
+        with ungrouped():
+            async with self._gateway() as gateway, anyio.create_task_group() as tasks:
+                tasks.start_soon(speak, gateway)
+                try:
+                    yield front
+                finally:
+                    tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def serve_http(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 3000,
+        insecure: bool = False,
+        allowed_hosts: Sequence[str] = (),
+    ) -> AsyncGenerator[Front]:
+        """Within the block, listen for Streamable HTTP.
+
+        Args:
+            host: Which address of this machine.
+            port: 0: any that is free; the front's `url` says which.
+            insecure: Allow an address that other machines can reach: anybody there may use the
+                environment, without a token.
+            allowed_hosts: Names, besides `host`, that clients may call this machine by.
+
+        Raises:
+            ConfigError: The address cannot, or may not, be listened on.
+        """
+        if not insecure and not is_loopback(host):
+            raise ConfigError(
+                f"other machines could use this environment at {host!r} without a token",
+                hint="listen on 127.0.0.1, or allow it with `insecure`",
+            )
+        with closing(bind(host, port)) as listener:
+            async with self._gateway() as gateway:
+                app = http_front.HttpFront(gateway, Access(host, hosts=tuple(allowed_hosts)))
+                async with http_front.serve_http(app, listener) as url:
+                    front = Front(url)
+                    try:
+                        yield front
+                    finally:
+                        front.closed.set()
+
+    @asynccontextmanager
+    async def _gateway(self) -> AsyncGenerator[Gateway]:
+        """A gateway to a hub whose only server this is.
+
+        The hub calls the tools `env/x`, as the seed does; to clients they are `env_x`, and the
+        gateway takes either. The names that a hub remembers would get in the way of each other
+        where several environments share a state directory, so this one remembers nothing.
+        """
+        off = ENV_TOOLS.keys() - {tool.name for tool in self._dispatch.tools()}
+        server = LocalServer(
+            server=self._made({_slashed(name): tool for name, tool in ENV_TOOLS.items()}),
+            timeout=TIMEOUT,
+            on_request=tuple(map(_slashed, off)),
+        )
+        with TemporaryDirectory(prefix="multitap-env-") as state:
+            settings = Settings(servers={SERVER: server}, naming=Naming.BARE, state_dir=Path(state))
+            async with open_gateway(
+                lambda handlers: open_hub(settings, handlers=handlers),
+                info={"name": self._name, "version": self._version},
+            ) as gateway:
+                await gateway.hub.settled()  # or the first client would get no instructions
+                yield gateway
+
+    def _made(self, tools: Mapping[str, EnvTool]) -> Server[Any]:
+        """An SDK server that lists tools by these names, and takes calls by any of theirs."""
+
+        async def list_tools(
+            _context: _Context, _params: types.PaginatedRequestParams | None
+        ) -> types.ListToolsResult:
+            return types.ListToolsResult(
+                tools=[definition(tool, name) for name, tool in tools.items()]
+            )
+
+        return Server(
+            self._name,
+            version=self._version,
+            instructions="Start with env_get_description: it says what this environment can do.",
+            get_tool_input_schema=_input_schema,
+            on_list_tools=list_tools,
+            on_call_tool=self._call,
+        )
+
+    async def _call(
+        self, _context: _Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = find(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"no tool named {params.name!r}")
+        return await self._dispatch.call(tool, params.arguments or {})
+
+
+def _slashed(name: str) -> str:
+    return PREFIXES[1] + name
+
+
+def _input_schema(name: str) -> Mapping[str, Any] | None:
+    tool = find(name)
+    return tool.input_schema if tool else None
+
+
+@contextmanager
+def _standard_streams_restored() -> Generator[None]:
+    """Afterwards descriptors 0 and 1 lead where they did: a program goes on after it served."""
+    kept = os.dup(0), os.dup(1)  # the front takes them away, and leaves it at that
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+        for public, private in enumerate(kept):
+            os.dup2(private, public)
+            os.close(private)

@@ -1,0 +1,236 @@
+"""The ten tools of the Env protocol: what each is called, takes and answers."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from multitap.catalog.schemas.json_values import is_object, pointer
+from multitap.env.env_protocol import (
+    AgentList,
+    AgentRequest,
+    EnvAgent,
+    EnvDescription,
+    EnvProfile,
+    LlmReply,
+    LlmRequest,
+    LogPage,
+    LogQuery,
+    Nothing,
+    ProfileList,
+    ProfileRequest,
+    PromptRequest,
+    PromptText,
+    ToolList,
+    ToolOutcome,
+    ToolRequest,
+    ToolsRequest,
+    World,
+)
+from multitap.errors import BadArguments
+from multitap.records import dataclass
+
+PREFIXES = ("env_", "env/")
+"""Before each name: as it is listed, and as it may be written too."""
+_REPORTED = 3
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EnvTool:
+    """One tool of the protocol."""
+
+    name: str
+    """Without its prefix."""
+    description: str
+    question: type[BaseModel]
+    answer: type[BaseModel]
+    work: Callable[[World, Any], Awaitable[BaseModel]]
+    """Has a world answer a question."""
+    powerful: bool = False
+    """It does more than look, and is off until turned on."""
+
+    @property
+    def listed(self) -> str:
+        """Its name on the wire: MCP has no room for a `/`."""
+        return PREFIXES[0] + self.name
+
+    @cached_property
+    def input_schema(self) -> Schema:
+        return _tidy(self.question.model_json_schema())
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        return _tidy(self.answer.model_json_schema(mode="serialization"))
+
+    def read(self, arguments: Mapping[str, Any]) -> BaseModel:
+        """The question that `arguments` ask.
+
+        Raises:
+            BadArguments: They ask none; `path` says where.
+        """
+        try:
+            return self.question.model_validate(dict(arguments))
+        except ValidationError as exc:
+            errors = exc.errors(include_url=False, include_context=False, include_input=False)
+            words = [f"{pointer(error['loc'])}: {error['msg']}" for error in errors[:_REPORTED]]
+            if len(errors) > _REPORTED:
+                words.append(f"and {len(errors) - _REPORTED} more")
+            raise BadArguments("; ".join(words), path=pointer(errors[0]["loc"])) from None
+
+
+def plain(model: BaseModel) -> dict[str, Any]:
+    """A model as it is on the wire: what it does not have is not there."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def find(name: str) -> EnvTool | None:
+    """The tool that is called `name` on the wire, in either spelling."""
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            return ENV_TOOLS.get(name.removeprefix(prefix))
+    return None
+
+
+def _tidy(schema: Schema) -> Schema:
+    """Without titles, which repeat the names, and without null, which is never sent."""
+    members = {
+        key: _tidied(key, member)
+        for key, member in schema.items()
+        if key != "title" and not (key == "default" and member is None)
+    }
+    choices: list[Schema] = members.pop("anyOf", [])
+    kept = [choice for choice in choices if choice.get("type") != "null"]
+    if len(kept) == 1:
+        return {**kept[0], **members}
+    return {**members, "anyOf": kept} if kept else members
+
+
+def _tidied(key: str, member: Any) -> Any:
+    match key:
+        case "properties" | "$defs":
+            return {name: _tidy(inner) for name, inner in member.items()}
+        case "anyOf":
+            return [_tidy(inner) for inner in member]
+        case "items" | "additionalProperties" if is_object(member):
+            return _tidy(member)
+        case _:
+            return member
+
+
+async def _get_description(world: World, _: Nothing) -> EnvDescription:
+    return await world.describe()
+
+
+async def _list_profiles(world: World, _: Nothing) -> ProfileList:
+    return ProfileList(profiles=tuple(await world.list_profiles()))
+
+
+async def _get_profile(world: World, asked: ProfileRequest) -> EnvProfile:
+    return await world.get_profile(asked.id)
+
+
+async def _list_agents(world: World, _: Nothing) -> AgentList:
+    return AgentList(agents=tuple(await world.list_agents()))
+
+
+async def _get_agent(world: World, asked: AgentRequest) -> EnvAgent:
+    return await world.get_agent(asked.id)
+
+
+async def _query_logs(world: World, asked: LogQuery) -> LogPage:
+    return await world.query_logs(asked)
+
+
+async def _list_tools(world: World, asked: ToolsRequest) -> ToolList:
+    return ToolList(tools=tuple(await world.list_tools(asked.agent)))
+
+
+async def _execute_tool(world: World, asked: ToolRequest) -> ToolOutcome:
+    return await world.execute_tool(asked.name, asked.arguments, asked.agent)
+
+
+async def _get_prompt(world: World, asked: PromptRequest) -> PromptText:
+    return await world.get_prompt(asked.name, asked.arguments)
+
+
+async def _invoke_llm(world: World, asked: LlmRequest) -> LlmReply:
+    return await world.invoke_llm(asked)
+
+
+ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
+    {
+        tool.name: tool
+        for tool in (
+            EnvTool(
+                "get_description",
+                "Says what this environment is, what it can do, and which profiles it has."
+                " Start with it.",
+                Nothing,
+                EnvDescription,
+                _get_description,
+            ),
+            EnvTool(
+                "list_profiles",
+                "Lists the profiles: the roles this environment can be used in.",
+                Nothing,
+                ProfileList,
+                _list_profiles,
+            ),
+            EnvTool(
+                "get_profile", "One profile by its id.", ProfileRequest, EnvProfile, _get_profile
+            ),
+            EnvTool(
+                "list_agents",
+                "Lists the agents of this environment, each with the tools it may use.",
+                Nothing,
+                AgentList,
+                _list_agents,
+            ),
+            EnvTool("get_agent", "One agent by its id.", AgentRequest, EnvAgent, _get_agent),
+            EnvTool(
+                "query_logs",
+                "Searches what happened here, newest first: calls and how they ended, messages of"
+                " servers, servers that came and went. Survives restarts.",
+                LogQuery,
+                LogPage,
+                _query_logs,
+            ),
+            EnvTool(
+                "list_tools",
+                "Lists every tool of this environment, or those that one agent may use,"
+                " with the JSON Schema of its arguments.",
+                ToolsRequest,
+                ToolList,
+                _list_tools,
+            ),
+            EnvTool(
+                "execute_tool",
+                "Uses one of the tools that list_tools has, and answers with its outcome.",
+                ToolRequest,
+                ToolOutcome,
+                _execute_tool,
+                powerful=True,
+            ),
+            EnvTool(
+                "get_prompt",
+                "One prompt of this environment by its name, with its arguments filled in.",
+                PromptRequest,
+                PromptText,
+                _get_prompt,
+            ),
+            EnvTool(
+                "invoke_llm",
+                "Has this environment's language model answer some messages.",
+                LlmRequest,
+                LlmReply,
+                _invoke_llm,
+                powerful=True,
+            ),
+        )
+    }
+)
+"""By name, in the order in which they are listed."""

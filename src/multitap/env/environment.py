@@ -1,0 +1,200 @@
+"""The world an agent lives in: its tools, the servers they come from, and how others see it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from multitap.config import ModelConfig, Problem, Serve
+from multitap.env.environment_hooks import EnvironmentHooks
+from multitap.env.environment_servers import McpClientLoadResult
+from multitap.env.front_switch import FrontSwitch
+from multitap.env.visibility import server_of
+from multitap.errors import MultitapError, ungrouped
+from multitap.hub.hub import Hub
+from multitap.hub.reload import open_configured
+from multitap.later import Later
+from multitap.tools import HubTools, ToolInfo, ToolRegistry
+
+if TYPE_CHECKING:
+    from multitap.env import env_server
+else:
+    env_server = Later("multitap.env.env_server")
+
+
+class BaseEnvironment(EnvironmentHooks):
+    """Functions and MCP servers as one set of tools, for agents and, as an MCP server, for others.
+
+    A subclass overrides hooks: `mcp_client_config`, `mcpservers_directory`, `mcp_server_config`,
+    `base_settings`, and the others of `EnvironmentHooks`. It is open inside its `async with` block,
+    or from `initialize_mcp` to `shutdown_mcp`.
+    """
+
+    settle_timeout: float = 10.0
+    """Seconds that opening waits for servers; the tools of slower ones come when they are up."""
+
+    _recall: ClassVar[bool] = False
+    """Whether what a server had last time is listed while it starts."""
+    _tools_of: ClassVar[type[HubTools]] = HubTools
+    """Which tools of its servers it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._life: AbstractAsyncContextManager[None] | None = None
+        self._owner = 0  # the task that opened it: a task group is left where it was entered
+        self._front: FrontSwitch | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.initialize_mcp()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        life, self._life = self._life, None
+        return await life.__aexit__(kind, exc, trace) if life else None
+
+    async def initialize_mcp(self) -> McpClientLoadResult:
+        """Connect to the servers, and start the environment's own if that is enabled.
+
+        Raises:
+            MultitapError: It is open already, or its own server cannot start.
+        """
+        if self._life is not None:
+            raise MultitapError(f"{type(self).__name__} is open already")
+        self._owner = anyio.get_current_task().id
+        life = self._life = self._living()
+        try:
+            await life.__aenter__()
+        except BaseException:
+            self._life = None
+            raise
+        return self.servers.outcome()
+
+    async def shutdown_mcp(self) -> None:
+        """Stop everything that `initialize_mcp` started; does nothing if the environment is closed.
+
+        Raises:
+            MultitapError: Another task opened it, and must close it.
+        """
+        if self._life is not None and self._owner != anyio.get_current_task().id:
+            raise MultitapError(
+                f"{type(self).__name__} was opened by another task",
+                hint="close it there, or use an `async with` block",
+            )
+        await self.__aexit__(None, None, None)
+
+    async def start_mcp_server(self, *, insecure: bool = False) -> env_server.Front:
+        """Serve the environment to MCP clients, as `mcp_server_config` says, until it is closed.
+
+        Args:
+            insecure: Allow an address that other machines can reach: anybody there may use the
+                environment, without a token. `insecure` in the configuration does the same.
+
+        Raises:
+            ConfigError: The address cannot, or may not, be listened on.
+            HubClosed: The environment is not open.
+        """
+        if self._front is None:
+            raise self.servers.not_open()
+        config = self.mcp_server_config() or Serve()
+        server = env_server.EnvMCPServer(
+            self.world, **self.create_mcp_server_options(), name=self.get_env_id()
+        )
+        return await self._front.start(lambda: server.serve(config, insecure=insecure))
+
+    async def stop_mcp_server(self) -> None:
+        """Stop serving it; does nothing if it is not served."""
+        if self._front is not None:
+            await self._front.stop()
+
+    async def load_mcp_clients(self) -> McpClientLoadResult:
+        """Read the configuration again, and wait until every server has answered or failed."""
+        return await self.servers.load()
+
+    async def disconnect_mcp_client(self, name: str) -> None:
+        """Stop a server and remove its tools until it is reconnected; ignores unknown names."""
+        self.servers.disconnect(name)
+
+    async def reconnect_mcp_client(self, name: str) -> None:
+        """Start a server again, and wait for it.
+
+        Raises:
+            UnknownName: None of that name is configured.
+            Unavailable: It does not come up, or is disabled; says why.
+        """
+        await self.servers.reconnect(name)
+
+    def register_tool(self, tool: ToolInfo | Callable[..., Any]) -> None:
+        """Add a tool, or a plain function as one.
+
+        Raises:
+            MultitapError: One of that name was registered before, or the name is taken.
+        """
+        self.registry.register(tool)
+
+    def get_tools(self) -> Sequence[ToolInfo]:
+        """All current tools."""
+        return self.registry.list()
+
+    def get_mcp_tools(self) -> Sequence[ToolInfo]:
+        """Those that come from MCP servers."""
+        return [tool for tool in self.registry.list() if server_of(tool) is not None]
+
+    def tools_for(self, agent: str | None = None, *, profile: str | None = None) -> ToolRegistry:
+        """The tools of an agent; see `EnvironmentWorld.tools_for`."""
+        return self.world.tools_for(agent, profile=profile)
+
+    def model_for(self, agent: str | None = None) -> ModelConfig:
+        """The model of an agent; see `EnvironmentModels.of`."""
+        return self.models.of(agent)
+
+    def system_prompt(self, agent: str | None = None, *, profile: str | None = None) -> str:
+        """What a model is told first; see `EnvironmentWorld.system_prompt`."""
+        return self.world.system_prompt(agent, profile=profile)
+
+    @property
+    def hub(self) -> Hub:
+        """The servers.
+
+        Raises:
+            HubClosed: The environment is not open.
+        """
+        return self.servers.hub
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the configuration."""
+        return self.servers.files.problems
+
+    @asynccontextmanager
+    async def _living(self) -> AsyncGenerator[None]:
+        opening = open_configured(self.servers.files, handlers=self.handlers(), recall=self._recall)
+        with ungrouped():
+            async with opening as hub, anyio.create_task_group() as tasks:
+                tools = self._tools_of(hub)
+                self.registry.attach(tools)
+                self.servers.running, self._front = hub, FrontSwitch(tasks)
+                try:
+                    await self._started(tasks)
+                    yield
+                finally:
+                    # first for callers, who then get `HubClosed`, then the tasks that may call
+                    self.servers.running = self._front = None
+                    self.registry.detach(tools)
+                    tasks.cancel_scope.cancel()
+
+    async def _started(self, tasks: TaskGroup) -> None:  # noqa: ARG002 - for subclasses
+        """What is still to be done before it is open, and what runs while it is."""
+        with anyio.move_on_after(self.settle_timeout):
+            await self.hub.settled()
+        if self.is_mcp_server_enabled():
+            await self.start_mcp_server()

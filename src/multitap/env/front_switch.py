@@ -1,0 +1,68 @@
+"""The environment's own server while it runs: started by one task, stopped by any."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+if TYPE_CHECKING:
+    from multitap.env.env_server import Front
+
+logger = logging.getLogger(__name__)
+
+Open = Callable[[], AbstractAsyncContextManager["Front"]]
+
+
+class FrontSwitch:
+    """A front that can be opened and closed many times, one after another.
+
+    Args:
+        tasks: Where it runs.
+    """
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._turn = anyio.Lock()  # two tasks may start and stop it at the same time
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._front: Front | None = None
+
+    async def start(self, open_front: Open) -> Front:
+        """Open it, and return once it can be reached; an open one stays.
+
+        Raises:
+            ConfigError: The address cannot be listened on.
+        """
+        async with self._turn:
+            if self._front is not None:
+                return self._front
+            front: Front = await self._tasks.start(self._run, open_front)
+            return front
+
+    async def stop(self) -> None:
+        """Close it, and return once it is closed; a closed one is fine."""
+        async with self._turn:
+            if self._front is not None:
+                self._scope.cancel()
+                await self._ended.wait()
+
+    async def _run(self, open_front: Open, *, task_status: TaskStatus[Front]) -> None:
+        self._ended = anyio.Event()
+        try:
+            with anyio.CancelScope() as self._scope:  # ends the front, not the environment
+                async with open_front() as front:
+                    self._front = front
+                    task_status.started(front)
+                    await front.closed.wait()
+        except Exception as exc:
+            if self._front is None:
+                raise  # `start` passes it on
+            logger.error("the environment's server broke: %s", exc)  # noqa: TRY400 - boundary: the environment goes on
+        finally:
+            self._front = None
+            self._ended.set()

@@ -1,0 +1,160 @@
+"""An environment whose hub shows it, as one more server, to the clients of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from anyio.abc import TaskGroup
+
+from multitap.agent.skills import scan
+from multitap.config import Loaded, LocalServer, Problem, Serve, Severity
+from multitap.env.configured_environment import ConfiguredEnvironment, skill_folders
+from multitap.env.environment_models import Sampled
+from multitap.env.profile_world import ProfileWorld
+from multitap.env.visibility import SERVER, TIMEOUT, shows_protocol, shows_protocol_to_all
+from multitap.hub.hub import Hub
+from multitap.hub.reload import Loader
+from multitap.later import Later
+from multitap.tools import HubTools, ToolDef
+from multitap.upstream.handlers import Handlers, RequestOrigin
+from multitap.upstream.signals import Bell
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from multitap.env import env_hub_server, env_tools
+else:
+    types = Later("mcp_types")
+    env_hub_server = Later("multitap.env.env_hub_server")
+    env_tools = Later("multitap.env.env_tools")
+
+
+class _OfOthers(HubTools):
+    """The tools of all servers but the environment's own, which has them by other names."""
+
+    def _shown(self, name: str) -> bool:
+        catalog = self._hub.catalog
+        tool = catalog.tools.get(name) or catalog.absent[name]
+        return tool.server != SERVER
+
+
+class HostedEnvironment(ConfiguredEnvironment):
+    """What files say, as one of the servers of its own hub if there is anything of it to show.
+
+    Each client sees through a profile, which hides the same things from it here as elsewhere.
+
+    Args:
+        loader: Reads the files.
+        profile: The name of the profile of the client whose request is being answered.
+    """
+
+    _recall = True
+    _tools_of = _OfOthers
+
+    def __init__(self, loader: Loader, *, profile: Callable[[], str | None]) -> None:
+        super().__init__(loader)
+        self.world = ProfileWorld(self, profile)
+        self._handlers = Handlers()
+        self._equipped = Bell()
+
+    @cached_property
+    def _shown(self) -> env_hub_server.EnvHubServer:
+        """Made when there is something to show: most gateways have no environment."""
+        return env_hub_server.EnvHubServer(self)
+
+    @asynccontextmanager
+    async def open(self, handlers: Handlers) -> AsyncGenerator[Hub]:
+        """A running hub that has it; leaving the block closes both.
+
+        Args:
+            handlers: Who answers what servers ask of the host.
+        """
+        self._handlers = handlers
+        async with self:
+            yield self.hub
+
+    @property
+    def answers(self) -> Handlers:
+        """For servers whose client cannot sample: the model, if others may ask it."""
+        return Handlers(sample=self._sample_if_shared, sample_tools=True)
+
+    @property
+    def own_tools(self) -> Mapping[str, ToolDef]:
+        """Its functions that are loaded, by name."""
+        return {tool.name: tool for tool in self._equipment.tools}
+
+    async def ready(self) -> None:
+        """Wait until the functions are those that the files name now."""
+        while self._equipment.loaded is not self.servers.files.loaded:
+            await self._equipped.wait()
+
+    def load_configuration(self) -> Loaded:
+        return with_server(super().load_configuration(), lambda: self._shown)
+
+    def handlers(self) -> Handlers:
+        return self._handlers
+
+    def mcp_server_config(self) -> Serve | None:
+        return None  # the gateway shows it
+
+    def get_env_id(self) -> str:
+        return self.settings.environment.id
+
+    async def _started(self, tasks: TaskGroup) -> None:
+        tasks.start_soon(self._follow, self.hub)  # nobody waits for slow functions
+
+    async def _equip(self) -> None:
+        await super()._equip()
+        self._equipped.ring()
+        if SERVER in self.settings.servers:
+            await self._shown.changed()
+
+    async def _sample_if_shared(
+        self, asked: RequestOrigin, params: types.CreateMessageRequestParams
+    ) -> Sampled:
+        if self.settings.environment.invoke_llm:
+            return await self.models.sample(asked, params)
+        words = "the client cannot sample, and `environment.invoke_llm` is off"
+        return types.ErrorData(code=types.METHOD_NOT_FOUND, message=words)
+
+
+def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]) -> Loaded:
+    """The configuration with its environment as one more server, if that has anything to show.
+
+    A server that is called so already stays what it is.
+    """
+    if not shows_something(loaded):
+        return loaded
+    if (taken := loaded.merged.servers.get(SERVER)) is not None:
+        problem = Problem(
+            Severity.WARNING,
+            "the environment is hidden, because this server has its name",
+            taken.merged().node.key_place,
+            server=SERVER,
+            hint="give the server another name",
+        )
+        return replace(loaded, problems=(*loaded.problems, problem))
+    settings = loaded.settings
+    protocol = tuple(
+        env_hub_server.own_name(tool, settings.naming) for tool in env_tools.ENV_TOOLS.values()
+    )
+    server = LocalServer(
+        server=shown().server,
+        timeout=TIMEOUT,
+        enabled=settings.enabled,
+        on_request=() if shows_protocol_to_all(settings) else protocol,
+    )
+    servers = {**settings.servers, SERVER: server}
+    return replace(loaded, settings=settings.model_copy(update={"servers": servers}))
+
+
+def shows_something(loaded: Loaded) -> bool:
+    """Whether clients see anything of the environment: its tools, its prompts or its skills."""
+    settings = loaded.settings
+    if shows_protocol(settings) or settings.prompts:
+        return True
+    return bool(scan(skill_folders(loaded, loaded.scope)[0])[0])

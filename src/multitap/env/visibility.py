@@ -1,0 +1,40 @@
+"""Who sees what of an environment."""
+
+from fnmatch import fnmatchcase
+
+from multitap.config import Settings
+from multitap.tools import HubTool, ToolInfo
+
+SERVER = "env"
+"""What a hub calls an environment: the tools of the protocol then have their usual names."""
+TIMEOUT = 600.0
+"""Seconds for a call of it: what it calls in turn has limits of its own."""
+
+Globs = tuple[str, ...]
+
+
+def matches(name: str, globs: Globs) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def is_of(tool: ToolInfo, servers: Globs) -> bool:
+    """Whether a tool comes from one of these servers, or from none at all."""
+    server = server_of(tool)
+    return server is None or matches(server, servers)
+
+
+def server_of(tool: ToolInfo) -> str | None:
+    """The MCP server that a tool comes from; None for our own."""
+    return tool.server if isinstance(tool, HubTool) else None
+
+
+def shows_protocol(settings: Settings) -> bool:
+    """Whether clients see the tools of the protocol: all of them do, or those of some profile."""
+    return shows_protocol_to_all(settings) or any(
+        profile.environment for profile in settings.profiles.values()
+    )
+
+
+def shows_protocol_to_all(settings: Settings) -> bool:
+    """Whether they need not be asked for, because the environment is described."""
+    return "environment" in settings.model_fields_set

@@ -1,0 +1,47 @@
+"""How a message can fail to travel, over HTTP or any other wire."""
+
+
+class WireFault(Exception):
+    """A message could not travel, or no valid answer came back."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """False when the server provably never saw the request."""
+
+
+class WireClosed(WireFault):
+    """The whole connection is gone."""
+
+
+class Flooded(WireClosed):
+    """The server wrote more of what is no message than it may; we hung up."""
+
+
+class SessionLost(WireClosed):
+    """The server forgot our session; a new handshake brings it back."""
+
+
+class RequestFailed(WireFault):
+    """This one request could not be delivered; the wire goes on."""
+
+
+class AnswerTimeout(WireFault):
+    """No answer within the deadline."""
+
+
+class AnswerInvalid(WireFault):
+    """An answer came, and cannot be used: no JSON, wrong shape, over the limit."""
+
+
+class AuthRequired(WireFault):
+    """The server wants credentials that we do not have."""
+
+    def __init__(self, message: str, *, challenge: str | None = None) -> None:
+        super().__init__(message, sent=False)
+        self.challenge = challenge
+        """The `WWW-Authenticate` header, as it came."""
+
+
+class NotSpoken(WireFault):
+    """Something answers at the address, but it does not speak this transport."""

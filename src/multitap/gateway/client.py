@@ -1,0 +1,276 @@
+"""One client: who it is, what it can do, and the way to it."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.gateway.client_message import (
+    EMPTY,
+    ClientMessage,
+    Refused,
+    parse_error,
+    parse_table,
+    text_of,
+)
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.vocabulary import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    SERVER_ERROR,
+)
+from multitap.wire.wire import RpcError
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+USUAL_LEVEL = "info"
+"""What clients of the handshake era see that never said what they want to see."""
+ASK_TIMEOUT = 600.0
+"""Seconds a client, or the person before it, has to answer."""
+MOST_ASKED = 64
+"""Requests to one client that may wait for its answer."""
+
+_ABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+class _LogParams(msgspec.Struct):
+    level: str = "info"
+
+
+_parse_log = msgspec.json.Decoder(_LogParams).decode
+
+
+class Stoppable(Protocol):
+    """A request that is being worked on."""
+
+    def cancel(self) -> None:
+        """Give it up."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where messages to a client go."""
+
+    def send(self, message: bytes) -> bool:
+        """Hand over one message without waiting; whether it can be delivered."""
+        ...
+
+
+class Client:
+    """A client, for as long as it is connected or its session lives.
+
+    Args:
+        outlet: The way to it for what belongs to no request of its own.
+        principal: Whom its credentials name; empty where none are asked for.
+        holder: Whose share of everything it uses; its principal where that is not said.
+        profile: What it gets to see; None: everything.
+        alone: Whether nobody else can use the way to it.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        *,
+        principal: str = "",
+        holder: str = "",
+        profile: str | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._alone = alone
+        self.outlet = outlet
+        self.principal = principal
+        self.holder = holder or principal
+        self.profile = profile
+        self.slot_holder: object = None if alone else principal or self
+        """Who it is among those that want something of the same server; None: there are no others.
+
+        Clients without a name share an address, but no server's time.
+        """
+        self.version = ""
+        """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
+        self.info: Mapping[str, Any] = {}
+        self.capabilities = EMPTY
+        self.can_be_asked = False
+        """Whether it shook hands, and answers anything at all that servers may ask."""
+        self.log_level: str | None = None
+        self.apps: set[str] = set()
+        """The servers of which it read pages of MCP apps, which call their own server's tools."""
+        self.scopes: dict[bytes, Stoppable] = {}
+        """Its requests under way, by id."""
+        self._asked: dict[int, asyncio.Future[Raw]] = {}
+        self._ids = count(1)
+
+    def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
+        """Take what the handshake says."""
+        self.version, self.capabilities, self.info = version, capabilities, info
+        # by its bytes: too much does no harm, since `able` decides about each question
+        said = bytes(capabilities)
+        self.can_be_asked = any(
+            b'"%b"' % ability.encode() in said for ability in _ABILITIES.values()
+        )
+
+    @property
+    def single(self) -> bool:
+        """Whether all its requests come from one and the same, as far as anybody can tell."""
+        return self._alone or self.shook_hands or bool(self.principal)
+
+    @property
+    def shook_hands(self) -> bool:
+        return bool(self.version)
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], outlet: Outlet | None = None
+    ) -> Raw:
+        """Have the client answer a request; only where it shook hands.
+
+        Args:
+            method: What to ask.
+            params: Its parameters.
+            outlet: Where its own request is answered, if it is for the sake of one.
+
+        Raises:
+            RpcError: It refuses, cannot be asked, or does not answer.
+        """
+        params = fitted(self.capabilities, method, params)
+        if params.get("mode") == "url":  # the stateless era has no ids, this one insists
+            params = {"elicitationId": secrets.token_urlsafe(12), **params}
+        # servers may ask without end, and each question is kept until it is answered
+        if len(self._asked) >= MOST_ASKED:
+            raise RpcError(SERVER_ERROR, "too many requests to the client at once")
+        number = next(self._ids)
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        message = envelope.request(number, method, params)
+        try:
+            # on the stream of its own request first: many clients listen to no other
+            sent = outlet is not None and outlet.send(message)
+            if not sent and not self.outlet.send(message):
+                raise RpcError(SERVER_ERROR, "the client cannot be reached")
+            with anyio.fail_after(ASK_TIMEOUT):
+                return await answer
+        except TimeoutError:
+            self.outlet.send(
+                envelope.notification("notifications/cancelled", {"requestId": number})
+            )
+            raise RpcError(
+                SERVER_ERROR, f"the client did not answer within {ASK_TIMEOUT:g} s"
+            ) from None
+        # tells the client, so that it can close its dialog
+        except asyncio.CancelledError:
+            self.outlet.send(
+                envelope.notification("notifications/cancelled", {"requestId": number})
+            )
+            raise
+        finally:
+            del self._asked[number]
+
+    def take_answer(self, message: ClientMessage) -> None:
+        """Take its answer to a request of ours; one that nobody waits for is dropped."""
+        try:
+            number = int(bytes(message.id))
+        except ValueError:
+            return
+        waiting = self._asked.get(number)
+        if waiting is None or waiting.done():
+            return
+        if not len(message.error):
+            waiting.set_result(message.result)
+            return
+        try:
+            error = parse_error(message.error)
+        except envelope.UNPARSABLE:
+            waiting.set_exception(RpcError(INTERNAL_ERROR, "the client's error cannot be read"))
+        else:
+            waiting.set_exception(RpcError(error.code, error.message, error.data))
+
+    def cancel(self, request_id: Raw) -> None:
+        """Give up a request of its own."""
+        if (scope := self.scopes.get(bytes(request_id))) is not None:
+            scope.cancel()
+
+    def leave(self) -> None:
+        """It is gone: nobody waits for its answers or works on its requests any more."""
+        # a copy: what is given up removes itself, perhaps at once
+        for scope in tuple(self.scopes.values()):
+            scope.cancel()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(RpcError(SERVER_ERROR, "the client is gone"))
+
+
+def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a client with these capabilities can be asked this."""
+    ability = _ABILITIES.get(method, "")
+    try:
+        if ability not in parse_table(capabilities):
+            return False
+        modes = _declared(capabilities, ability)
+    except envelope.UNPARSABLE:
+        return False
+    match ability:
+        case "elicitation":
+            mode = params.get("mode", "form")
+            return mode in modes or (mode == "form" and not modes)
+        case "sampling":
+            return "tools" in modes or not (params.get("tools") or params.get("toolChoice"))
+        case _:
+            return True
+
+
+def fitted(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a question as a client with these capabilities can take them.
+
+    Raises:
+        RpcError: It cannot be asked this.
+    """
+    if not able(capabilities, method, params):
+        ability = _ABILITIES.get(method, method)
+        mode = params.get("mode") or ("tools" if params.get("tools") else "")
+        words = f"the client does not support {ability} {mode}".strip()
+        raise RpcError(METHOD_NOT_FOUND, words)
+    if "includeContext" in params and "context" not in _declared(capabilities, "sampling"):
+        return {key: value for key, value in params.items() if key != "includeContext"}
+    return params
+
+
+def _declared(capabilities: Raw, ability: str) -> Mapping[str, Raw]:
+    return parse_table(parse_table(capabilities).get(ability, EMPTY))
+
+
+def level_of(name: str | None) -> int:
+    """How grave a log level is; one that does not exist is as grave as can be."""
+    return LEVELS.index(name) if name in LEVELS else len(LEVELS)
+
+
+def is_grave(message: Raw, least: str) -> bool:
+    """Whether a log message is of a level or a graver one."""
+    try:
+        return level_of(_parse_log(message).level) >= level_of(least)
+    except envelope.UNPARSABLE:
+        return False
+
+
+def wants_log(client: Client, message: Raw) -> bool:
+    """Whether a client that shook hands wants a log message; unsaid, it is up to the server."""
+    return client.log_level is None or is_grave(message, client.log_level)
+
+
+def log_level(value: Raw | None) -> str | None:
+    """A log level a client asks for.
+
+    Raises:
+        Refused: There is no such level.
+    """
+    name = text_of(value)
+    if value is not None and name not in LEVELS:
+        raise Refused(INVALID_PARAMS, f"no such log level; expected one of {', '.join(LEVELS)}")
+    return name

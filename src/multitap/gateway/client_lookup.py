@@ -1,0 +1,102 @@
+"""From what a client names to what it means, among what the client sees."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from multitap.catalog.catalog import Prompt, Tool
+from multitap.errors import LONGEST_QUOTE, NotAllowed, UnknownName, quoted, shortened
+from multitap.gateway import client_errors
+from multitap.gateway.client_message import Refused
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.hub.router import look_up, unknown
+from multitap.upstream.link import Link
+
+_Found = TypeVar("_Found")
+
+
+class ClientLookup:
+    """Finds what clients name, and waits for servers that still start.
+
+    Args:
+        hub: Whose servers.
+        view: What clients of a profile see.
+    """
+
+    def __init__(self, hub: Hub, view: Callable[[str | None], View]) -> None:
+        self._hub = hub
+        self._view = view
+
+    async def find_tool(self, request: ClientRequest, name: str) -> Tool:
+        """The tool that a client means; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is none.
+            NotAllowed: A filter hides it.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        profile, apps = request.client.profile, request.client.apps
+
+        def find() -> Tool | None:
+            view = self._view(profile)
+            return view.tools.get(name) or look_up(
+                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+            )
+
+        tool = await self._wait_for(request, find, name)
+        view = self._view(profile)
+        if tool is None:
+            raise unknown(view.tools, name)
+        if not view.shows(tool):
+            raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
+        return tool
+
+    async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:
+        """The prompt that a client means; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        profile = request.client.profile
+        prompt = await self._wait_for(request, lambda: self._view(profile).prompts.get(name), name)
+        if prompt is None:
+            raise UnknownName(f"no prompt named {quoted(name)}")
+        return prompt
+
+    async def find_resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """Who has the resource that a client means; servers that may have it are waited for.
+
+        Raises:
+            Refused: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        profile = request.client.profile
+        await self._wait_for(request, lambda: self._view(profile).resource(uri), None)
+        return self.resource(request, uri)
+
+    def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """Who has a resource right now, and what that server calls it.
+
+        Raises:
+            Refused: There is none.
+        """
+        found = self._view(request.client.profile).resource(uri)
+        if found is None:
+            code = client_errors.INVALID_PARAMS if request.modern else client_errors.NO_RESOURCE
+            raise Refused(
+                code, f"Resource not found: {shortened(uri, LONGEST_QUOTE)}", {"uri": uri}
+            )
+        return found
+
+    async def _wait_for(
+        self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
+    ) -> _Found | None:
+        """What a client means, once the servers are up that may have it; see `Lookup.wait_for`."""
+        return await self._hub.lookup.wait_for(
+            find,
+            name,
+            defaults=self._hub.gateway_defaults,
+            has=lambda server: self._view(request.client.profile).has(server),
+        )

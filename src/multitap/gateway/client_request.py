@@ -1,0 +1,122 @@
+"""One request of a client, while it is being answered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.gateway.client import Client, Outlet, fitted, is_grave, log_level, wants_log
+from multitap.gateway.client_message import EMPTY, Params, notification, text_of
+from multitap.tasks import LightTask
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.wire.jsonrpc import vocabulary
+from multitap.wire.jsonrpc.vocabulary import METHOD_NOT_FOUND
+from multitap.wire.wire import OnProgress, RpcError
+
+_REMOVED = frozenset({"notifications/elicitation/complete"})
+"""What the stateless era does not know any more."""
+
+
+class ClientRequest(msgspec.Struct, eq=False, frozen=True):
+    """Who asks, and where what concerns the request goes; a `OnBehalfOf` to servers."""
+
+    client: Client
+    """Who asks."""
+    slot_holder: object
+    """Whose share of a server's time it takes."""
+    request_id: Raw
+    """Under which id, as it came."""
+    outlet: Outlet
+    """Where messages about the request go before its answer."""
+    params: Params
+    """What it says."""
+    light: LightTask | None
+    """What it is worked on in."""
+    capabilities: Raw
+    log_level: str | None
+    modern: bool = False
+    """Whether it is of the stateless era."""
+
+    @property
+    def owner(self) -> object:
+        return self.client if self.client.single else self
+
+    @property
+    def drives_rounds(self) -> bool:
+        return self.modern
+
+    def context(self) -> CallContext:
+        """For the servers that are asked because of it."""
+        on_progress = self.on_progress() if self.params.meta else None
+        return CallContext(client=self, on_progress=on_progress)
+
+    def on_progress(self) -> OnProgress | None:
+        """Tells the client of progress; None where it does not want to know."""
+        token = self.params.meta.get("progressToken")
+        if token is None:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            told: dict[str, Any] = {"progressToken": token, "progress": _plain(progress)}
+            if total is not None:
+                told["total"] = _plain(total)
+            if message is not None:
+                told["message"] = message
+            self.outlet.send(notification("notifications/progress", told))
+
+        return report
+
+    def on_notification(self, method: str, params: Raw) -> None:
+        wanted = not (self.modern and method in _REMOVED)
+        if method == "notifications/message":
+            wanted = self._wants(params)
+        if wanted:
+            self.outlet.send(notification(method, params))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        if self.modern:
+            # raises a better reason if the client could not answer at all
+            fitted(self.capabilities, method, params)
+            raise RpcError(METHOD_NOT_FOUND, "the client cannot be asked during this request")
+        return await self.client.ask(method, params, self.outlet)
+
+    def _wants(self, params: Raw) -> bool:
+        if not self.modern:
+            return wants_log(self.client, params)
+        return self.log_level is not None and is_grave(params, self.log_level)
+
+
+def _plain(number: float) -> float | int:
+    return int(number) if number.is_integer() else number
+
+
+def modern_turn(
+    client: Client, request_id: Raw, outlet: Outlet, params: Params, light: LightTask | None
+) -> ClientRequest:
+    """A request of the stateless era, which says itself what its client can do."""
+    meta = params.meta
+    capabilities = meta.get(vocabulary.CLIENT_CAPABILITIES_KEY, EMPTY)
+    said = meta.get(vocabulary.LOG_LEVEL_KEY)
+    return ClientRequest(
+        client,
+        client.slot_holder,
+        request_id,
+        outlet,
+        params,
+        light,
+        capabilities,
+        None if said is None else log_level(said),
+        modern=True,
+    )
+
+
+def client_name(params: Params) -> str | None:
+    """What a client of the stateless era calls itself."""
+    info = params.meta.get(vocabulary.CLIENT_INFO_KEY)
+    if info is None:
+        return None
+    try:
+        return text_of(msgspec.json.decode(info, type=dict[str, Raw]).get("name"))
+    except (msgspec.DecodeError, RecursionError):
+        return None

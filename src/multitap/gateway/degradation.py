@@ -1,0 +1,52 @@
+"""What keeps a gateway from doing all it should, though it serves."""
+
+import logging
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+from multitap.hub.hub import Hub
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 5.0
+"""Seconds between two looks."""
+SHORT = 0.9
+"""The share of the files that a process may open from which on it is short of them."""
+
+_OPEN = Path("/proc/self/fd")
+_NUMBER = re.compile(r"\d+")
+
+
+def reasons(hub: Hub) -> tuple[str, ...]:
+    """What is degraded, in words; nothing where all is well."""
+    return tuple(_reasons(hub))
+
+
+async def report(hub: Hub) -> None:
+    """Log each reason once, until cancelled."""
+    told: set[str] = set()
+    while True:
+        for reason in reasons(hub):
+            kind = _NUMBER.sub("#", reason)  # the same, only more of it
+            if kind not in told:
+                told.add(kind)
+                logger.warning("degraded: %s", reason)
+        await anyio.sleep(INTERVAL)
+
+
+def _reasons(hub: Hub) -> Iterator[str]:
+    yield from hub.store.warnings
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and (used := _descriptors()) >= SHORT * most:
+        yield f"{used} of {most} files that the process may open are in use: raise `ulimit -n`"
+
+
+def _descriptors() -> int:
+    try:
+        return sum(1 for _ in _OPEN.iterdir())
+    except OSError:  # not Linux, or there is none left to look
+        return 0

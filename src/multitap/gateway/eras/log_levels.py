@@ -1,0 +1,76 @@
+"""From which level on each server sends log messages: what its most curious client wants."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import anyio
+
+from multitap.errors import MultitapError
+from multitap.gateway.client import USUAL_LEVEL, Client, level_of
+from multitap.hub.hub import Hub
+from multitap.tasks import Tasks
+from multitap.upstream.link import Link
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 1.0
+"""Seconds a client waits for servers to take the log level it wants."""
+
+
+class LogLevels:
+    """Owns what servers are asked to log.
+
+    Args:
+        hub: Who has the servers.
+        seeing: The clients whose profile shows a server.
+        tasks: Where servers are told: none waits for another.
+    """
+
+    def __init__(self, hub: Hub, seeing: Callable[[str], Iterable[Client]], tasks: Tasks) -> None:
+        self._hub = hub
+        self._seeing = seeing
+        self._tasks = tasks
+        self._matter = False
+        """Whether any client ever said what it wants to see of logs."""
+
+    async def changed(self) -> None:
+        """A client wants another level: have servers send what the most curious one wants."""
+        self._matter = True
+        told = anyio.Event()
+        # goes on without the client: one server that hangs must not hold up its answer
+        self._tasks.start_soon(self._want_all, told)
+        with anyio.move_on_after(PATIENCE):
+            await told.wait()
+
+    async def curious(self, level: str | None, link: Link) -> None:
+        """Have a server send what one request wants to see, which others need not be told."""
+        if level is None:
+            return
+        current = link.notifications.log_level
+        usual = current or self._wanted_of(link.name) or USUAL_LEVEL
+        if level_of(level) < level_of(usual) or current is None:
+            await self._want(link, min(level, usual, key=level_of))
+
+    def connected(self, server: str) -> None:
+        """A server is up that may not know yet what clients want of it."""
+        link, level = self._hub.links.get(server), self._wanted_of(server)
+        if link is not None and level is not None and link.notifications.log_level is None:
+            self._tasks.start_soon(self._want, link, level)
+
+    def _wanted_of(self, server: str) -> str | None:
+        """From which level on the clients that see a server want its logs; None: as it likes."""
+        levels = [one.log_level or USUAL_LEVEL for one in self._seeing(server)]
+        return min(levels, key=level_of) if levels and self._matter else None
+
+    async def _want_all(self, told: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+            for link in self._hub.links.values():
+                if (level := self._wanted_of(link.name)) is not None:
+                    tasks.start_soon(self._want, link, level)
+        told.set()
+
+    async def _want(self, link: Link, level: str) -> None:
+        try:
+            await link.notifications.want_logs(level)
+        except MultitapError as exc:
+            logger.info("%s", exc)

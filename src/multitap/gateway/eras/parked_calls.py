@@ -1,0 +1,395 @@
+"""Calls that go on while their client, of the era without sessions, is asked something.
+
+A server of the handshake era asks in the middle of a call. A client of the stateless era can only
+be asked by an answer to its request, which it then repeats. In between, the call waits here.
+"""
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import ServerError
+from multitap.gateway.client import Client, able, fitted
+from multitap.gateway.client_errors import OVERLOADED
+from multitap.gateway.client_message import UNPARSABLE, Refused, Result, parse_table
+from multitap.gateway.client_request import ClientRequest
+from multitap.later import Later
+from multitap.shares import Shares
+from multitap.tasks import CancelHandle, Tasks
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire.jsonrpc.vocabulary import INVALID_PARAMS, SERVER_ERROR
+from multitap.wire.wire import OnProgress, RpcError
+
+if TYPE_CHECKING:
+    from mcp.server import request_state
+else:
+    request_state = Later("mcp.server.request_state")
+
+TTL = 600.0
+"""Seconds a call waits for its client to come back."""
+MOST, MOST_EACH = 1024, 24
+"""Calls that may wait: altogether, and of one principal."""
+MOST_ERRANDS = 5
+"""How often a person is sent elsewhere before a call counts as failed."""
+
+_PREFIX = "multitap:"
+_ELICIT = "elicitation/create"
+
+Work = Callable[[CallContext], Awaitable[Result]]
+"""Does the call; told for whom."""
+
+
+class _State(msgspec.Struct):
+    parked: str
+    principal: str
+    subject: str
+    arguments: str
+    """What is left of them when they are hashed."""
+
+
+class _Elicited(msgspec.Struct):
+    action: str = ""
+
+
+class _Places(msgspec.Struct):
+    elicitations: list[dict[str, Any]] = []
+
+
+def places_of(exc: ServerError) -> list[dict[str, Any]]:
+    """Where a server of the handshake era wants a person to be before a call can succeed."""
+    if exc.code != vocabulary.URL_ELICITATION_REQUIRED:
+        return []
+    try:
+        return msgspec.convert(exc.data, _Places).elicitations
+    except msgspec.ValidationError:
+        return []
+
+
+class ParkedCall:
+    """One such call; a `OnBehalfOf` that outlives the requests it is made for."""
+
+    def __init__(self, request: ClientRequest, subject: str) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.client = request.client
+        self.subject = subject
+        self.arguments = request.params.arguments
+        self.scope = CancelHandle()
+        self.capabilities = request.capabilities
+        self.log_level = request.log_level
+        self.drives_rounds = True
+        self._turn: ClientRequest | None = request
+        self._asks: dict[str, tuple[dict[str, Any], asyncio.Future[Raw]]] = {}
+        self._keys = count(1)
+        self._stirred = asyncio.Event()
+        self.collected = asyncio.Event()
+        """Set once its client knows what came of it, or will never ask."""
+        self._ended: tuple[Result | None, Exception | None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self.is_counted = True
+        """Whether it counts on the share of its client."""
+
+    @property
+    def slot_holder(self) -> object:
+        return self.client.slot_holder
+
+    @property
+    def owner(self) -> object:
+        return self.client if self.client.single else self
+
+    async def run(self, work: Work) -> None:
+        """Do the call; what comes of it is for `round` to tell."""
+        with self.scope:
+            try:
+                context = CallContext(client=self, on_progress=self._on_progress())
+                self._ended = (await self._work(work, context), None)
+            except Exception as exc:  # noqa: BLE001 - boundary: it is raised where the client waits
+                self._ended = (None, exc)
+        # outside the block: also when it was given up
+        self._stirred.set()
+
+    async def _work(self, work: Work, context: CallContext) -> Result:
+        """Do the call, again after each time that a person had to be elsewhere first."""
+        for _ in range(MOST_ERRANDS):
+            try:
+                return await work(context)
+            except ServerError as exc:
+                if not await self._went(places_of(exc)):
+                    raise
+        return await work(context)
+
+    async def _went(self, places: list[dict[str, Any]]) -> bool:
+        """Whether the client's person agrees to go everywhere the server wants them to be."""
+        if not all(able(self.capabilities, _ELICIT, place) for place in places):
+            return False
+        for place in places:
+            answer = msgspec.json.decode(await self.ask(_ELICIT, place), type=_Elicited)
+            if answer.action != "accept":
+                return False
+        return bool(places)
+
+    async def round(self, request: ClientRequest, ttl: float) -> Result | None:
+        """The result, or None when the client has to be asked first, for which it has `ttl`."""
+        self._turn = request
+        if self._expiry is not None:
+            self._expiry.cancel()
+        try:
+            while self._ended is None and not self.questions:
+                # nothing is awaited since the look above, so no news is lost
+                self._stirred.clear()
+                await self._stirred.wait()
+        except asyncio.CancelledError:
+            # its client cancelled or left in the middle of a round: nobody will collect the result
+            self.expire()
+            raise
+        if self._ended is None:
+            # its request is answered: until the next one there is no way to the client
+            self._turn = None
+            self._expiry = asyncio.get_running_loop().call_later(ttl, self.expire)
+            return None
+        self.collected.set()
+        result, failure = self._ended
+        if failure is not None:
+            raise failure
+        if result is None:
+            raise Refused(SERVER_ERROR, "the call was cancelled", {"reason": "cancelled"})
+        return result
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its client to come back."""
+        return self._turn is None and not self.collected.is_set()
+
+    def expire(self) -> None:
+        """Give it up: its client does not come back."""
+        self.scope.cancel()
+        self.collected.set()
+
+    @property
+    def goes_on(self) -> bool:
+        return self._ended is None and not self.scope.stopped
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server is done with it, so that it asks nothing for its sake any more."""
+        return self._ended is not None
+
+    @property
+    def questions(self) -> dict[str, Any]:
+        """What the client has yet to answer."""
+        asked = self._asks.items()
+        return {key: request for key, (request, answer) in asked if not answer.done()}
+
+    def adopt(self, request: dict[str, Any], answer: "asyncio.Future[Raw]") -> None:
+        """Ask the client something with the next answer to it."""
+        key = f"{request['method'].partition('/')[0]}-{next(self._keys)}"
+        self._asks[key] = (request, answer)
+        self._stirred.set()
+
+    def release(self) -> list[tuple[dict[str, Any], "asyncio.Future[Raw]"]]:
+        """The questions that it cannot bring to its client any more."""
+        left = [(request, answer) for request, answer in self._asks.values() if not answer.done()]
+        self._asks.clear()
+        return left
+
+    def take(self, responses: Mapping[str, Raw]) -> None:
+        """Hand over what the client answers; what it leaves out is asked again."""
+        for key, response in responses.items():
+            if (asked := self._asks.pop(key, None)) is not None and not asked[1].done():
+                asked[1].set_result(response)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        told = {**fitted(self.capabilities, method, params)}
+        told.pop("elicitationId", None)  # this era has none
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self.adopt({"method": method, "params": told}, answer)
+        return await answer
+
+    def on_notification(self, method: str, params: Raw) -> None:
+        if self._turn is not None:
+            self._turn.on_notification(method, params)
+
+    def _on_progress(self) -> OnProgress | None:
+        if self._turn is None or self._turn.on_progress() is None:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            # each round of the client brings a progress token of its own
+            if self._turn is not None and (told := self._turn.on_progress()) is not None:
+                told(progress, total, message)
+
+        return report
+
+
+class ParkedCalls:
+    """All calls that wait for their clients, and the sealed tickets by which these come back.
+
+    Args:
+        tasks: Where the calls run.
+        key: Seals the tickets.
+        ttl: Seconds a call waits for its client to come back.
+        most: How many there may be.
+    """
+
+    def __init__(
+        self, tasks: Tasks, key: bytes | None = None, *, ttl: float = TTL, most: int = MOST
+    ) -> None:
+        self._tasks = tasks
+        self._ttl = ttl
+        # tickets end with the process, unless replicas share a key
+        self._key = key or os.urandom(32)
+        self._parked_calls: dict[str, ParkedCall] = {}
+        self._shares = Shares(most, "calls that wait for their clients")
+
+    def __len__(self) -> int:
+        return len(self._parked_calls)
+
+    @cached_property
+    def _codec(self) -> "request_state.AESGCMRequestStateCodec":
+        return request_state.AESGCMRequestStateCodec([self._key])
+
+    @staticmethod
+    def issued(state: str | None) -> bool:
+        """Whether a `requestState` is one of ours, rather than a server's."""
+        return state is not None and state.startswith(_PREFIX)
+
+    async def begin(self, request: ClientRequest, subject: str, work: Work) -> Result:
+        """Do a call; its result, or what the client has to be asked first.
+
+        Raises:
+            Refused: Too many calls are under way already.
+        """
+        self._claim(request.client)
+        parked = ParkedCall(request, subject)
+        self._parked_calls[parked.id] = parked
+        self._tasks.start_soon(self._run, parked, work)
+        return await self._round(parked, request)
+
+    async def resume(self, request: ClientRequest, subject: str) -> Result:
+        """Go on with a call its client comes back to.
+
+        Raises:
+            Refused: The ticket is not ours, not theirs, of another call, or too old.
+        """
+        parked = self._parked_calls.get(self._unsealed(request, subject).parked)
+        if parked is None:
+            raise Refused(
+                INVALID_PARAMS,
+                "the call this continues has ended or expired",
+                {"reason": "expired"},
+            )
+        try:
+            given = request.params.input_responses
+            parked.take(parse_table(given) if len(given) else {})
+        except UNPARSABLE:
+            raise Refused(INVALID_PARAMS, "inputResponses must be an object") from None
+        return await self._round(parked, request)
+
+    def _claim(self, client: Client) -> None:
+        """Count one more; the call that waits longest is given up for it where that must be."""
+        # below that nobody can have too many, and nobody need be counted
+        if len(self._parked_calls) >= MOST_EACH:
+            own = self._waiting(client.principal)
+            if len(own) >= MOST_EACH:
+                self._give_up(own[0])
+        if self._shares.take(client.holder):
+            return
+        waiting = self._waiting(client.principal)
+        if not waiting and self._shares.total >= self._shares.most:
+            waiting = self._waiting()
+        if waiting:
+            self._give_up(waiting[0])
+        if not self._shares.take(client.holder):
+            words = self._shares.refusal(client.holder)
+            raise Refused(OVERLOADED, words, {"reason": "overloaded"})
+
+    def _waiting(self, principal: str | None = None) -> list[ParkedCall]:
+        """The calls that wait for their client, or for one; the one that waits longest first."""
+        parked_calls = self._parked_calls.values()
+        return [
+            one for one in parked_calls if one.waits and principal in {None, one.client.principal}
+        ]
+
+    def _give_up(self, parked: ParkedCall) -> None:
+        parked.expire()
+        self._release(parked)
+
+    def _release(self, parked: ParkedCall) -> None:
+        if parked.is_counted:
+            parked.is_counted = False
+            self._shares.give(parked.client.holder)
+
+    def _hand_over(self, ended: ParkedCall) -> None:
+        """Let another call of the same client bring the questions that came with one by mistake.
+
+        A server that asks on a pipe does not say for which of its calls.
+        """
+        heir = None
+        if ended.answered:
+            others = (one for one in self._parked_calls.values() if one.owner is ended.owner)
+            heir = next((one for one in others if one.goes_on), None)
+        for request, answer in ended.release():
+            if heir is not None:
+                heir.adopt(request, answer)
+            else:
+                answer.set_exception(RpcError(SERVER_ERROR, "the call was cancelled"))
+
+    async def _run(self, parked: ParkedCall, work: Work) -> None:
+        try:
+            await parked.run(work)
+            self._hand_over(parked)
+            with anyio.move_on_after(self._ttl):  # its client may be away, asking a person
+                await parked.collected.wait()
+        finally:
+            del self._parked_calls[parked.id]
+            self._release(parked)
+
+    async def _round(self, parked: ParkedCall, request: ClientRequest) -> Result:
+        result = await parked.round(request, self._ttl)
+        if result is not None:
+            return result
+        state = _State(
+            parked.id, parked.client.principal, parked.subject, _fingerprint(parked.arguments)
+        )
+        return envelope.encode(
+            {
+                "resultType": "input_required",
+                "inputRequests": parked.questions,
+                "requestState": _PREFIX + self._codec.seal(msgspec.json.encode(state)),
+            }
+        )
+
+    def _unsealed(self, request: ClientRequest, subject: str) -> _State:
+        sealed = (request.params.request_state or "").removeprefix(_PREFIX)
+        try:
+            state = msgspec.json.decode(self._codec.unseal(sealed), type=_State)
+        except (request_state.InvalidRequestState, msgspec.DecodeError):
+            raise Refused(
+                INVALID_PARAMS,
+                "requestState is not one of ours",
+                {"reason": "invalid_request_state"},
+            ) from None
+        # a ticket may get into other hands: it is good for its own principal and call only
+        same = state.principal == request.client.principal and state.subject == subject
+        if not same or state.arguments != _fingerprint(request.params.arguments):
+            raise Refused(
+                INVALID_PARAMS,
+                "requestState belongs to another request",
+                {"reason": "invalid_request_state"},
+            )
+        return state
+
+
+def _fingerprint(arguments: Raw) -> str:
+    """The same for the same arguments, however a client writes them down."""
+    plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    return hashlib.sha256(plain).hexdigest()

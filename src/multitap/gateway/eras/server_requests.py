@@ -1,0 +1,159 @@
+"""What servers ask of the host, brought to the client for whose sake they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Raw
+
+from multitap.errors import quoted
+from multitap.gateway.client import Client, wants_log
+from multitap.gateway.client_message import UNPARSABLE, notification, parse_table, text_of
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.exclusive_use import PER_CLIENT
+from multitap.later import Later
+from multitap.upstream.handlers import Handlers, RequestOrigin
+from multitap.upstream.on_behalf_of import client_of
+from multitap.wire.jsonrpc.vocabulary import INTERNAL_ERROR, METHOD_NOT_FOUND
+from multitap.wire.wire import RpcError
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+else:
+    types = Later("mcp_types")
+    pydantic = Later("pydantic")
+
+_Answer = TypeVar("_Answer", bound="pydantic.BaseModel")
+
+MOST_AWAY = 1024
+"""Persons sent elsewhere of whom is remembered who sent them."""
+
+
+class ServerRequests:
+    """The host's answers to servers: those of clients.
+
+    What belongs to no call goes to the only client that sees the server. What may belong to one
+    of several clients is refused, because it might be told to the wrong one.
+
+    Args:
+        only: The only client that can be asked unasked and sees a server; None: there are more.
+        sees: Whether a client sees a server.
+        host: Answers what no client can.
+    """
+
+    def __init__(
+        self,
+        only: Callable[[str], Client | None],
+        sees: Callable[[Client, str], bool],
+        host: Handlers = Handlers(),
+    ) -> None:
+        self._only = only
+        self._sees = sees
+        self._host = host
+        self._away: dict[tuple[str, str], Client] = {}
+
+    def handlers(self) -> Handlers:
+        return Handlers(
+            elicit=self._elicit,
+            sample=self._sample,
+            sample_tools=True,
+            sample_context=True,
+            roots=self._roots,
+            said=self._said,
+        )
+
+    async def _elicit(
+        self, asked: RequestOrigin, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        self._remember(asked, params)
+        try:
+            return await self._typed(asked, "elicitation/create", params, types.ElicitResult)
+        except RpcError as exc:
+            # the host answers only if the client cannot be asked: a person's no stays a no
+            if exc.code != types.METHOD_NOT_FOUND or self._host.elicit is None:
+                return _error(exc)
+            return await self._host.elicit(asked, params)
+
+    async def _sample(
+        self, asked: RequestOrigin, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+        try:
+            return await self._typed(asked, "sampling/createMessage", params, kind)
+        except RpcError as exc:
+            if exc.code != types.METHOD_NOT_FOUND or self._host.sample is None:
+                return _error(exc)  # a person who declines is not gone around
+            return await self._host.sample(asked, params)
+
+    async def _roots(self, asked: RequestOrigin) -> types.ListRootsResult | types.ErrorData:
+        try:
+            return await self._typed(asked, "roots/list", None, types.ListRootsResult)
+        except RpcError:
+            if self._host.roots:
+                return await self._host.roots(asked)
+            return types.ListRootsResult(roots=[])
+
+    async def _typed(
+        self,
+        asked: RequestOrigin,
+        method: str,
+        params: pydantic.BaseModel | None,
+        model: type[_Answer],
+    ) -> _Answer:
+        told: dict[str, Any] = {}
+        if params is not None:
+            told = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        answer = await self._ask(asked, method, told)
+        try:
+            return model.model_validate_json(bytes(answer))
+        except pydantic.ValidationError:
+            raise RpcError(
+                INTERNAL_ERROR, f"the client's answer to {quoted(method)} is not valid"
+            ) from None
+
+    async def _ask(self, asked: RequestOrigin, method: str, params: Mapping[str, Any]) -> Raw:
+        if (on_behalf_of := client_of(asked.call)) is not None:
+            return await on_behalf_of.ask(method, params)
+        if asked.call is not None or (client := self._only(asked.server)) is None:
+            words = f"{method}: it is unclear which client should answer; {PER_CLIENT}"
+            raise RpcError(METHOD_NOT_FOUND, words)
+        return await client.ask(method, params)
+
+    def _said(self, server: str, method: str, params: Raw) -> None:
+        """Tell the client that a notification is meant for, where that is certain."""
+        client = self._only(server)
+        if method == "notifications/elicitation/complete":
+            client = self._away.pop((server, _elicitation(params)), None)
+            if client is not None and not self._sees(client, server):
+                return
+        elif method == "notifications/message" and not (client and wants_log(client, params)):
+            return
+        if client is not None:
+            client.outlet.send(notification(method, params))
+
+    def _remember(self, asked: RequestOrigin, params: types.ElicitRequestParams) -> None:
+        """Keep in mind who is to hear of it when a person has been elsewhere."""
+        given = params.elicitation_id if isinstance(params, types.ElicitRequestURLParams) else None
+        on_behalf_of = client_of(asked.call)
+        client = on_behalf_of.client if isinstance(on_behalf_of, ClientRequest) else None
+        if asked.call is None:
+            client = self._only(asked.server)
+        if given is None or client is None:
+            return
+        self._away[asked.server, given] = client
+        # some never come back: the oldest is forgotten
+        if len(self._away) > MOST_AWAY:
+            del self._away[next(iter(self._away))]
+
+
+def _elicitation(params: Raw) -> str:
+    try:
+        return text_of(parse_table(params).get("elicitationId")) or ""
+    except UNPARSABLE:
+        return ""
+
+
+def _error(exc: RpcError) -> types.ErrorData:
+    return types.ErrorData(code=exc.code, message=str(exc), data=exc.data)

@@ -1,0 +1,319 @@
+"""What clients are told without asking: changed lists, updated resources."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import anyio
+import msgspec
+
+from multitap.errors import MultitapError
+from multitap.events import CatalogChanged, LinkChanged, LinkState, Reloaded, ResourceUpdated
+from multitap.gateway.client import Client, Outlet
+from multitap.gateway.client_message import Refused, notification
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.log_levels import LogLevels
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.shares import Shares
+from multitap.tasks import Tasks
+from multitap.upstream.link import Link
+from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
+
+logger = logging.getLogger(__name__)
+
+DEBOUNCE = 0.05
+"""Seconds in which changes count as one."""
+BACKLOG = 4096
+MOST_LISTENERS = 1024
+MOST_URIS = 1000
+"""Resources that one client may follow."""
+MOST_FOLLOWED = 50_000
+"""Resources that all of them may."""
+LONGEST_URI = 8192
+
+_KINDS = ("tools", "prompts", "resources")
+
+
+class WantedNotifications(msgspec.Struct, rename="camel"):
+    """What a client of the stateless era wants to be told of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+Find = Callable[[str], Awaitable[tuple[Link, str]]]
+"""From what a client calls a resource to the session that has it, and its own name there."""
+
+parse_wanted = msgspec.json.Decoder(WantedNotifications, strict=False).decode
+
+
+class Listener:
+    """One client's wish to be told of changes.
+
+    Args:
+        outlet: Where it is told.
+        profile: What it sees.
+        holder: On whose share it counts.
+        kinds: Of which lists it wants to hear.
+        meta: What every message carries.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        profile: str | None,
+        holder: str,
+        kinds: frozenset[str],
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.holder = holder
+        self.uris: dict[str, tuple[Link, str]] = {}
+        """The resources it follows: by what it calls them, whose they are and their own name."""
+        self.ended = asyncio.Event()
+        self._outlet = outlet
+        self._kinds = kinds
+        self._meta = {"_meta": meta} if meta else {}
+
+    def lists_changed(self, kinds: frozenset[str]) -> None:
+        for kind in _KINDS:
+            if kind in kinds & self._kinds:
+                self.tell(f"notifications/{kind}/list_changed")
+
+    def updated(self, server: str, uri: str) -> None:
+        for told, (link, raw) in self.uris.items():
+            if link.name == server and raw == uri:
+                self.tell("notifications/resources/updated", uri=told)
+
+    def tell(self, method: str, **params: Any) -> None:
+        if not self._outlet.send(notification(method, {**params, **self._meta} or None)):
+            self.ended.set()  # it does not read: it will list again when it comes back
+
+
+class Subscriptions:
+    """Who is to be told of what.
+
+    Args:
+        hub: What changes.
+        view: What the clients of a profile see now.
+        tasks: Where servers are told what clients want of them: none waits for another.
+        most: Streams of changes that there may be.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        view: Callable[[str | None], View],
+        tasks: Tasks,
+        *,
+        most: int = MOST_LISTENERS,
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self.log_levels = LogLevels(hub, self.seeing, tasks)
+        self._clients: dict[Client, Listener] = {}
+        self._streams: set[Listener] = set()
+        self._stream_shares = Shares(most, "streams of changes")
+        self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
+        self._followers: dict[tuple[str, str], dict[Listener, Link]] = {}
+        """Who follows a resource of a server, each in a session that need not be everybody's."""
+        self._shown: dict[str | None, list[View]] = {}
+        """What the clients of a profile may have seen since they were last told of a change."""
+        self._is_listed = False
+        """Whether anybody can have got a list yet."""
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The clients that shook hands and are still there."""
+        return tuple(self._clients)
+
+    def seeing(self, server: str) -> Iterator[Client]:
+        """Those of them whose profile shows a server."""
+        shown: dict[str | None, bool] = {}
+        for client in self._clients:
+            profile = client.profile
+            if profile not in shown:
+                shown[profile] = self._view(profile).has(server)
+            if shown[profile]:
+                yield client
+
+    def only(self, server: str) -> Client | None:
+        """The one of them that sees a server; None: there are more, or none."""
+        found = [*islice(self.seeing(server), 2)]
+        return found[0] if len(found) == 1 else None
+
+    def joined(self, client: Client) -> None:
+        """A client has shaken hands: from here on it hears of every change."""
+        if client not in self._clients:
+            self._clients[client] = Listener(
+                client.outlet, client.profile, client.holder, frozenset(_KINDS)
+            )
+            self._shown.setdefault(client.profile, [self._view(client.profile)])
+
+    def shown(self, profile: str | None, view: View) -> None:
+        """Clients of a profile begin to see something new.
+
+        It may be gone before they are told of it, and what they saw is then not what there is.
+        """
+        if (views := self._shown.get(profile)) is not None:
+            views.append(view)
+
+    def begin(self) -> None:
+        """Lists are given out from here on: what there was before, nobody has seen."""
+        self._is_listed = True
+        self._shown = {profile: [self._view(profile)] for profile in self._shown}
+
+    async def left(self, client: Client) -> None:
+        if (listener := self._clients.pop(client, None)) is not None:
+            await self._forget(listener)
+
+    async def subscribe(self, client: Client, uri: str, link: Link, raw: str) -> None:
+        """Tell a client whenever a resource changes.
+
+        Raises:
+            UpstreamError: The server refuses.
+        """
+        self.joined(client)
+        await self._follow(self._clients[client], uri, link, raw)
+
+    async def unsubscribe(self, client: Client, uri: str) -> None:
+        if (listener := self._clients.get(client)) is not None:
+            await self._unfollow(listener, uri)
+
+    async def listen(
+        self,
+        request: ClientRequest,
+        wanted: WantedNotifications,
+        find: Find,
+    ) -> bytes:
+        """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
+        holder = request.client.holder
+        if not self._stream_shares.take(holder):
+            raise Refused(SERVER_ERROR, self._stream_shares.refusal(holder))
+        meta = {vocabulary.SUBSCRIPTION_ID_KEY: request.request_id}
+        kinds = {
+            "tools": wanted.tools_list_changed,
+            "prompts": wanted.prompts_list_changed,
+            "resources": wanted.resources_list_changed,
+        }
+        profile = request.client.profile
+        chosen = frozenset(kind for kind, on in kinds.items() if on)
+        listener = Listener(request.outlet, profile, holder, chosen, meta)
+        self._shown.setdefault(profile, [self._view(profile)])
+        self._streams.add(listener)
+        try:
+            honored = {f"{kind}ListChanged": True for kind in _KINDS if kind in chosen}
+            uris = (wanted.resource_subscriptions or [])[:MOST_URIS]
+            acknowledged: dict[str, Any] = dict(honored)
+            if uris:
+                acknowledged["resourceSubscriptions"] = uris
+            await self._follow_all(listener, uris, find)
+            listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
+            await listener.ended.wait()
+        finally:
+            self._streams.discard(listener)
+            self._stream_shares.give(holder)
+            # its client is gone, which cancelled this; servers should still hear that nobody
+            # listens
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self._forget(listener)
+        return envelope.encode({"resultType": "complete", "_meta": meta})
+
+    async def follow(self) -> None:
+        """Tell the clients of what happens at the servers, until cancelled."""
+        with self._hub.events.subscribe(BACKLOG, calls=False) as events:
+            async for event in events:
+                match event:
+                    case ResourceUpdated(server, uri):
+                        for listener in self._followers.get((server, uri), ()):
+                            if self._view(listener.profile).has(server):
+                                listener.updated(server, uri)
+                    case CatalogChanged() | Reloaded():
+                        # servers come up together; what happens meanwhile waits in the backlog
+                        await anyio.sleep(DEBOUNCE)
+                        self._tell_of_lists()
+                    case LinkChanged(server, LinkState.CONNECTED):
+                        self.log_levels.connected(server)
+                    case _:
+                        continue
+
+    def close(self) -> None:
+        """End every stream of changes in the orderly way."""
+        for listener in self._streams:
+            listener.ended.set()
+
+    def _tell_of_lists(self) -> None:
+        if not self._is_listed:
+            return
+        for profile, shown in tuple(self._shown.items()):
+            listeners = [one for one in self._listeners() if one.profile == profile]
+            if not listeners:
+                del self._shown[profile]
+                continue
+            view = self._view(profile)
+            self._shown[profile] = [view]
+            # with every view they may have seen: a tool that came and went is a change, too
+            kinds = frozenset[str]().union(*(view.differences(seen) for seen in shown))
+            for listener in listeners:
+                listener.lists_changed(kinds)
+
+    def _listeners(self) -> tuple[Listener, ...]:
+        return (*self._clients.values(), *self._streams)
+
+    async def _follow_all(self, listener: Listener, uris: list[str], find: Find) -> None:
+        """Follow resources; what changes from then on is told."""
+        async with anyio.create_task_group() as tasks:
+            for uri in uris:
+                tasks.start_soon(self._try_to_follow, listener, uri, find)
+
+    async def _try_to_follow(self, listener: Listener, uri: str, find: Find) -> None:
+        """Follow a resource if it can be; one that is not there yet never changes."""
+        try:
+            link, raw = await find(uri)
+            await self._follow(listener, uri, link, raw)
+        except (MultitapError, Refused) as exc:
+            logger.info("%r is not followed: %s", uri, exc)
+
+    async def _follow(self, listener: Listener, uri: str, link: Link, raw: str) -> None:
+        if uri in listener.uris:
+            return
+        if len(uri) > LONGEST_URI:
+            raise Refused(SERVER_ERROR, f"an address has at most {LONGEST_URI} characters")
+        if len(listener.uris) >= MOST_URIS:
+            raise Refused(SERVER_ERROR, f"a client follows at most {MOST_URIS} resources")
+        if not self._followed_shares.take(listener.holder):
+            raise Refused(SERVER_ERROR, self._followed_shares.refusal(listener.holder))
+        # before the server is asked: a change may come together with its answer
+        listener.uris[uri] = (link, raw)
+        self._followers.setdefault((link.name, raw), {})[listener] = link
+        try:
+            await link.notifications.subscribe(raw)
+        except MultitapError:
+            await self._unfollow(listener, uri)
+            raise
+
+    async def _unfollow(self, listener: Listener, uri: str) -> None:
+        link, raw = listener.uris.pop(uri, (None, ""))
+        if link is None:
+            return
+        self._followed_shares.give(listener.holder)
+        followers = self._followers.get((link.name, raw), {})
+        followers.pop(listener, None)
+        if not followers:
+            self._followers.pop((link.name, raw), None)
+        # others may follow it in the same session
+        if link not in followers.values():
+            try:
+                await link.notifications.unsubscribe(raw)
+            except MultitapError as exc:
+                logger.info("%s", exc)
+
+    async def _forget(self, listener: Listener) -> None:
+        for uri in tuple(listener.uris):
+            await self._unfollow(listener, uri)

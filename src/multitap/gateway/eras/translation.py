@@ -1,0 +1,61 @@
+"""Results of one era in the words of the other; all else passes through undecoded."""
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+from multitap.gateway.client_message import Result, parse_table
+from multitap.wire.jsonrpc import envelope, vocabulary
+
+_LONG = 64 * 1024
+"""Bytes from which on a piece of a result is handed on as it is: copying is most of its cost."""
+_STALE = ("resultType", "ttlMs", "cacheScope")
+_COMPLETE = b'{"resultType":"complete"'
+_NOT_KEPT = _COMPLETE + b',"ttlMs":0,"cacheScope":"private"'
+
+
+def to_stateless(result: Raw | bytes, *, kept: bool = False) -> Result:
+    """A result of the handshake era as the stateless one wants it.
+
+    Args:
+        result: As it came.
+        kept: Whether clients may keep such results, and so have to be told for how long.
+    """
+    body = memoryview(result)[1:]
+    head = _NOT_KEPT if kept else _COMPLETE
+    # an empty object takes no comma; nobody writes more white space than this
+    if bytes(body[:64]).lstrip()[:1] != b"}":
+        head += b","
+    return (head, body) if len(body) > _LONG else b"".join((head, body))
+
+
+def to_handshake(result: Raw | bytes) -> Result:
+    """A result of the stateless era without what older clients do not know."""
+    table = parse_table(result)
+    for key in _STALE:
+        table.pop(key, None)
+    if (meta := table.get("_meta")) is not None:
+        kept = parse_table(meta)
+        kept.pop(vocabulary.SERVER_INFO_KEY, None)
+        if kept:
+            table["_meta"] = Raw(envelope.encode(kept))
+        else:
+            del table["_meta"]
+    return _joined(table)
+
+
+def _joined(table: Mapping[str, Raw]) -> Result:
+    """An object of its members; long ones are not copied."""
+    parts: list[Raw | bytes] = []
+    short: list[Raw | bytes] = [b"{"]
+    for key, value in table.items():
+        short += (envelope.encode(key), b":")
+        if len(value) > _LONG:
+            parts += (b"".join(short), value)
+            short = [b","]
+        else:
+            short += (value, b",")
+    if table:
+        short.pop()  # the last comma
+    short.append(b"}")
+    return (*parts, b"".join(short)) if parts else b"".join(short)

@@ -1,0 +1,104 @@
+"""How long the first lists wait for servers that were never seen before."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import anyio
+
+from multitap.config import StdioServer
+from multitap.hub.hub import Hub
+from multitap.upstream.link import Link
+from multitap.wire.process.cpu_usage import cpu_usage
+
+LONGEST = 5.0
+"""Seconds they wait at most: few clients look twice."""
+PATIENCE = 1.0
+"""Seconds for one that does nothing while many are missing, and for news while few are."""
+IDLE = 0.1
+"""Seconds for one that does nothing while few are missing."""
+FEW = 0.25
+"""Of all servers: without more than that, a list is not worth much."""
+_LOOK, _GLANCE = 0.05, 0.1  # seconds between two looks while few are missing, and many
+
+
+class Missing(NamedTuple):
+    """One server that is not up yet."""
+
+    idle: float
+    """Seconds for which it has done nothing, as far as can be seen."""
+    visible: bool
+    """Whether that is known of a program on this machine."""
+
+
+def is_ready(missing: Sequence[Missing], *, servers: int, quiet: float) -> bool:
+    """Whether a list is given out without the missing servers, where some others are up.
+
+    Args:
+        missing: Those that are neither up nor failed.
+        servers: How many there are with those that are up.
+        quiet: Seconds since anything about any of them changed.
+    """
+    if len(missing) > FEW * servers:
+        return all(one.idle >= PATIENCE for one in missing)
+    return quiet >= PATIENCE or all(
+        one.idle >= (IDLE if one.visible else PATIENCE) for one in missing
+    )
+
+
+class _Watch:
+    """Remembers what each server that is not up yet was seen to do."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Link, tuple[float, float]] = {}
+        """For how long it has done nothing, and the CPU time it has used."""
+        self._looked = anyio.current_time()
+
+    def look(self, links: Collection[Link], now: float, *, few: bool) -> list[Missing]:
+        # where we were busy ourselves for long, an answer may be there that nobody read yet
+        passed = min(now - self._looked, _LOOK if few else _GLANCE)
+        self._looked = now
+        return [self._look(link, passed) for link in links]
+
+    def _look(self, link: Link, passed: float) -> Missing:
+        idle, seconds = self._idle.get(link, (0.0, 0.0))
+        pid = link.pid
+        if pid is None and isinstance(link.config, StdioServer):
+            return Missing(0.0, visible=True)  # it waits for its turn to start
+        used = cpu_usage(pid) if pid is not None else None
+        if used is None:
+            idle += passed
+        else:
+            worked = used.runnable or used.waiting or used.seconds != seconds
+            idle, seconds = 0.0 if worked else idle + passed, used.seconds
+        self._idle[link] = idle, seconds
+        return Missing(idle, visible=used is not None)
+
+
+async def wait_for_servers(hub: Hub) -> None:
+    """Return when the lists are worth giving out.
+
+    Nobody waits for servers that failed, or whose offers are known: they are up, or were in an
+    earlier run. Of the others, a program that uses the CPU is on its way up; one that does not
+    hangs, or waits for something that may take long.
+    """
+    watch = _Watch()
+    changed = due = anyio.current_time()
+    with anyio.move_on_after(LONGEST):
+        while missing := [
+            link
+            for link in hub.links.values()
+            if link.offers is None and not link.availability.first_settled.is_set()
+        ]:
+            up = sum(link.offers is not None for link in hub.links.values())
+            now, servers = anyio.current_time(), up + len(missing)
+            few = len(missing) <= FEW * servers
+            # while many are missing, not at every change: a look takes time from their start
+            if now >= due or few:
+                due = now + _GLANCE
+                seen = watch.look(missing, now, few=few)
+                if up and is_ready(seen, servers=servers, quiet=now - changed):
+                    return
+            with anyio.move_on_after(_LOOK) as clock:
+                await hub.changed.wait()
+            if not clock.cancelled_caught:
+                changed = anyio.current_time()

@@ -1,0 +1,199 @@
+"""What a running gateway does for a command: find, call, read, fill in."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.catalog.catalog import Prompt, Resource, Tool
+from multitap.errors import (
+    BadArguments,
+    CallTimeout,
+    ConfigError,
+    MultitapError,
+    Overloaded,
+    Unavailable,
+    UnknownName,
+    UpstreamError,
+)
+from multitap.gateway.fronts.control_messages import (
+    AskCall,
+    AskFill,
+    AskPrompt,
+    AskRead,
+    AskTool,
+    ControlAnswer,
+    Delivery,
+    GatewayAction,
+    Kind,
+    ProgressStep,
+    PromptLine,
+    ResourceLine,
+    ToolLine,
+)
+from multitap.hub.calls import cap_of
+from multitap.hub.hub import Hub
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.upstream.signals import Latch
+from multitap.wire.jsonrpc.vocabulary import METHOD_NOT_FOUND
+from multitap.wire.wire import RpcError
+
+BEAT = 5.0
+"""Seconds after which a command that waits is told that it is not forgotten."""
+CALM = 0.05
+"""Seconds between two reports of progress: a server may send thousands."""
+
+_LONGEST_MESSAGE = 500
+_arguments = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class CommandProgress:
+    """The latest news of one action; of progress that nobody has seen yet only the last counts."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._latest: ProgressStep | None = None
+        self._news = Latch()
+
+    def on_progress(self, done: float, total: float | None, message: str | None) -> None:
+        self._latest = ProgressStep(done, total, message and message[:_LONGEST_MESSAGE])
+        self._news.set()
+
+    def end(self) -> None:
+        self.over = True
+        self._news.set()
+
+    async def next(self) -> ControlAnswer | None:
+        """The next line for the command; None: it is over."""
+        with anyio.move_on_after(BEAT):
+            await self._news.wait()
+        if self.over:
+            return None
+        step, self._latest = self._latest, None
+        return ControlAnswer(ok=Raw(_encode(step)), more=True)
+
+
+class CommandUser:
+    """Who typed a command; a `OnBehalfOf` that cannot be asked anything."""
+
+    capabilities = Raw(b"{}")
+    log_level = None
+    drives_rounds = False
+
+    @property
+    def owner(self) -> object:
+        return self
+
+    @property
+    def slot_holder(self) -> object:
+        return self
+
+    def on_notification(self, method: str, params: Raw) -> None:
+        """Hear what belongs to the call, and leave it: progress comes by itself."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:  # noqa: ARG002 - a `OnBehalfOf`
+        raise RpcError(METHOD_NOT_FOUND, "a command line cannot answer questions", None)
+
+
+async def run(
+    hub: Hub, action: GatewayAction, progress: CommandProgress
+) -> tuple[ControlAnswer, bytes | Raw]:
+    """Do it; the last line of the answer, and what follows it.
+
+    Args:
+        hub: By whom.
+        action: What.
+        progress: Told how far it has come, and of the end.
+    """
+    try:
+        found, result = await _done(hub, action, progress)
+        return ControlAnswer(ok=Raw(_encode(found))), result
+    except MultitapError as exc:
+        return refusal(exc), b""
+    finally:
+        progress.end()
+
+
+async def _done(
+    hub: Hub, action: GatewayAction, progress: CommandProgress
+) -> tuple[Any, bytes | Raw]:
+    context = CallContext(
+        timeout=action.timeout, on_progress=progress.on_progress, client=CommandUser()
+    )
+    match action:
+        case AskTool(name):
+            return tool_line(await hub.lookup.find_tool(name, context=context)), b""
+        case AskPrompt(name):
+            return prompt_line(await hub.lookup.find_prompt(name, context=context)), b""
+        case AskCall(name, arguments):
+            tool = await hub.lookup.find_tool(name, context=context)
+            called = await hub.call(tool.name, _arguments(arguments), context=context)
+            cap = cap_of(tool, hub.settings.result_cap)
+            size = len(called.raw)
+            return Delivery(size, called.server, called.tool, cap), called.raw
+        case AskRead(uri, server):
+            read = await hub.read(uri, server=server, context=context)
+            text = read.model_dump_json(by_alias=True, exclude_none=True).encode()
+        case AskFill(name, arguments):
+            filled = await hub.prompt(name, arguments, context=context)
+            text = filled.model_dump_json(by_alias=True, exclude_none=True).encode()
+        case _:
+            assert_never(action)
+    return Delivery(len(text)), text
+
+
+def refusal(exc: MultitapError) -> ControlAnswer:
+    """An error as a command can raise it again."""
+    server = exc.server if isinstance(exc, UpstreamError) else None
+    return ControlAnswer(error=str(exc), hint=exc.hint, kind=_kind(exc), server=server)
+
+
+def _kind(exc: MultitapError) -> Kind:
+    match exc:
+        case ConfigError():
+            return "configuration"
+        case UnknownName():
+            return "unknown"
+        case BadArguments():
+            return "arguments"
+        case Unavailable() | CallTimeout() | Overloaded():
+            return "unavailable"
+        case _:
+            return "failed"
+
+
+def tool_line(tool: Tool) -> ToolLine:
+    """A tool as commands show it."""
+    return ToolLine(
+        name=tool.name,
+        server=tool.server,
+        tool=tool.raw_name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=tool.annotations,
+    )
+
+
+def resource_lines(hub: Hub) -> list[ResourceLine]:
+    """Resources and templates as commands show them."""
+    return [_resource_line(one) for one in (*hub.catalog.resources, *hub.catalog.templates)]
+
+
+def prompt_lines(hub: Hub) -> list[PromptLine]:
+    """Prompts as commands show them."""
+    return [prompt_line(one) for one in hub.catalog.prompts.values()]
+
+
+def prompt_line(prompt: Prompt) -> PromptLine:
+    return PromptLine(prompt.name, prompt.server, prompt.definition)
+
+
+def _resource_line(resource: Resource) -> ResourceLine:
+    key = "uri" if "uri" in resource.definition else "uriTemplate"
+    shown = {**resource.definition, key: resource.address}
+    return ResourceLine(resource.address, resource.server, shown)

@@ -1,0 +1,246 @@
+"""What is said on the socket of a running gateway: a line of JSON, and lines of JSON in return."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from multitap.config import Loaded
+from multitap.events import Snapshot
+from multitap.hub.metrics import Stats
+
+MAX_QUESTION = 8 * 1024 * 1024
+"""Bytes of a question: a call has arguments."""
+
+
+class Question(msgspec.Struct, frozen=True, tag_field="ask"):
+    """One line of a command."""
+
+
+class AskAbout(Question, frozen=True, tag="about"):
+    """Who are you? Answered by `About`."""
+
+
+class AskPicture(Question, frozen=True, tag="snapshot"):
+    """How are the servers? Answered by `GatewayPicture`."""
+
+
+class AskTools(Question, frozen=True, tag="tools"):
+    """What is there to call? Answered by a list of `ToolLine`."""
+
+
+class AskFigures(Question, frozen=True, tag="stats"):
+    """How often, how fast, for whom? Answered by `Figures`."""
+
+
+class AskReload(Question, frozen=True, tag="reload"):
+    """Reload the files. Answered by `ReloadReport`."""
+
+
+class AskRestart(Question, frozen=True, tag="restart"):
+    """Restart a server. Answered by null, at once."""
+
+    server: str
+
+
+class AskEvents(Question, frozen=True, tag="events"):
+    """Tell what happens until I leave. Answered by `About`, then by a `Happening` each."""
+
+    server: str | None = None
+
+
+class AskResources(Question, frozen=True, tag="resources"):
+    """What is there to read? Answered by a list of `ResourceLine`."""
+
+
+class AskPrompts(Question, frozen=True, tag="prompts"):
+    """Which prompts are there? Answered by a list of `PromptLine`."""
+
+
+class AskTool(Question, frozen=True, tag="tool"):
+    """What does this tool take? Answered by a `ToolLine`, once its server is up."""
+
+    name: str
+    timeout: float | None = None
+
+
+class AskPrompt(Question, frozen=True, tag="prompt"):
+    """What does this prompt take? Answered by a `PromptLine`, once its server is up."""
+
+    name: str
+    timeout: float | None = None
+
+
+class AskCall(Question, frozen=True, tag="call"):
+    """Call a tool. Answered by a `Delivery`."""
+
+    name: str
+    arguments: Raw = Raw(b"{}")
+    timeout: float | None = None
+
+
+class AskRead(Question, frozen=True, tag="read"):
+    """Read a resource. Answered by a `Delivery`."""
+
+    uri: str
+    server: str | None = None
+    timeout: float | None = None
+
+
+class AskFill(Question, frozen=True, tag="fill"):
+    """Fill in a prompt. Answered by a `Delivery`."""
+
+    name: str
+    arguments: dict[str, str]
+    timeout: float | None = None
+
+
+GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill
+"""What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
+Quick = (
+    AskAbout
+    | AskPicture
+    | AskTools
+    | AskResources
+    | AskPrompts
+    | AskFigures
+    | AskReload
+    | AskRestart
+)
+"""What the gateway answers by itself."""
+AnyQuestion = Quick | AskEvents | GatewayAction
+
+Kind = Literal["unknown", "arguments", "configuration", "unavailable", "failed"]
+"""What kind of error it is."""
+
+
+class ControlAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a gateway: what was asked for, or why it cannot be had."""
+
+    ok: Raw = Raw(b"null")
+    error: str | None = None
+    hint: str | None = None
+    kind: Kind = "failed"
+    server: str | None = None
+    """Whose error it is."""
+    more: bool = False
+    """Whether it is still being worked on; `ok` is the latest `ProgressStep` then, or null."""
+
+
+class ProgressStep(msgspec.Struct, frozen=True):
+    """How far a call has come."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A result follows unchanged: this many bytes of JSON, which may contain line breaks."""
+
+    size: int
+    server: str = ""
+    tool: str = ""
+    """What the server calls it."""
+    cap: int = 0
+    """Characters after which its text is cut."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """One gateway."""
+
+    pid: int
+    version: str
+    started: float
+    """Seconds since the epoch."""
+    files: tuple[str, ...] | None
+    """What it is configured by; None: by no files."""
+    url: str | None = None
+    """Where clients reach it; None: on its own pipes."""
+
+
+class GatewayPicture(msgspec.Struct, frozen=True):
+    """All servers at one moment."""
+
+    snapshot: Snapshot
+    asleep: tuple[str, ...] = ()
+    """Those that start with the first call."""
+    degraded: tuple[str, ...] = ()
+    """What keeps the gateway from doing all it should, in words."""
+
+
+class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
+    """One tool."""
+
+    name: str
+    server: str
+    tool: str
+    """What the server calls it."""
+    title: str | None
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    annotations: Mapping[str, Any]
+
+
+class ResourceLine(msgspec.Struct, frozen=True):
+    """One resource or template."""
+
+    uri: str
+    server: str
+    definition: Mapping[str, Any]
+
+
+class PromptLine(msgspec.Struct, frozen=True):
+    """One prompt."""
+
+    name: str
+    server: str
+    definition: Mapping[str, Any]
+
+
+class ServerFigures(msgspec.Struct, frozen=True):
+    """One server's calls since the gateway started."""
+
+    total: Stats
+    tools: dict[str, Stats]
+
+
+class ClientFigures(msgspec.Struct, frozen=True):
+    """One client that has shaken hands; those of the stateless era come and go with each call."""
+
+    name: str
+    version: str
+    protocol_version: str
+    profile: str | None = None
+    requests: int = 0
+    """Under way."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What went through a gateway since it started, and for whom."""
+
+    servers: dict[str, ServerFigures]
+    clients: tuple[ClientFigures, ...]
+    sessions: int
+    waiting: int
+    """Calls whose client is being asked something."""
+    private_links: int
+    """Sessions with servers that belong to one client."""
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """The outcome of a reload."""
+
+    taken: bool
+    """If not, everything goes on as it was."""
+    plan: str = ""
+    problems: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Servers that go on as they were, because what is written about them cannot be used."""
+
+
+def files_of(loaded: Loaded) -> tuple[str, ...]:
+    """The files of a configuration; a command and a gateway with the same ones mean the same."""
+    return loaded.files

@@ -1,0 +1,84 @@
+"""Where running gateways can be spoken to: one socket each, named by its process."""
+
+import hashlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_FOLDER = "gateways"
+_SUFFIX = ".sock"
+_LONGEST = 84
+"""Bytes of a folder's path: an address has 104 on macOS, 108 on Linux, with the name in it."""
+
+
+def folder(state: Path) -> Path:
+    """Where the sockets of the gateways with this state directory are."""
+    beside = state.absolute() / _FOLDER
+    if len(os.fsencode(beside)) <= _LONGEST:
+        return beside
+    short = hashlib.sha256(os.fsencode(beside)).hexdigest()[:12]
+    # not $XDG_RUNTIME_DIR: a gateway that a desktop starts and a shell may see different ones
+    return Path("/tmp") / f"multitap-{os.getuid()}-{short}"  # noqa: S108 - see `is_private`
+
+
+def own_socket(state: Path) -> Path:
+    """The address of this process, in a folder that nobody else can enter.
+
+    Raises:
+        OSError: There can be no such folder.
+    """
+    place = folder(state)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_private(place):
+        raise PermissionError(f"{place} belongs to another user, or other users can access it")
+    return place / f"{os.getpid()}{_SUFFIX}"
+
+
+def leave(path: Path) -> None:
+    """Take away a socket, and a folder that is only there for sockets."""
+    path.unlink(missing_ok=True)
+    if path.parent.name != _FOLDER:
+        with suppress(OSError):  # others may be in it
+            path.parent.rmdir()
+
+
+def is_private(place: Path) -> bool:
+    """Whether a folder is the user's and nobody else's; one in `/tmp` may be anybody's."""
+    try:
+        seen = place.lstat()
+    except OSError:
+        return False
+    mine = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid()
+    return mine and not stat.S_IMODE(seen.st_mode) & 0o077
+
+
+def sockets(state: Path) -> dict[int, Path]:
+    """The address of each gateway that answers; those that dead ones left are removed."""
+    place = folder(state)
+    if not is_private(place):
+        return {}
+    found = {pid: path for pid, path in _named(place) if not _is_dead(path)}
+    return dict(sorted(found.items()))
+
+
+def _named(place: Path) -> Iterator[tuple[int, Path]]:
+    for path in place.glob(f"*{_SUFFIX}"):
+        if path.stem.isdecimal():
+            yield int(path.stem), path
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        knock.setblocking(False)
+        try:
+            knock.connect(str(path))
+        except ConnectionRefusedError:  # what it was bound to is no more
+            with suppress(OSError):
+                path.unlink()
+            return True
+        except OSError as exc:
+            return isinstance(exc, FileNotFoundError)
+    return False

@@ -1,0 +1,133 @@
+"""A client on a stream that carries everything, both ways: pipes, or legacy SSE."""
+
+from msgspec import Raw
+
+from multitap.gateway import client_errors
+from multitap.gateway.client import USUAL_LEVEL, Client, Outlet
+from multitap.gateway.client_message import (
+    UNPARSABLE,
+    ClientMessage,
+    Refused,
+    Result,
+    answer,
+    parse,
+    refusal,
+)
+from multitap.gateway.client_request import ClientRequest, modern_turn
+from multitap.gateway.eras.stateless_admission import admit_unheaded
+from multitap.gateway.gateway import Gateway
+from multitap.tasks import LightTask, Tasks
+
+MOST = 1024
+"""Requests of one client that are worked on at the same time."""
+_BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
+
+
+class Duplex:
+    """One client's messages, each answered on its own.
+
+    Args:
+        gateway: Who knows the answers.
+        client: The client.
+        outlet: Where all messages to it go.
+        tasks: Where its requests are worked on.
+    """
+
+    def __init__(self, gateway: Gateway, client: Client, outlet: Outlet, tasks: Tasks) -> None:
+        self._gateway = gateway
+        self._client = client
+        self._outlet = outlet
+        self._tasks = tasks
+        self._shares = gateway.under_way
+
+    def take(self, data: bytes) -> None:
+        """Take one message; never waits."""
+        try:
+            message = parse(data)
+            if not data.isascii():
+                data.decode()  # what stays undecoded is passed on: it has to be text
+        except UNPARSABLE as exc:
+            self._refuse(Raw(b""), client_errors.unreadable(data, exc))
+            return
+        if message.is_request:
+            self._begin(message)
+        elif message.method:
+            self._gateway.on_notification(self._client, message.method, message.params)
+        else:
+            self._client.take_answer(message)
+
+    def refuse(self, words: str) -> None:
+        """Say that a message could not even be taken."""
+        self._refuse(Raw(b""), Refused(client_errors.INVALID_REQUEST, words))
+
+    def _begin(self, message: ClientMessage) -> None:
+        key = bytes(message.id)
+        if not message.is_sound:
+            self._refuse(
+                message.id, Refused(client_errors.INVALID_REQUEST, "not a JSON-RPC 2.0 request")
+            )
+        elif key in self._client.scopes:
+            words = f"the id {key.decode()} is in use"
+            self._refuse(message.id, Refused(client_errors.INVALID_REQUEST, words))
+        elif len(self._client.scopes) >= MOST:
+            words = f"{MOST} requests are already in progress"
+            self._refuse(
+                message.id, Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"})
+            )
+        elif not self._shares.take(self._client.holder):
+            words = self._shares.refusal(self._client.holder)
+            self._refuse(
+                message.id, Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"})
+            )
+        else:
+            self._work_on(message, key)
+
+    def _work_on(self, message: ClientMessage, key: bytes) -> None:
+        # known before it runs: it may end, and remove itself, right there
+        light = self._client.scopes[key] = LightTask(self._tasks)
+        light.run(self._answer(message, key, light))
+
+    async def _answer(self, message: ClientMessage, key: bytes, light: LightTask) -> None:
+        became: Result | Exception | None = None
+        try:
+            request = self._turn(message, light)
+            gateway = self._gateway
+            work = gateway.calls.answer if message.method == "tools/call" else gateway.answer
+            became = await work(request, message)
+        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            became = exc
+        finally:
+            self._ended(message, key, became)
+            became = None  # or an error would keep this frame, and the frame the error
+
+    def _ended(self, message: ClientMessage, key: bytes, became: Result | Exception | None) -> None:
+        """Answer a request; one that was cancelled gets no answer."""
+        del self._client.scopes[key]
+        self._shares.give(self._client.holder)
+        if isinstance(became, Exception):
+            self._refuse(message.id, client_errors.refused(became, message.method))
+        elif became is not None:
+            self._outlet.send(b"".join(answer(message.id, became)))
+
+    def _turn(self, message: ClientMessage, light: LightTask) -> ClientRequest:
+        params = client_errors.read_params(message)
+        modern = admit_unheaded(message, params)
+        if not modern and not self._client.shook_hands and message.method not in _BEFORE_HANDSHAKE:
+            raise Refused(client_errors.INVALID_REQUEST, "initialize first")
+        client = self._client
+        if modern:
+            return modern_turn(client, message.id, self._outlet, params, light)
+        level = client.log_level or USUAL_LEVEL
+        return ClientRequest(
+            client,
+            client.slot_holder,
+            message.id,
+            self._outlet,
+            params,
+            light,
+            client.capabilities,
+            level,
+        )
+
+    def _refuse(self, request_id: Raw, error: Refused) -> None:
+        self._outlet.send(refusal(request_id, error))

@@ -1,0 +1,445 @@
+"""The gateway over HTTP: Streamable HTTP in both eras, legacy SSE, health and metrics."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from msgspec import Raw
+
+from multitap.errors import quoted, ungrouped
+from multitap.gateway import client_errors
+from multitap.gateway.client import USUAL_LEVEL, Client
+from multitap.gateway.client_message import (
+    UNPARSABLE,
+    ClientMessage,
+    Params,
+    Refused,
+    Result,
+    answer,
+    parse,
+    refusal,
+)
+from multitap.gateway.client_request import ClientRequest, modern_turn
+from multitap.gateway.eras.stateless_admission import MODERN, claims_modern
+from multitap.gateway.fronts.duplex import Duplex
+from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions, SessionLimits
+from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
+from multitap.gateway.fronts.status_pages import StatusPages
+from multitap.gateway.gateway import Gateway
+from multitap.http.server.access import Access, Denied, repeated
+from multitap.http.server.connections import HttpLimits
+from multitap.http.server.http_request import JSON, HttpRequest, RequestHead, ToDo
+from multitap.http.server.http_server import open_http_server
+from multitap.tasks import in_task
+from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
+
+_SESSION = b"mcp-session-id"
+_STREAM = b"text/event-stream"
+_NO_ID = Raw(b"")
+_ORDINARY = frozenset({"tools/call", "tools/list"})
+"""What is asked for in sessions, again and again."""
+
+
+class HttpFront:
+    """Answers HTTP requests.
+
+    Args:
+        gateway: Who knows the answers.
+        access: Who may ask.
+        profile: What clients see that name no other.
+        limits: What their sessions may cost.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        access: Access,
+        *,
+        profile: str | None = None,
+        limits: SessionLimits = SessionLimits(),
+    ) -> None:
+        self._gateway = gateway
+        self._call = gateway.calls.answer
+        self._access = access
+        self._profile = profile
+        self.sessions = HttpSessions(gateway, limits)
+        self._clock = asyncio.get_running_loop().time
+        self._stateless = StatelessClients(gateway, self._chosen)
+        pages = StatusPages(gateway, self.sessions)
+        self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
+            (b"POST", b"/mcp"): self._post,
+            (b"GET", b"/mcp"): self._listen,
+            (b"DELETE", b"/mcp"): self._delete,
+            (b"GET", b"/sse"): self._sse,
+            (b"POST", b"/messages"): self._sse_message,
+            (b"GET", b"/health"): pages.health,
+            (b"GET", b"/metrics"): pages.metrics,
+        }
+
+    def admit(self, head: RequestHead) -> Denied | None:
+        """Decide about a request by its head, before any of its body is kept."""
+        if len(head.headers) != len(head.pairs) and (twice := repeated(head.pairs)):
+            return Denied(400, f"{twice.decode()} appears twice")
+        admitted = self._access.decide(head.headers)
+        if isinstance(admitted, Denied):
+            return admitted
+        head.admitted = admitted
+        head.holder = admitted.principal or head.holder
+        # all that follows from the head alone: the connection remembers it with the head
+        head.handler = self._routes.get((head.method, head.path))
+        head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
+        head.takes_stream = _takes_stream(head)
+        return None
+
+    def handle(self, http_request: HttpRequest) -> ToDo:
+        """Answer one request, or return what is still to do for it."""
+        head = http_request.head
+        if head.handler is not None:
+            return head.handler(http_request)
+        allowed = [method for method, its_path in self._routes if its_path == head.path]
+        if allowed:
+            http_request.say(405, extra=[(b"allow", b", ".join(allowed))])
+        else:
+            http_request.say(404, "clients connect to /mcp, older ones to /sse")
+        return None
+
+    def end_streams(self) -> None:
+        """End in the orderly way what would go on for as long as the clients like."""
+        self.sessions.end_streams()
+        self._gateway.subscriptions.close()
+
+    def _post(self, http_request: HttpRequest) -> ToDo:
+        head, body = http_request.head, http_request.body
+        if not head.keeps_body:
+            _say_wrong_kind(http_request)
+            return None
+        try:
+            message = parse(body)
+            if not body.isascii():
+                body.decode()  # what stays undecoded is passed on: it has to be text
+        except UNPARSABLE as exc:
+            _refuse(http_request, _NO_ID, client_errors.unreadable(body, exc), status=400)
+            return None
+        key = bytes(message.id)
+        if not (message.jsonrpc == "2.0" and key.isdigit()) and not message.is_sound:
+            words = "Body must be a single JSON-RPC request or notification object"
+            _refuse(http_request, _NO_ID, Refused(client_errors.INVALID_REQUEST, words), status=400)
+            return None
+        session = head.memory
+        if isinstance(session, HttpSession) and session.is_open and message.method in _ORDINARY:
+            session.used = self._clock()
+            session.uses += 1
+            self._answer_in_session(http_request, session, message, key)
+            return None
+        if type(session) is KnownCall or claims_modern(head.headers, body):
+            return self._post_modern(http_request, message)
+        return self._post_legacy(http_request, message)
+
+    def _post_modern(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
+        if not message.method:
+            words = "only requests and notifications can be posted"
+            _refuse(http_request, _NO_ID, Refused(client_errors.INVALID_REQUEST, words), status=400)
+            return None
+        if not len(message.id):
+            http_request.say(202)
+            return None
+        head, hub = http_request.head, self._gateway.hub
+        try:
+            params = client_errors.read_params(message)
+            known = head.memory
+            if (
+                type(known) is KnownCall
+                and message.method == "tools/call"
+                and known.name == params.name
+                and known.meta == params.meta
+                and known.catalog is hub.catalog
+                and known.profiles is hub.settings.profiles
+            ):
+                client = known.client
+            else:
+                client = self._stateless.admit(head, message, params)
+        except Refused as exc:
+            _refuse(http_request, message.id, exc)
+            return None
+        if message.method == "subscriptions/listen" and not head.takes_stream:
+            http_request.say(406, "a stream of changes needs Accept: text/event-stream")
+            return None
+        http_request.is_pending = True
+        http_request.run(self._answer(http_request, client, message, params, None))
+        return None
+
+    def _post_legacy(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
+        if message.method == "initialize" and message.is_request:
+            return self._initialize(http_request, message)
+        session = self._session(http_request, message.id)
+        if session is None:
+            return None
+        if message.is_request:
+            self._answer_in_session(http_request, session, message, bytes(message.id))
+            return None
+        if message.method:
+            self._gateway.on_notification(session.client, message.method, message.params)
+        else:
+            session.client.take_answer(message)
+        http_request.say(202)
+        return None
+
+    async def _initialize(self, http_request: HttpRequest, message: ClientMessage) -> None:
+        head = http_request.head
+        try:
+            session = self.sessions.open(head.admitted, self._chosen(head), head.holder)
+        except Refused as exc:
+            _refuse(http_request, message.id, exc)
+            return
+        if session is None:
+            self._too_many_sessions(http_request)
+            return
+        http_request.extra = [(_SESSION, session.id.encode())]
+        try:
+            await self._answer(http_request, session.client, message, None, bytes(message.id))
+        finally:
+            # refused or cancelled on the way: nobody will ever use it
+            if not session.client.shook_hands:
+                await in_task(http_request)
+                await self.sessions.close(session)
+
+    def _session(self, http_request: HttpRequest, request_id: Raw) -> HttpSession | None:
+        head = http_request.head
+        session_id = head.headers.get(_SESSION)
+        if session_id is None:
+            words = "Bad Request: initialize first, then send Mcp-Session-Id"
+            _refuse(
+                http_request, request_id, Refused(client_errors.INVALID_REQUEST, words), status=400
+            )
+            return None
+        session = self.sessions.find(session_id.decode("latin-1"), head.admitted)
+        if session is None:
+            words = "Session not found: initialize again"
+            _refuse(
+                http_request, request_id, Refused(client_errors.INVALID_REQUEST, words), status=404
+            )
+        if VERSION_FIELD in head.headers:  # or the body might say that it belongs to no session
+            head.memory = session
+        return session
+
+    def _answer_in_session(
+        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage, key: bytes
+    ) -> None:
+        client = session.client
+        if key in client.scopes:
+            words = f"the id {key.decode()} is in use"
+            _refuse(
+                http_request, message.id, Refused(client_errors.INVALID_REQUEST, words), status=400
+            )
+        elif len(client.scopes) >= self.sessions.limits.requests:
+            words = (
+                f"{self.sessions.limits.requests} requests of this session are already in progress"
+            )
+            _refuse(
+                http_request,
+                message.id,
+                Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"}),
+            )
+        else:
+            http_request.is_pending = True
+            http_request.run(self._answer(http_request, client, message, None, key))
+
+    async def _answer(
+        self,
+        http_request: HttpRequest,
+        client: Client,
+        message: ClientMessage,
+        params: Params | None,
+        key: bytes | None,
+    ) -> None:
+        """Answer a request, whatever becomes of it.
+
+        Args:
+            http_request: How it came.
+            client: Whose it is.
+            message: What it is.
+            params: What it says, if somebody looked already.
+            key: Under which a client may cancel it; None in the stateless era, where leaving does.
+        """
+        became: Result | Exception | None = None
+        if key is not None:
+            client.scopes[key] = http_request
+        try:
+            try:
+                said = params or client_errors.read_params(message)
+                request = (
+                    modern_turn(client, message.id, http_request, said, http_request)
+                    if key is None
+                    else ClientRequest(
+                        client,
+                        client.slot_holder,
+                        message.id,
+                        http_request,
+                        said,
+                        http_request,
+                        client.capabilities,
+                        client.log_level or USUAL_LEVEL,
+                    )
+                )
+                work = self._call if message.method == "tools/call" else self._gateway.answer
+                became = await work(request, message)
+            except asyncio.CancelledError:
+                if http_request.is_gone or not http_request.stopped:
+                    raise
+                http_request.recover()  # its client does not want the answer any more
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                became = exc
+            if isinstance(became, Raw | bytes) and http_request.stream_begun is None:  # as most do
+                parts = b'{"jsonrpc":"2.0","id":%b,"result":' % message.id, became, b"}"
+                http_request.respond(200, parts, extra=http_request.extra)
+            elif (
+                poured := _finish(http_request, message, became, is_modern=key is None)
+            ) is not None:
+                await in_task(http_request)
+                await poured.wait()
+        except BaseException as exc:
+            http_request.give_up(exc)
+            if not isinstance(exc, Exception):  # the client is gone
+                raise
+        finally:
+            became = None  # or an error would keep this frame, and the frame the error
+            if key is not None:
+                del client.scopes[key]
+            http_request.carrier.finished(http_request)
+
+    async def _listen(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        if http_request.head.headers.get(VERSION_FIELD) in MODERN:
+            http_request.say(405, extra=[(b"allow", b"POST")])
+            return
+        if not http_request.head.takes_stream:
+            http_request.say(406, "a stream needs Accept: text/event-stream")
+            return
+        session = self._session(http_request, _NO_ID)
+        if session is None:
+            return
+        stream = session.mailbox.listen()
+        try:
+            await stream.pour(http_request, [(_SESSION, session.id.encode())])
+        finally:
+            session.mailbox.hang_up(stream)
+
+    def _too_many_sessions(self, http_request: HttpRequest) -> None:
+        words = self.sessions.shares.refusal(http_request.head.holder)
+        http_request.say(503, words, extra=[(b"retry-after", b"30")])
+
+    async def _delete(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        session = self._session(http_request, _NO_ID)
+        if session is not None:
+            await self.sessions.close(session)
+            http_request.say(200)
+
+    async def _sse(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        head = http_request.head
+        try:
+            session = self.sessions.open(head.admitted, self._chosen(head), head.holder)
+        except Refused as exc:
+            http_request.say(400, str(exc))
+            return
+        if session is None:
+            self._too_many_sessions(http_request)
+            return
+        stream = session.mailbox.listen()
+        endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
+        try:
+            await stream.pour(http_request, [], endpoint)
+        finally:
+            # its client hung up, which cancelled this; the session has to go all the same
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self.sessions.close(session)
+
+    async def _sse_message(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        given = http_request.head.query.get("session_id", [""])[0]
+        session = self.sessions.find(given, http_request.head.admitted)
+        if session is None:
+            http_request.say(404, "Session not found: open /sse again")
+        elif not http_request.head.keeps_body:
+            _say_wrong_kind(http_request)
+        else:
+            tasks = self._gateway.tasks
+            Duplex(self._gateway, session.client, session.mailbox, tasks).take(http_request.body)
+            http_request.say(202, "Accepted")
+
+    def _chosen(self, head: RequestHead) -> str | None:
+        """The profile a client sees: its token's, the one it names, or everybody's.
+
+        Raises:
+            Refused: There is no such profile.
+        """
+        named = head.admitted.profile
+        if named is None and b"?" in head.url:
+            named = head.query.get("profile", [None])[0]
+        if named is None:
+            return self._profile
+        if named not in self._gateway.hub.settings.profiles:
+            raise Refused(client_errors.INVALID_PARAMS, f"no profile named {quoted(named)}")
+        return named
+
+
+def _finish(
+    http_request: HttpRequest,
+    message: ClientMessage,
+    became: Result | Exception | None,
+    *,
+    is_modern: bool,
+) -> asyncio.Event | None:
+    """Say what became of a request; where that takes a while, what is set when it is said."""
+    if became is not None and not isinstance(became, Exception):
+        return http_request.answer(answer(message.id, became))
+    error = _cancelled() if became is None else client_errors.refused(became, message.method)
+    status = HTTP_STATUS.get(error.code, 200) if is_modern else 200
+    return http_request.answer((refusal(message.id, error),), status)
+
+
+def _cancelled() -> Refused:
+    return Refused(client_errors.CANCELLED, "Request cancelled", {"reason": "cancelled"})
+
+
+def _takes_stream(head: RequestHead) -> bool:
+    """Whether the client takes an event stream."""
+    accept = head.headers.get(b"accept", b"*/*")
+    return _STREAM in accept or b"*/*" in accept or b"text/*" in accept
+
+
+def _is_json(head: RequestHead) -> bool:
+    """Whether the body says that it is JSON."""
+    kind = head.headers.get(b"content-type", b"")
+    return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
+
+
+def _say_wrong_kind(http_request: HttpRequest) -> None:
+    http_request.say(415, "Content-Type must be application/json")
+
+
+def _refuse(
+    http_request: HttpRequest, request_id: Raw, error: Refused, status: int | None = None
+) -> None:
+    code = status or HTTP_STATUS.get(error.code, 200)
+    http_request.respond(code, (refusal(request_id, error),))
+
+
+@asynccontextmanager
+async def serve_http(
+    front: HttpFront, listener: socket.socket, limits: HttpLimits = HttpLimits()
+) -> AsyncGenerator[str]:
+    """Within the block, clients are answered; its value is the address they use."""
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(front.sessions.reap)
+            async with open_http_server(front, listener, limits) as url:
+                try:
+                    yield f"{url}/mcp"
+                finally:
+                    # otherwise the server waits for them until its time to drain is over
+                    front.end_streams()
+            tasks.cancel_scope.cancel()

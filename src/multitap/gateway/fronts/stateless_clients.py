@@ -1,0 +1,81 @@
+"""Clients over HTTP that are in no session."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from multitap.catalog.catalog import Catalog
+from multitap.config import Profile
+from multitap.gateway.client import Client
+from multitap.gateway.client_message import ClientMessage, Params
+from multitap.gateway.eras.stateless_admission import admit, admit_arguments
+from multitap.gateway.gateway import Gateway
+from multitap.http.server.http_request import RequestHead
+from multitap.wire.jsonrpc.vocabulary import VERSION_HEADER
+
+_ADDRESSES = 1024
+"""Clients without a name that are remembered; the next one has them forgotten."""
+VERSION_FIELD = VERSION_HEADER.encode()
+"""The header that says which version of MCP a request speaks."""
+
+
+class _Nowhere:
+    """Clients of the stateless era have no way to them but their own requests."""
+
+    def send(self, message: bytes) -> bool:  # noqa: ARG002 - an `Outlet`
+        return False
+
+
+class KnownCall(NamedTuple):
+    """The last call with the same head: one that says the same is from the same client.
+
+    It holds for as long as there are the same tools and profiles.
+    """
+
+    name: str
+    meta: Mapping[str, Raw]
+    client: Client
+    catalog: Catalog
+    profiles: Mapping[str, Profile]
+
+
+class StatelessClients:
+    """Owns these clients; requests of one principal, address and profile are from the same.
+
+    Args:
+        gateway: What they see.
+        chosen: The profile that a request is for.
+    """
+
+    def __init__(self, gateway: Gateway, chosen: Callable[[RequestHead], str | None]) -> None:
+        self._gateway = gateway
+        self._chosen = chosen
+        self._clients: dict[tuple[str, str, str | None], Client] = {}
+
+    def admit(self, head: RequestHead, message: ClientMessage, params: Params) -> Client:
+        """Whom a request is from that is in no session and agrees with its own head.
+
+        Raises:
+            Refused: It does not agree, or there is no such profile.
+        """
+        admit(message, params, head.pairs, head.headers)
+        client = self._client(head)
+        if message.method == "tools/call":
+            hub, view = self._gateway.hub, self._gateway.view(client.profile)
+            if view.wants_headers(params.name):
+                admit_arguments(view.tools[params.name], params, head.pairs)
+            elif VERSION_FIELD in head.headers:  # else the body says which era it belongs to
+                meta = {key: value.copy() for key, value in params.meta.items()}
+                profiles = hub.settings.profiles
+                head.memory = KnownCall(params.name, meta, client, view.catalog, profiles)
+        return client
+
+    def _client(self, head: RequestHead) -> Client:
+        key = (head.admitted.principal, head.holder, self._chosen(head))
+        if (client := self._clients.get(key)) is None:
+            if len(self._clients) >= _ADDRESSES:
+                self._clients = {known: one for known, one in self._clients.items() if known[0]}
+            client = Client(_Nowhere(), principal=key[0], holder=key[1], profile=key[2])
+            self._clients[key] = client
+        return client

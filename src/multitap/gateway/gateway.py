@@ -1,0 +1,233 @@
+"""Every server as one: what a client asks for, whatever era it and the servers speak."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from msgspec import Raw
+
+from multitap.config import Profile
+from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
+from multitap.gateway import client_errors
+from multitap.gateway.client import Client, log_level
+from multitap.gateway.client_lookup import ClientLookup
+from multitap.gateway.client_message import UNPARSABLE, ClientMessage, Refused, Result, parse_table
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.degradation import report
+from multitap.gateway.eras.parked_calls import TTL, ParkedCalls
+from multitap.gateway.eras.server_requests import ServerRequests
+from multitap.gateway.eras.subscriptions import Subscriptions
+from multitap.gateway.exclusive_use import ExclusiveUse
+from multitap.gateway.first_list import wait_for_servers
+from multitap.gateway.introduction import OURSELVES, Introduction
+from multitap.gateway.jobs import JobRunner
+from multitap.gateway.offer_requests import OfferRequests
+from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.tool_calls import ToolCalls
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.shares import Shares
+from multitap.tasks import Tasks, in_task
+from multitap.upstream.handlers import Handlers
+
+MOST_REQUESTS = 16_384
+"""Requests of clients on streams, all together, that are worked on at the same time."""
+
+_IN_SESSIONS = frozenset(
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+_AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
+"""What is answered without waiting: the next request may follow from it."""
+_NOTHING = Profile(servers=())
+"""What clients of a profile see that is no more."""
+
+
+class Gateway:
+    """One hub, shown to any number of clients; made by `open_gateway`.
+
+    Args:
+        hub: Whose servers.
+        tasks: Where calls run that outlive a client's request.
+        key: Seals what stateless clients carry for us.
+        patience: Seconds a call waits for its client to come back with an answer.
+        info: The name and version that clients get to see.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        tasks: Tasks,
+        *,
+        key: bytes | None = None,
+        patience: float = TTL,
+        info: Mapping[str, str] = OURSELVES,
+    ) -> None:
+        self.hub = hub
+        self.tasks = tasks
+        self.parked_calls = ParkedCalls(tasks, key, ttl=patience)
+        self.subscriptions = Subscriptions(hub, self.view, tasks)
+        self.private = PrivateLinks(hub, tasks)
+        self.exclusive_use = ExclusiveUse(self.private, tasks)
+        self.under_way = Shares(MOST_REQUESTS, "requests at a time")
+        """Those of clients on streams, where a request holds no connection."""
+        lookup = ClientLookup(hub, self.view)
+        jobs = JobRunner(
+            self.view, self.private, self.exclusive_use, self.parked_calls, self.subscriptions
+        )
+        self.calls = ToolCalls(hub, self.view, lookup, jobs, self.private, self.parked_calls)
+        """Answers `tools/call`."""
+        offers = OfferRequests(hub, self.view, lookup, jobs, self.subscriptions)
+        introduction = Introduction(hub, self.view, info)
+        self._views: dict[str | None, View] = {}
+        self._complete_view = anyio.Event()
+        self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
+            "initialize": introduction.initialize,
+            "ping": self._ping,
+            "server/discover": introduction.discover,
+            "prompts/get": offers.prompt,
+            "resources/read": offers.read,
+            "completion/complete": offers.complete,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": offers.subscribe,
+            "resources/unsubscribe": offers.unsubscribe,
+            "subscriptions/listen": offers.listen,
+        }
+
+    def view(self, profile: str | None = None) -> View:
+        """What clients of a profile see right now."""
+        view, catalog = self._views.get(profile), self.hub.catalog
+        wanted = None
+        if profile is not None:
+            wanted = self.hub.settings.profiles.get(profile, _NOTHING)
+        if (
+            view is None
+            or view.catalog is not catalog
+            or view.profile != wanted
+            or view.defaults is not self.hub.gateway_defaults
+        ):
+            view = self._views[profile] = View(catalog, wanted, self.hub.gateway_defaults)
+            self.subscriptions.shown(profile, view)
+        return view
+
+    async def answer(self, request: ClientRequest, message: ClientMessage) -> Result:
+        """The result of a client's request, other than of `tools/call`.
+
+        Raises:
+            Refused: There is none, and why.
+        """
+        method, params = message.method, message.params
+        handler = self._methods.get(method)
+        if request.modern and method in _IN_SESSIONS:  # its client is everybody of one principal
+            raise Refused(
+                client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
+            )
+        try:
+            if method not in _AT_ONCE:
+                await in_task(request.light)
+            if handler is not None:
+                return await handler(request, params)
+            await self._complete_view.wait()
+            listed = self.view(request.client.profile).listed(method, modern=request.modern)
+        except MultitapError as exc:
+            raise client_errors.refusal_of(exc) from None
+        except UNPARSABLE as exc:
+            raise Refused(
+                client_errors.INVALID_PARAMS, f"the parameters cannot be read: {exc}"
+            ) from None
+        if listed is None:
+            raise Refused(
+                client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
+            )
+        return listed
+
+    def on_notification(self, client: Client, method: str, params: Raw) -> None:
+        """Take a client's notification."""
+        if method == "notifications/cancelled":
+            try:
+                client.cancel(parse_table(params).get("requestId", Raw(b"")))
+            except UNPARSABLE:
+                return
+        elif method in {"notifications/initialized", "notifications/roots/list_changed"}:
+            self.subscriptions.joined(client)
+            # in a task: notifications come in callbacks
+            self.tasks.start_soon(self._roots_changed, client)
+
+    async def watch_start(self) -> None:
+        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        await wait_for_servers(self.hub)
+        self.subscriptions.begin()
+        self._complete_view.set()
+
+    async def left(self, client: Client) -> None:
+        """A client is gone for good: nothing of it stays."""
+        client.leave()
+        self.private.drop(client)
+        await self.subscriptions.left(client)
+
+    async def _roots_changed(self, client: Client) -> None:
+        """Have servers ask for roots again, where it is certain whose they get."""
+        if b'"roots"' not in bytes(client.capabilities):
+            return
+        for link in self.hub.links.values():
+            if self.subscriptions.only(link.name) is client:
+                await link.requests.tell("notifications/roots/list_changed")
+
+    async def _ping(self, request: ClientRequest, params: Raw) -> Result:  # noqa: ARG002 - one of many
+        return b"{}"
+
+    async def _set_level(self, request: ClientRequest, params: Raw) -> Result:
+        level = log_level(parse_table(params).get("level", Raw(b"null")))
+        request.client.log_level = level
+        self.subscriptions.joined(request.client)
+        await self.subscriptions.log_levels.changed()
+        return b"{}"
+
+
+class _Lobby:
+    """The clients there are, known before the gateway is."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+
+    def only(self, server: str) -> Client | None:
+        return self.gateway.subscriptions.only(server) if self.gateway else None
+
+    def sees(self, client: Client, server: str) -> bool:
+        return self.gateway is not None and self.gateway.view(client.profile).has(server)
+
+
+@asynccontextmanager
+async def open_gateway(
+    open_hub: Callable[[Handlers], Any],
+    *,
+    host: Handlers = Handlers(),
+    key: bytes | None = None,
+    patience: float = TTL,
+    info: Mapping[str, str] = OURSELVES,
+) -> AsyncGenerator[Gateway]:
+    """A running gateway; leaving the block ends every call it works on.
+
+    Args:
+        open_hub: Opens the hub, given who answers what servers ask.
+        host: Answers what no client can.
+        key: Seals what stateless clients carry for us; replicas share it.
+        patience: Seconds a call waits for a stateless client to come back with an answer.
+        info: The name and version that clients get to see.
+    """
+    lobby = _Lobby()
+    with ungrouped():
+        async with (
+            open_hub(ServerRequests(lobby.only, lobby.sees, host).handlers()) as hub,
+            Tasks() as tasks,
+        ):
+            gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience, info=info)
+            tasks.start_soon(gateway.subscriptions.follow)
+            tasks.start_soon(gateway.private.follow)
+            tasks.start_soon(gateway.watch_start)
+            tasks.start_soon(report, hub)
+            try:
+                yield gateway
+            finally:
+                # streams end in the orderly way before their tasks are cancelled
+                gateway.subscriptions.close()

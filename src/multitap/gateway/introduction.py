@@ -1,0 +1,97 @@
+"""How the gateway introduces itself to clients, in both eras."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.gateway import client_errors
+from multitap.gateway.client_message import EMPTY, Refused, Result
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.version import VERSION
+from multitap.wire.jsonrpc import envelope, vocabulary
+
+_CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+_LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
+_HANDSHAKE = 64 * 1024
+"""Bytes a client may say about itself: they are kept for as long as it is there."""
+
+
+class _Initialize(msgspec.Struct):
+    protocolVersion: str = ""  # noqa: N815 - the wire's spelling
+    capabilities: Raw = EMPTY
+    clientInfo: dict[str, Any] = {}  # noqa: N815 - a struct copies its defaults
+
+
+OURSELVES: Mapping[str, str] = {"name": "multitap", "title": "Multitap", "version": VERSION}
+
+
+class Introduction:
+    """Answers what a client asks first: what this server is, can do and says about itself.
+
+    Args:
+        hub: Whose servers.
+        view: What clients of a profile see.
+        info: The name and version that clients get to see.
+    """
+
+    def __init__(
+        self, hub: Hub, view: Callable[[str | None], View], info: Mapping[str, str]
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self._info = info
+
+    async def initialize(self, request: ClientRequest, params: Raw) -> Result:
+        if len(params) > _HANDSHAKE:
+            raise Refused(
+                client_errors.INVALID_PARAMS, f"a handshake has at most {_HANDSHAKE} bytes"
+            )
+        asked = msgspec.json.decode(params, type=_Initialize)
+        known = asked.protocolVersion in vocabulary.HANDSHAKE_VERSIONS
+        version = asked.protocolVersion if known else _LATEST
+        capabilities = asked.capabilities.copy()  # or it would keep the whole request
+        request.client.introduce(version, capabilities, asked.clientInfo)
+        return envelope.encode({"protocolVersion": version, **self._describe(request)})
+
+    async def discover(self, request: ClientRequest, _: Raw) -> Result:
+        told = self._describe(request)
+        info = told.pop("serverInfo")
+        return envelope.encode(
+            {
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "supportedVersions": [*vocabulary.STATELESS_VERSIONS],
+                **told,
+                "_meta": {vocabulary.SERVER_INFO_KEY: info},
+            }
+        )
+
+    def _describe(self, request: ClientRequest) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "capabilities": _CAPABILITIES,
+            "serverInfo": self._info,
+        }
+        if instructions := self._instructions(request.client.profile):
+            told["instructions"] = instructions
+        return told
+
+    def _instructions(self, profile: str | None) -> str:
+        """What the servers say about themselves, each under its name."""
+        view = self._view(profile)
+        told = [
+            f"# {link.name}\n{link.session.instructions}"
+            for link in self._hub.links.values()
+            if link.session and link.session.instructions and view.has(link.name)
+        ]
+        return "\n\n".join(told)

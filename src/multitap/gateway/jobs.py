@@ -1,0 +1,127 @@
+"""What a client asks of one server: done in turn, and in as many rounds as questions take."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import Raw
+
+from multitap.gateway.client_message import EMPTY, RESERVED, Result
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.parked_calls import ParkedCalls
+from multitap.gateway.eras.subscriptions import Subscriptions
+from multitap.gateway.eras.translation import to_handshake, to_stateless
+from multitap.gateway.exclusive_use import ExclusiveUse
+from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.view import View
+from multitap.records import dataclass
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.upstream.session import Era
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.request import members
+
+Encoded = Raw | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a client's request takes of one server."""
+
+    method: str
+    name: str
+    """What it is about, by the name that the client knows."""
+    link: Link
+    subject: str
+    """What the server may be known to ask at: a tool's own name, or the method."""
+    limit: Callable[[CallContext, float], Deadline]
+    """When it has to be over, from the time at which it began."""
+    do: Callable[[Link, CallContext, Deadline], Awaitable[Encoded]]
+    """Does it, on the session whose turn it is."""
+
+
+class JobRunner:
+    """Does jobs, each in the session that is its client's and when it is its turn.
+
+    Args:
+        view: What clients of a profile see.
+        private: Sessions of single clients.
+        exclusive_use: Whose turn it is.
+        parked_calls: Where a job waits for a client of the stateless era to come back.
+        subscriptions: Which log levels are wanted.
+    """
+
+    def __init__(
+        self,
+        view: Callable[[str | None], View],
+        private: PrivateLinks,
+        exclusive_use: ExclusiveUse,
+        parked_calls: ParkedCalls,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._view = view
+        self._private = private
+        self._exclusive_use = exclusive_use
+        self._parked_calls = parked_calls
+        self._subscriptions = subscriptions
+
+    async def session(self, request: ClientRequest, link: Link) -> Link:
+        """The session in which a server works for a client: one for all that it asks for."""
+        if self._private.shares(request.client, link):
+            return link
+        return await self._private.link(request.client, link)
+
+    async def run(self, request: ClientRequest, job: Job, since: float | None) -> Result:
+        """Do what a client asks for when it is its turn, in as many rounds as questions take."""
+        link = job.link
+
+        async def work(context: CallContext) -> Encoded:
+            nonlocal since
+            # once a person has been elsewhere, its time begins again
+            began, since = since or anyio.current_time(), None
+            deadline, holder = job.limit(context, began), request.client.holder
+            async with self._exclusive_use.turn(
+                link, job.subject, context, holder, deadline
+            ) as found:
+                result = await job.do(found, context, deadline)
+            references = self._view(request.client.profile).references(link.name)
+            return result if references is None else references.in_result(result)
+
+        subject = f"{job.method} {job.name}"
+        if request.modern and self._parked_calls.issued(request.params.request_state):
+            return await self._parked_calls.resume(request, subject)
+        if link.era is Era.STATELESS or not request.modern:
+            result = await work(request.context())
+            return (
+                result if request.modern or link.era is not Era.STATELESS else to_handshake(result)
+            )
+
+        async def translated(context: CallContext) -> Result:
+            result = await work(context)
+            if link.era is Era.STATELESS:  # it was not known before
+                return result
+            return to_stateless(result, kept=job.method == "resources/read")
+
+        await self._subscriptions.log_levels.curious(request.log_level, link)
+        if request.capabilities == EMPTY:
+            return await translated(request.context())
+        return await self._parked_calls.begin(request, subject, translated)
+
+
+def extra_members(request: ClientRequest, link: Link) -> tuple[bytes, bytes]:
+    """What a request says to the server besides its own parameters.
+
+    Members of its `_meta`, and of its parameters each after a comma, as JSON.
+    """
+    params = request.params
+    meta = params.meta
+    kept = meta.keys() - RESERVED
+    said = members({key: meta[key] for key in kept}) if kept else b""
+    # a server of the handshake era asks in the middle of a call, and gets its answers there
+    extra = b""
+    if link.era is not Era.HANDSHAKE:
+        if params.request_state is not None:
+            extra = b',"requestState":%b' % envelope.encode(params.request_state)
+        if len(params.input_responses):
+            extra = b'%b,"inputResponses":%b' % (extra, params.input_responses)
+    return said, extra

@@ -1,0 +1,199 @@
+"""Links of single clients, to servers that keep state for each session."""
+
+import contextlib
+from dataclasses import field
+from typing import Literal
+
+import anyio
+
+from multitap.errors import MultitapError, Overloaded
+from multitap.events import LinkState
+from multitap.gateway.client import Client, level_of
+from multitap.hub.hub import Hub
+from multitap.records import dataclass
+from multitap.shares import Shares
+from multitap.tasks import CancelHandle, Tasks
+from multitap.upstream.link import Link
+from multitap.upstream.session import Era
+
+MOST = 256
+"""Private links at the same time, over all clients and servers."""
+IDLE = 900.0
+"""Seconds without a call after which one ends; the next call opens another."""
+_LOOK = 15.0
+_HANDSHAKE = "(handshake)"
+"""Holds the sessions that all clients share which can be asked; no principal is called so."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Private:
+    """One private link."""
+
+    link: Link
+    shared: Link
+    """The link beside which it stands: it goes when that does."""
+    holder: str
+    """On whose share it counts."""
+    scope: CancelHandle = field(default_factory=CancelHandle)
+
+
+class PrivateLinks:
+    """Which client has a session of its own with which server.
+
+    Clients of the stateless era have no session with us to bind one to, so that those of one
+    principal share theirs.
+
+    Args:
+        hub: Makes the links.
+        tasks: Where they run.
+        most: How many there may be.
+    """
+
+    def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:
+        self._hub = hub
+        self._tasks = tasks
+        self._shares = Shares(most, "sessions of single clients with servers")
+        self._links: dict[tuple[object, str], _Private] = {}
+        self._stateless_only: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def shares(self, client: Client, shared: Link) -> bool:
+        """Whether a client uses the same session with a server as everybody."""
+        alone = shared.config.session != "shared"
+        return not alone and not (client.can_be_asked and self._needs_handshake(shared))
+
+    async def link(self, client: Client, shared: Link) -> Link:
+        """The link that a client uses where it does not use the shared one.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        if shared.config.session == "shared":
+            link = await self._handshaken(shared)
+        else:
+            owner = client if client.shook_hands else client.principal
+            link = self._own(owner, client.holder, shared, None)
+        await agree_on_logs(shared, link)
+        return link
+
+    def spare(self, shared: Link, holder: str) -> Link:
+        """Another session with a server, which clients use in turn.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        self._claim(shared, holder)
+        link = self._hub.make_link(shared.name, shared.config)
+        self._start((link, shared.name), _Private(link, shared, holder))
+        return link
+
+    def has(self, link: Link) -> bool:
+        """Whether such a session is still there."""
+        return (link, link.name) in self._links
+
+    def end(self, link: Link) -> None:
+        """End such a session."""
+        if (known := self._links.get((link, link.name))) is not None:
+            known.scope.cancel()
+
+    async def follow(self) -> None:
+        """End the sessions with servers that were replaced or removed, until cancelled."""
+        while True:
+            await self._hub.changed.wait()
+            for key, private in tuple(self._links.items()):
+                # by identity: a replaced server has the same name, and another link
+                if self._hub.links.get(private.shared.name) is not private.shared:
+                    self._forget(key)
+                    self._tasks.start_soon(self._retire, private)
+
+    async def _retire(self, private: _Private) -> None:
+        await private.link.requests.drain(self._hub.settings.drain_timeout)
+        private.scope.cancel()
+
+    def _needs_handshake(self, shared: Link) -> bool:
+        """Whether a server that speaks both eras could ask clients nothing in the newer one.
+
+        Many of its tools only ask in the middle of a call, which the stateless era does not know.
+        """
+        return (
+            shared.era is Era.STATELESS
+            and shared.config.era == "auto"
+            and shared.config.transport != "local"
+            and shared.name not in self._stateless_only
+        )
+
+    async def _handshaken(self, shared: Link) -> Link:
+        link = self._own(_HANDSHAKE, _HANDSHAKE, shared, "handshake")
+        await link.availability.first_settled.wait()
+        if link.state is LinkState.CONNECTED:
+            return link
+        known = self._links.get((_HANDSHAKE, shared.name))
+        if known is not None and known.link is link:  # or it was ended before it could settle
+            # remembered: another try would start the server again for every call
+            self._stateless_only.add(shared.name)
+            known.scope.cancel()
+        return shared
+
+    def _own(
+        self, owner: object, holder: str, shared: Link, era: Literal["handshake"] | None
+    ) -> Link:
+        key = (owner, shared.name)
+        wanted = shared.config if era is None else shared.config.model_copy(update={"era": era})
+        known = self._links.get(key)
+        if known is not None and known.link.config == wanted:
+            return known.link
+        if known is not None:
+            known.scope.cancel()
+            holder = known.holder  # whose share it takes over
+        else:
+            self._claim(shared, holder)
+        link = self._hub.make_link(shared.name, wanted)
+        self._start(key, _Private(link, shared, holder))
+        return link
+
+    def _claim(self, shared: Link, holder: str) -> None:
+        if not self._shares.take(holder):
+            raise Overloaded(
+                shared.name,
+                self._shares.refusal(holder),
+                hint='set `session = "shared"`, or let fewer clients use it',
+            )
+
+    def _start(self, key: tuple[object, str], private: _Private) -> None:
+        self._links[key] = private
+        self._tasks.start_soon(self._run, key, private)
+
+    def _forget(self, key: tuple[object, str]) -> None:
+        self._shares.give(self._links.pop(key).holder)
+
+    def drop(self, client: Client) -> None:
+        """End the links of a client that is gone."""
+        for (owner, _), private in tuple(self._links.items()):
+            if owner is client:
+                private.scope.cancel()
+
+    async def _run(self, key: tuple[object, str], private: _Private) -> None:
+        link = private.link
+        try:
+            with private.scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(link.run)
+                    while link.requests.idle_for() < IDLE or link.notifications.is_followed:
+                        await anyio.sleep(_LOOK)
+                    tasks.cancel_scope.cancel()
+        finally:
+            if self._links.get(key) is private:  # or another one took its place and its share
+                self._forget(key)
+            link.availability.first_settled.set()  # who still waits for that would wait forever
+
+
+async def agree_on_logs(shared: Link, link: Link) -> None:
+    """Have the server log in one session what it was asked to log in the shared one."""
+    level, before = shared.notifications.log_level, link.notifications.log_level
+    if level is None or link is shared:
+        return
+    if before is None or level_of(level) < level_of(before):
+        with contextlib.suppress(MultitapError):
+            await link.notifications.want_logs(level)

@@ -1,0 +1,146 @@
+"""From a client's `tools/call` to its result."""
+
+from collections.abc import Callable
+
+import anyio
+
+from multitap.errors import BadAnswer, BadArguments
+from multitap.gateway import client_errors
+from multitap.gateway.client_lookup import ClientLookup
+from multitap.gateway.client_message import EMPTY, RESERVED, UNPARSABLE, ClientMessage, Result
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.parked_calls import ParkedCalls
+from multitap.gateway.eras.translation import to_handshake, to_stateless
+from multitap.gateway.jobs import Encoded, Job, JobRunner, extra_members
+from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.hub.router import Route
+from multitap.tasks import in_task
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.upstream.session import Era
+from multitap.wire.jsonrpc.deadline import Deadline
+
+
+class ToolCalls:
+    """Makes the calls of clients: the plain ones straight away, the others in turn.
+
+    Args:
+        hub: Whose servers.
+        view: What clients of a profile see.
+        lookup: Finds tools that no view lists.
+        jobs: Does calls that wait for more than their server.
+        private: Sessions of single clients.
+        parked_calls: Calls that wait for their client to come back.
+    """
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        hub: Hub,
+        view: Callable[[str | None], View],
+        lookup: ClientLookup,
+        jobs: JobRunner,
+        private: PrivateLinks,
+        parked_calls: ParkedCalls,
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self._lookup = lookup
+        self._jobs = jobs
+        self._private = private
+        self._parked_calls = parked_calls
+
+    async def answer(self, request: ClientRequest, _: ClientMessage) -> Result:
+        """The result of the tool that a client calls.
+
+        Raises:
+            Refused, MultitapError: There is none, and why.
+        """
+        params, client = request.params, request.client
+        view, since = self._view(client.profile), None
+        route = view.routes.get(params.name)
+        if route is None:
+            await in_task(request.light)
+            since = anyio.current_time()
+            route = self._view(client.profile).route(
+                await self._lookup.find_tool(request, params.name)
+            )
+        try:
+            if not self._is_plain(request, route):
+                await in_task(request.light)
+                return await self._call_in_turn(request, route, since)
+            link = route.link
+            told = "progressToken" in params.meta
+            context = request.context() if told else CallContext(client=request)
+            deadline = None if since is None else route.deadline(context, since)
+            meta = extra = b""
+            if (
+                params.request_state is not None
+                or len(params.input_responses)
+                or not RESERVED.issuperset(params.meta)
+            ):
+                meta, extra = extra_members(request, link)
+            called = await self._hub.calls.make(
+                route, params.arguments, context, deadline, request.light, meta, extra
+            )
+        except BadArguments as exc:
+            failed = client_errors.failed_call(exc)
+            return to_stateless(failed) if request.modern else failed
+        try:
+            if link.name in view.renaming:
+                return self._translated(request, link, called.raw)
+            if request.modern is (link.era is Era.STATELESS):
+                return called.raw
+            return to_stateless(called.raw) if request.modern else to_handshake(called.raw)
+        except UNPARSABLE as exc:
+            words = f"the result cannot be read: {exc}"
+            raise BadAnswer(link.name, words) from None
+
+    def _translated(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
+        """A result in the words of its client's era, with the addresses that it knows."""
+        references = self._view(request.client.profile).references(link.name)
+        if references is not None:
+            result = references.in_result(result)
+        if request.modern is (link.era is Era.STATELESS):
+            return result
+        return to_stateless(result) if request.modern else to_handshake(result)
+
+    def _is_plain(self, request: ClientRequest, route: Route) -> bool:
+        """Whether a call waits for nothing but its server.
+
+        Others wait for their turn, for a session of their client's own, or for answers of a client
+        that can only be asked in between.
+        """
+        link = route.link
+        era = link.era
+        if era is None or not route.is_shared:
+            return False
+        if request.client.can_be_asked and not self._private.shares(request.client, link):
+            return False
+        if request.slot_holder is not None and link.may_mix(route.tool.raw_name):
+            return False
+        if not request.modern:
+            return True
+        if era is Era.HANDSHAKE and (
+            request.log_level is not None or request.capabilities != EMPTY
+        ):
+            return False
+        state = request.params.request_state
+        return state is None or not self._parked_calls.issued(state)
+
+    async def _call_in_turn(
+        self, request: ClientRequest, route: Route, since: float | None
+    ) -> Result:
+        link, arguments = await self._jobs.session(request, route.link), request.params.arguments
+
+        async def call(found: Link, context: CallContext, deadline: Deadline) -> Encoded:
+            meta, extra = extra_members(request, found)
+            way = route.over(found)
+            called = await self._hub.calls.make(
+                way, arguments, context, deadline, None, meta, extra
+            )
+            return called.raw
+
+        job = Job("tools/call", route.tool.name, link, route.tool.raw_name, route.deadline, call)
+        return await self._jobs.run(request, job, since)

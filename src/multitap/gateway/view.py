@@ -1,0 +1,164 @@
+"""What the clients of one profile see of the catalog, encoded once."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool, allowed
+from multitap.config import LocalServer, Profile
+from multitap.gateway.references import References
+from multitap.hub.router import CallDefaults, Route, route_to
+from multitap.upstream.link import Link
+from multitap.upstream.offer_lists import Definition
+from multitap.wire.jsonrpc import envelope, vocabulary
+
+_FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
+
+
+class View:
+    """One profile's part of one catalog; rebuilt when either changes.
+
+    Args:
+        catalog: What there is.
+        profile: What of it is shown; None: everything.
+        defaults: What holds for calls where the configuration of their server does not say.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        profile: Profile | None = None,
+        defaults: CallDefaults = CallDefaults(),
+    ) -> None:
+        self.catalog = catalog
+        self.profile = profile
+        self.defaults = defaults
+        self.routes: dict[str, Route] = {}
+        """The ways to tools that were called."""
+        self.tools: Mapping[str, Tool] = {
+            name: tool for name, tool in catalog.tools.items() if self.shows(tool)
+        }
+        self.prompts: Mapping[str, Prompt] = catalog.prompts
+        resources, templates = catalog.resources, catalog.templates
+        if profile is not None:
+            self.prompts = {
+                name: prompt for name, prompt in catalog.prompts.items() if self.has(prompt.server)
+            }
+            resources = tuple(one for one in resources if self.has(one.server))
+            templates = tuple(one for one in templates if self.has(one.server))
+        self.resources = {one.address: one for one in resources}
+        self.templates = {one.address: one for one in templates}
+        directory = catalog.directory
+        self.renaming = directory.renaming
+        """Servers whose results may refer to addresses that clients know by other ones."""
+        self._references = {name: References(name, directory) for name in directory.renaming}
+        self._encoded: dict[tuple[str, bool], bytes] = {}
+        self._marked: frozenset[str] | None = None
+
+    def shows(self, tool: Tool) -> bool:
+        """Whether a tool, up or down, may be seen and called."""
+        profile = self.profile
+        if _is_on_request(tool) and not (profile and profile.environment):
+            return False
+        return profile is None or (self.has(tool.server) and allowed(tool.name, profile))
+
+    def route(self, tool: Tool) -> Route:
+        """The way to a tool of the catalog."""
+        route = self.routes.get(tool.name)
+        if route is None:
+            route = route_to(tool, self.defaults)
+            if tool.name in self.tools:  # others may be called by the names of theirs
+                self.routes[tool.name] = route
+        return route
+
+    def listed(self, method: str, *, modern: bool) -> bytes | None:
+        """The result of a list request; None where it is none of ours."""
+        key = (method, modern)
+        if (encoded := self._encoded.get(key)) is None:
+            if (content := self._content(method)) is None:
+                return None
+            extra = _FRESH if modern else {}
+            # once for each view: some clients list before every call
+            encoded = self._encoded[key] = envelope.encode({**extra, **content})
+        return encoded
+
+    def differences(self, earlier: "View") -> frozenset[str]:
+        """Which kinds of things are not what they were: `tools`, `prompts`, `resources`."""
+        kinds = {
+            "tools": ("tools/list",),
+            "prompts": ("prompts/list",),
+            "resources": ("resources/list", "resources/templates/list"),
+        }
+        return frozenset(
+            kind
+            for kind, methods in kinds.items()
+            if any(
+                self.listed(method, modern=False) != earlier.listed(method, modern=False)
+                for method in methods
+            )
+        )
+
+    def wants_headers(self, name: str) -> bool:
+        """Whether arguments of a tool travel as headers too."""
+        if self._marked is None:
+            # in the whole list first: hardly any server uses it
+            whole = self.listed("tools/list", modern=True) or b""
+            self._marked = frozenset(
+                name
+                for name, tool in self.tools.items()
+                if _MARK in whole and _MARK in envelope.encode(tool.input_schema)
+            )
+        return name in self._marked
+
+    def resource(self, uri: str) -> tuple[Link, str] | None:
+        """Which server has `uri`, up or not, and what it calls it itself."""
+        catalog = self.catalog
+        found = catalog.find_resource(uri) or catalog.guess_resource(uri, self.has)
+        return (found.link, found.uri) if found is not None and self.has(found.server) else None
+
+    def template(self, uri: str) -> tuple[Link, str] | None:
+        """Which server has the template `uri`, and what it calls it itself."""
+        if (template := self.templates.get(uri)) is not None:
+            return template.link, template.uri
+        return self.resource(uri)
+
+    def references(self, server: str) -> References | None:
+        """Rewrites what a server's results refer to; None where nothing of it is renamed."""
+        return self._references.get(server)
+
+    def has(self, server: str) -> bool:
+        """Whether a server belongs to the profile."""
+        globs = self.profile.servers if self.profile else ("*",)
+        return any(fnmatchcase(server, glob) for glob in globs)
+
+    def _tool(self, tool: Tool) -> dict[str, Any]:
+        shown = {**tool.definition, "name": tool.name}
+        if tool.description != shown.get("description", ""):
+            shown["description"] = tool.description
+        if (references := self.references(tool.server)) and "_meta" in shown:
+            shown["_meta"] = references.in_meta(shown["_meta"])
+        return shown
+
+    def _content(self, method: str) -> dict[str, list[Definition]] | None:
+        match method:
+            case "tools/list":
+                return {"tools": [self._tool(tool) for tool in self.tools.values()]}
+            case "prompts/list":
+                named = self.prompts.items()
+                return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
+            case "resources/list":
+                return {"resources": _shown(self.resources, "uri")}
+            case "resources/templates/list":
+                return {"resourceTemplates": _shown(self.templates, "uriTemplate")}
+            case _:
+                return None
+
+
+def _shown(resources: Mapping[str, Resource], key: str) -> list[Definition]:
+    return [{**one.definition, key: uri} for uri, one in resources.items()]
+
+
+def _is_on_request(tool: Tool) -> bool:
+    config = tool.link.config
+    return isinstance(config, LocalServer) and tool.raw_name in config.on_request

@@ -1,0 +1,112 @@
+"""What came over a connection, and is parsed in a later turn of the loop."""
+
+from collections import deque
+from collections.abc import Callable
+
+from multitap.pace import FULL_READ, Budget, Pace, Readable
+
+_SLICE = 64 * 1024
+"""Bytes parsed in one go: in chunks of one byte they take most of a millisecond."""
+
+
+class Backlog:
+    """Owns these bytes, and with them whether more is read.
+
+    It is what its own `Pace` holds back: reading goes on only when neither that nor the reader of
+    the answer minds.
+
+    Args:
+        parse: Takes the bytes, a bounded piece at a time.
+        on_end: Called once nothing more comes and all is parsed, with what ended it.
+    """
+
+    __slots__ = ("_ended", "_is_behind", "_on_end", "_parse", "_pieces", "_transport", "pace")
+
+    def __init__(
+        self,
+        parse: Callable[[bytes | memoryview], None],
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        self.pace = Pace(self._work)
+        self._parse = parse
+        self._on_end = on_end
+        self._transport: Readable | None = None
+        self._pieces: deque[memoryview] = deque()
+        self._is_behind = False  # the reader of the answer
+        self._ended: tuple[Exception | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def open(self, transport: Readable) -> None:
+        """Read from `transport`."""
+        self._transport = transport
+        self.pace.reads(self)
+
+    def take(self, data: bytes) -> None:
+        """Parse what came, now or later."""
+        if self.pace.holding:
+            self._pieces.append(memoryview(data))  # TLS hands on what it has already read
+        elif len(data) < FULL_READ:
+            self._parse(data)
+        else:
+            self._pieces.append(memoryview(data))
+            self._work()
+            self.pace.hold()
+
+    def end(self, exc: Exception | None) -> None:
+        """Nothing more comes; the end of the answer may be among what did."""
+        self._transport = None
+        if self._pieces:
+            self._ended = (exc,)
+        else:
+            self._on_end(exc)
+
+    def clear(self) -> None:
+        """Forget all of it: nobody wants it any more."""
+        self._pieces.clear()
+        self._ended = None
+        self.pace.stop()
+
+    def fall_behind(self) -> None:
+        """The reader of the answer is behind: read nothing more until it has caught up."""
+        if not self._is_behind and self._transport is not None and not self.is_closing():
+            self._is_behind = True
+            self._transport.pause_reading()
+
+    def catch_up(self) -> None:
+        """The reader of the answer is no longer behind."""
+        if self._is_behind and self._transport is not None:
+            self._is_behind = False
+            if not self.pace.holding:
+                self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        """For its pace: whether there is nothing to hold back."""
+        return self._transport is None or self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        """For its pace: stop reading."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """For its pace: read again, unless the reader of the answer is behind."""
+        if self._transport is not None and not self._is_behind:
+            self._transport.resume_reading()
+
+    def _work(self) -> bool:
+        """Parse what is there, until the budget of this turn is spent; whether anything is left."""
+        pieces, budget = self._pieces, Budget()
+        while pieces:
+            piece = pieces.popleft()
+            if len(piece) > _SLICE:
+                pieces.appendleft(piece[_SLICE:])
+                piece = piece[:_SLICE]
+            self._parse(piece)
+            if budget.spent():
+                break
+        if self._ended is not None and not pieces:
+            (exc,), self._ended = self._ended, None
+            self._on_end(exc)
+        return bool(pieces)

@@ -1,0 +1,264 @@
+"""One HTTP/1.1 connection: a request out, its answer in, and so on."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import httptools
+
+from multitap.faults import AnswerInvalid, RequestFailed, WireFault
+from multitap.http.client.backlog import Backlog
+from multitap.http.client.response import UNREAD, Response
+from multitap.http.client.response_reader import HEAD, TOO_LONG, ResponseReader
+
+Heard = Callable[[Response | WireFault], None]
+"""Called once for a request: when the head of its answer is there, or why there is none.
+
+A small answer is complete by then.
+"""
+
+_WHOLE = 64 * 1024
+"""Bytes up to which a message is joined to its head: copying costs less than another write."""
+_END = b"\r\n\r\n"
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """What a connection needs of one; the transports of uvloop are no `asyncio.Transport`."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """Who owns the connections to one place."""
+
+    name: str
+    """Who the server is."""
+    loop: asyncio.AbstractEventLoop
+
+    def enter(self, connection: "ClientConnection") -> None:
+        """It is open."""
+        ...
+
+    def give_back(self, connection: "ClientConnection") -> None:
+        """Its answer is complete, and it can be used again."""
+        ...
+
+    def leave(self, connection: "ClientConnection") -> None:
+        """It is closed."""
+        ...
+
+    def doubt(self) -> None:
+        """One broke in the middle of a request: the server may be another one by now."""
+        ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """Asks and is answered, one request at a time; nothing here waits.
+
+    It owns the transport and who hears the answer; its backlog owns what is not parsed yet, and
+    its reader the answer that comes in.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self.name = keeper.name
+        self.loop = keeper.loop
+        self.idle_since = 0.0
+        self._transport: Transport | None = None
+        self._heard: Heard | None = None
+        self._unsent = False
+        self._reader = ResponseReader(self)
+        self._backlog = Backlog(self._parse, self._end)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, as far as can be seen from here."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the server closed it without a byte of an answer."""
+        return self._transport is None and not self._reader.unseen
+
+    def send(self, head: bytes, body: bytes | None, heard: Heard) -> None:
+        """Write a request; the connection must be usable, and nothing under way."""
+        transport = self._transport
+        if transport is None:
+            raise RuntimeError("the connection is closed")
+        self._heard = heard
+        self._reader.unseen = 0
+        if body is None:
+            transport.write(head + b"\r\n")
+        elif len(body) <= _WHOLE:
+            transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            transport.write(body)
+
+    def forget(self, heard: Heard) -> None:
+        """Close it if `heard` has not been called yet: the answer is not wanted any more."""
+        if self._heard is heard:
+            self._heard = None
+            self.abort()
+
+    def abort(self) -> None:
+        """Close it now."""
+        self._fail(RequestFailed(f"the connection to {self.name} is closed", sent=True))
+
+    def resume(self) -> None:
+        self._backlog.catch_up()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, Transport):
+            self._transport = transport
+            self._backlog.open(transport)
+            self._keeper.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._keeper.leave(self)
+        self._backlog.end(exc)
+
+    def pause_writing(self) -> None:
+        self._unsent = True
+
+    def resume_writing(self) -> None:
+        self._unsent = False
+
+    def data_received(self, data: bytes) -> None:
+        heard, reader = self._heard, self._reader
+        if heard is not None and not reader.unseen and reader.response is None:
+            end = data.find(_END) + len(_END)
+            known = reader.heads.get(data[:end])
+            if known is not None and end + known.length == len(data):
+                self._heard = None
+                self._give_back()
+                body = data[end:]
+                heard(Response(self, known.status, known.fields, known.content_type, body, 0, True))
+            else:
+                reader.last = None
+                self._backlog.take(data)
+                reader.remember(data, end)
+        elif heard is None and reader.response is None:
+            self.abort()  # nothing was asked
+        else:
+            self._backlog.take(data)
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        reader = self._reader
+        try:
+            reader.feed(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            self._garbled(exc)
+            return
+        response = reader.response
+        if response is None:
+            if reader.unseen > HEAD:
+                self._fail(_no_http(self.name, TOO_LONG))
+        elif reader.is_whole:
+            self._finish(response)
+        else:
+            self._go_on(response)
+
+    def _end(self, exc: Exception | None) -> None:
+        response = self._reader.response
+        if response is None:
+            if self._heard is not None:
+                self._keeper.doubt()
+            self._fail(_unanswered(self.name, exc))
+        elif exc is None and self._reader.until_closed:
+            self._finish(response)
+        else:
+            self._fail(_broken_off(self.name))
+
+    def _go_on(self, response: Response) -> None:
+        reader, data = self._reader, self._reader.taken()
+        if data:
+            # the rest were frames: a body in tiny chunks is not worth more than its share
+            self._backlog.pace.useful |= 2 * len(data) >= reader.unseen
+            reader.unseen = 0
+        elif reader.unseen > HEAD:  # the parser keeps what comes after the last chunk
+            self._fail(_broken_off(self.name))
+            return
+        response.add(data)
+        if response.held > UNREAD:
+            self._backlog.fall_behind()
+        if (heard := self._heard) is not None:
+            self._heard = None
+            heard(response)
+
+    def _finish(self, response: Response) -> None:
+        reader, heard = self._reader, self._heard
+        data = reader.taken()
+        self._heard = reader.response = None
+        clean = reader.is_whole and not self._backlog  # nothing of it can pass for the next answer
+        if clean and reader.keeps_alive:
+            reader.begin_next()
+            self._backlog.catch_up()
+            self._give_back()
+        else:
+            self._cut()
+        response.end(data)
+        if heard is not None:
+            heard(response)
+
+    def _give_back(self) -> None:
+        """Let the next request have it, unless the last one is still being sent."""
+        transport = self._transport
+        if transport is not None and not self._unsent and not transport.is_closing():
+            self._keeper.give_back(self)
+        else:
+            self._cut()
+
+    def _fail(self, fault: WireFault) -> None:
+        heard, response = self._heard, self._reader.response
+        self._heard = self._reader.response = None
+        self._cut()
+        if response is not None:
+            response.end(self._reader.taken(), fault)
+        if heard is not None:
+            heard(response or fault)
+
+    def _cut(self) -> None:
+        self._backlog.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _garbled(self, exc: Exception) -> None:
+        reader = self._reader
+        if reader.response is None:
+            self._fail(_no_http(self.name, _flaw(exc)))
+        elif reader.is_whole:  # what comes after it does not make it wrong
+            reader.keeps_alive = False
+            self._finish(reader.response)
+        else:
+            self._fail(_broken_off(self.name))
+
+
+def _unanswered(name: str, exc: Exception | None) -> RequestFailed:
+    if isinstance(exc, OSError):
+        reason = exc.strerror or type(exc).__name__
+        return RequestFailed(f"the connection to {name} broke: {reason}", sent=True)
+    return RequestFailed(f"{name} closed the connection without an answer", sent=True)
+
+
+def _broken_off(name: str) -> RequestFailed:
+    return RequestFailed(f"the answer from {name} broke off", sent=True)
+
+
+def _no_http(name: str, flaw: str) -> AnswerInvalid:
+    return AnswerInvalid(f"the answer from {name} is not valid HTTP: {flaw}", sent=True)
+
+
+def _flaw(exc: Exception) -> str:
+    if isinstance(exc, httptools.HttpParserUpgrade):
+        return "it switches to another protocol"
+    if isinstance(exc, httptools.HttpParserCallbackError):
+        return str(exc.__context__)
+    words = str(exc)
+    return "Bad status line" if words.startswith("Expected HTTP/") else words

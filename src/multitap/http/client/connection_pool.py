@@ -1,0 +1,131 @@
+"""The connections to one origin: those in use, and idle ones for the next request."""
+
+import asyncio
+import os
+import re
+import ssl
+
+from multitap.faults import RequestFailed
+from multitap.http.client.client_connection import ClientConnection
+from multitap.http.client.origin_route import NotLetThrough, OriginRoute
+
+KEEP_ALIVE = 4.0
+"""Seconds a connection may be idle; many servers close at 5, and a request must not meet that."""
+
+_UNEXPLAINED = "Connect call failed"  # all that asyncio says
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+class ConnectionPool:
+    """Hands out connections, each to one request at a time; a `Keeper` of them.
+
+    Args:
+        name: Who the server is.
+        route: How to reach it.
+        loop: Where the connections live.
+        keep_alive: Seconds that they may be idle.
+    """
+
+    def __init__(
+        self, name: str, route: OriginRoute, loop: asyncio.AbstractEventLoop, keep_alive: float
+    ) -> None:
+        self.name = name
+        self.route = route
+        self.loop = loop
+        self._keep_alive = keep_alive
+        self._open: set[ClientConnection] = set()
+        self._idle: list[ClientConnection] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Future[None] | None = None
+
+    def take(self) -> ClientConnection | None:
+        """The idle connection that was used last: it is the least likely to be closed soon."""
+        oldest = self.loop.time() - self._keep_alive
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since > oldest and connection.usable:
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self) -> ClientConnection:
+        """A new connection.
+
+        Raises:
+            RequestFailed: There is no way to the server.
+        """
+        made: list[ClientConnection] = []
+
+        def make() -> ClientConnection:
+            made.append(ClientConnection(self))
+            return made[-1]
+
+        try:
+            connection = await self.route.open(self.loop, make)
+        except NotLetThrough as exc:
+            words = f"the proxy refuses to connect to {self.name}: {exc}"
+            raise RequestFailed(words, sent=False) from None
+        except ssl.SSLCertVerificationError as exc:
+            words = f"the TLS certificate of {self.name} is not trusted"
+            raise RequestFailed(f"{words}: {exc.verify_message or exc}", sent=False) from None
+        except (OSError, ValueError) as exc:
+            words = f"cannot connect to {self.name}: {_reason(exc)}"
+            raise RequestFailed(words, sent=False) from None
+        except BaseException:
+            for one in made:
+                self.leave(one)  # uvloop tells nobody that it closed what was given up
+            raise
+        if not connection.usable:
+            words = f"{self.name} closed the connection at once"
+            raise RequestFailed(words, sent=False)
+        return connection
+
+    async def close(self) -> None:
+        """Close all connections, whatever they are at."""
+        self._closed = self.loop.create_future()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in tuple(self._open):
+            connection.abort()
+        if self._open:
+            await self._closed
+
+    def enter(self, connection: ClientConnection) -> None:
+        self._open.add(connection)
+        # it was on its way when the pool was closed
+        if self._closed is not None:
+            connection.abort()
+
+    def give_back(self, connection: ClientConnection) -> None:
+        connection.idle_since = self.loop.time()
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._keep_alive, self._look)
+
+    def leave(self, connection: ClientConnection) -> None:
+        self._open.discard(connection)
+        if not self._open and self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+    def doubt(self) -> None:
+        """Use no idle connection any more that may have broken in the same way."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.abort()
+
+    # One timer for all of them: to set and cancel one for each request costs more.
+    def _look(self) -> None:
+        oldest = self.loop.time() - self._keep_alive
+        while self._idle and self._idle[0].idle_since <= oldest:
+            self._idle.pop(0).abort()
+        self._timer = None
+        if self._idle:
+            due = self._idle[0].idle_since + self._keep_alive
+            self._timer = self.loop.call_at(due, self._look)
+
+
+def _reason(exc: OSError | ValueError) -> str:
+    words: str = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+    if _UNEXPLAINED not in words:
+        return words
+    return ", ".join(dict.fromkeys(os.strerror(int(one)) for one in _NUMBER.findall(str(exc))))

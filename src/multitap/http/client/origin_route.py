@@ -1,0 +1,235 @@
+"""The way to an origin: straight or through a proxy, plain or under TLS."""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import chain, zip_longest
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import anyio
+from yarl import URL
+
+from multitap.http.client.headers import lines
+from multitap.http.client.origins import without_credentials
+
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_HEAD_START = 0.25  # seconds an address has before the next one is tried as well
+_LONGEST_REPLY = 64 * 1024  # bytes of a proxy's answer
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
+
+_Made = TypeVar("_Made", bound=asyncio.Protocol)
+_Address = tuple[int, int, int, str, Any]
+"""Family, kind, protocol, a name that nobody wants, and where it is."""
+
+
+class Opened(NamedTuple, Generic[_Made]):
+    """A connection, and the receiver of what comes in on it."""
+
+    transport: asyncio.Transport
+    protocol: _Made
+
+
+class NotLetThrough(Exception):
+    """The proxy refuses; with what it says."""
+
+
+class OriginRoute:
+    """How to reach the origin of `url`.
+
+    Args:
+        url: Where to.
+        proxy: The address of a web proxy, with the credentials it wants.
+        tls: Who is trusted; whom the system trusts, if None.
+
+    Raises:
+        ValueError: The proxy has no valid address.
+    """
+
+    def __init__(self, url: URL, proxy: str | None, tls: ssl.SSLContext | None) -> None:
+        self._url = url
+        self._tls = tls
+        self._proxy: URL | None = None
+        self.headers: dict[str, str] = {}
+        """What each request has to say to the proxy."""
+        self.proxied = False
+        """Whether each request goes to the proxy, rather than through it."""
+        if proxy is not None:
+            self._proxy, credentials = without_credentials(URL(proxy))
+            self.headers = {f"Proxy-{name}": value for name, value in credentials.items()}
+            self.proxied = url.scheme == "http"
+
+    async def open(self, loop: asyncio.AbstractEventLoop, make: Callable[[], _Made]) -> _Made:
+        """Connect what `make` makes; it may make more, which come to nothing.
+
+        Raises:
+            OSError: There is no way, or no trust.
+            NotLetThrough: There is a proxy in the way.
+        """
+        if self._proxy is None or self.proxied:
+            here = self._proxy or self._url
+            return (await open_route(loop, make, here, **self._security(here))).protocol
+        security = self._security(self._proxy)
+        transport, reply = await open_route(loop, lambda: _Reply(loop), self._proxy, **security)
+        try:
+            transport.write(self._connect())
+            await reply.welcome
+            made = make()
+            secured = await loop.start_tls(
+                transport,
+                made,
+                self._tls or _system_trust(),
+                server_hostname=_server_name(self._url),
+            )
+        except BaseException:
+            transport.abort()
+            raise
+        if secured is not None and not secured.is_closing():
+            made.connection_made(secured)
+        return made
+
+    def _connect(self) -> bytes:
+        there = f"{self._url.host_subcomponent}:{self._url.port}"
+        told = lines({"Host": there, **self.headers})
+        return b"CONNECT %b HTTP/1.1\r\n%b\r\n" % (there.encode(), told)
+
+    def _security(self, url: URL) -> dict[str, Any]:
+        if url.scheme == "http":
+            return {}
+        return {"ssl": self._tls or _system_trust(), "server_hostname": _server_name(url)}
+
+
+class _Reply(asyncio.Protocol):
+    """What a proxy says to CONNECT."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.welcome: asyncio.Future[None] = loop.create_future()
+        self._data = b""
+
+    def data_received(self, data: bytes) -> None:
+        if self.welcome.done():
+            return  # it is closed as soon as somebody looks
+        self._data += data
+        head, end, rest = self._data.partition(b"\r\n\r\n")
+        if end or len(self._data) > _LONGEST_REPLY:
+            self._settle(_objection(head if end else b"", rest))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle(exc or OSError(None, "the proxy closed the connection"))
+
+    def _settle(self, objection: Exception | None) -> None:
+        if self.welcome.done():
+            return
+        if objection is None:
+            self.welcome.set_result(None)
+        else:
+            self.welcome.set_exception(objection)
+
+
+def _objection(head: bytes, rest: bytes) -> Exception | None:
+    status = _STATUS.match(head)
+    if status is None:
+        return OSError(None, "the proxy does not answer in HTTP")
+    if not status[1].startswith(b"2"):
+        return NotLetThrough(f"HTTP {status[1].decode()}")
+    if rest:
+        return OSError(None, "the proxy answered in place of the server")
+    return None
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    """Read once: it takes longer than a handshake."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _server_name(url: URL) -> str:
+    return (url.raw_host or "").rstrip(".")
+
+
+async def open_route(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], _Made], url: URL, **security: Any
+) -> Opened[_Made]:
+    """A connection to one of the host's addresses: the first that answers."""
+    addresses = in_turns(await _resolved(loop, url.raw_host or "", url.port or 0))
+    if len(addresses) == 1:
+        return await _opened_at(addresses[0], loop, make, security)
+    won: list[Opened[_Made]] = []
+    faults: list[OSError] = []
+
+    async def attempt(address: _Address, over: anyio.Event) -> None:
+        try:
+            won.append(await _opened_at(address, loop, make, security))
+        except OSError as exc:
+            faults.append(exc)
+        else:
+            tasks.cancel_scope.cancel()
+        over.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for address in addresses:
+                over = anyio.Event()
+                tasks.start_soon(attempt, address, over)
+                # RFC 8305: a dead IPv6 route must not cost a whole connect timeout
+                with anyio.move_on_after(_HEAD_START):
+                    await over.wait()
+    except BaseException:
+        _abort(won)
+        raise
+    # two may have answered before the first one could end the others
+    _abort(won[1:])
+    if not won:
+        raise faults[0] if faults else OSError(None, "the host has no address")
+    return won[0]
+
+
+def _abort(unwanted: Sequence[Opened[Any]]) -> None:
+    for one in unwanted:
+        one.transport.abort()
+
+
+async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[_Address]:
+    try:
+        return socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )  # which takes no time, and no thread
+    except (socket.gaierror, UnicodeError):
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def in_turns(addresses: Sequence[_Address]) -> Sequence[_Address]:
+    """Addresses of both families by turns, as many hosts are only reached by one of them."""
+    if not addresses:
+        return []
+    like_first = [one for one in addresses if one[0] == addresses[0][0]]
+    others = [one for one in addresses if one[0] != addresses[0][0]]
+    return [one for one in chain(*zip_longest(like_first, others)) if one is not None]
+
+
+# By address, not on a socket of ours: given up just then, uvloop would close that twice.
+async def _opened_at(
+    address: _Address,
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], _Made],
+    security: Mapping[str, Any],
+) -> Opened[_Made]:
+    host, port = address[4][:2]
+    transport, protocol = await loop.create_connection(
+        make, host, port, family=address[0], flags=socket.AI_NUMERICHOST, **security
+    )
+    if not transport.is_closing():
+        _probe(transport.get_extra_info("socket"))
+    return Opened(transport, protocol)
+
+
+def _probe(connected: socket.socket) -> None:
+    """Notice when the peer is gone without a word, however long it is waited for."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if (number := getattr(socket, option, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, number, value)

@@ -1,0 +1,64 @@
+"""An HTTP server: listens, and answers everyone who connects.
+
+It is one of our own, on the parser that uvicorn uses: with an ASGI cycle around every request the
+gateway would spend more on HTTP than on everything else together.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from multitap.errors import ConfigError, ungrouped
+from multitap.http.server.connections import Connections, HttpLimits
+from multitap.http.server.http_request import HttpApp
+from multitap.http.server.server_connection import ServerConnection
+from multitap.tasks import Tasks
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ConfigError: The address cannot be used, and why.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # without it a restart fails while old connections linger
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+        # after a restart all clients come back at once
+        listener.listen(2048)
+    except OSError as exc:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {exc.strerror or exc}",
+            hint="choose another port, as in `--http 127.0.0.1:3001`, or stop what uses it",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+@asynccontextmanager
+async def open_http_server(
+    app: HttpApp, listener: socket.socket, limits: HttpLimits = HttpLimits()
+) -> AsyncGenerator[str]:
+    """Within the block, requests are answered; its value is the address, without a path."""
+    host, port = listener.getsockname()[:2]
+    loop = asyncio.get_running_loop()
+    with ungrouped():
+        async with Tasks() as tasks:
+            connections = Connections(app, tasks, limits)
+            server = await loop.create_server(lambda: ServerConnection(connections), sock=listener)
+            tasks.start_soon(connections.watch)
+            try:
+                yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            finally:
+                # no new connections while the last answers go out
+                server.close()
+                with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
+                    await connections.close()

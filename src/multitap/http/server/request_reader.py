@@ -1,0 +1,257 @@
+"""From the bytes of one connection to requests, within limits."""
+
+import logging
+from collections.abc import Callable
+from io import BytesIO
+from time import perf_counter
+
+import httptools
+
+from multitap.http.server.access import Denied
+from multitap.http.server.connections import Connections
+from multitap.http.server.http_request import Headers, HttpRequest, RequestHead
+from multitap.http.server.responder import Responder
+
+logger = logging.getLogger(__name__)
+
+SLICE = 4096
+"""Bytes that are parsed at once: a hundred requests, a thousand headers, and no more."""
+_HEADS = 16
+"""Heads of requests that a connection knows again: of as many tools, or lengths of bodies."""
+_ODD = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
+"""Headers that say more than what a request wants."""
+_DROPPED = 1024 * 1024
+"""Bytes that a client may still send, besides the body it spoke of, when it is turned away."""
+_BAD_REQUEST, _TOO_LARGE, _HEAD_TOO_LARGE, _FAILED = 400, 413, 431, 500
+
+
+def _collecting(pairs: Headers) -> Callable[[bytes, bytes], None]:
+    """Takes headers one by one; called for each of every request, and so as short as can be."""
+    add = pairs.append
+
+    def on_header(name: bytes, value: bytes) -> None:
+        add((name.lower(), value.strip()))
+
+    return on_header
+
+
+class RequestReader:
+    """Owns the request that arrives, and the bytes that are not parsed yet.
+
+    The parser refers back to it until it is closed.
+
+    Args:
+        connections: All connections.
+        responder: Takes the requests.
+    """
+
+    __slots__ = (
+        "__weakref__", "_arriving", "_body", "_connections", "_incoming", "_limits", "_overhead",
+        "_parser", "_responder", "_size", "_url", "address", "droppable", "expected", "expects",
+        "fed", "heads", "holder", "is_deaf", "on_header", "unparsed",
+    )  # fmt: skip
+
+    def __init__(self, connections: Connections, responder: Responder) -> None:
+        self._connections = connections
+        self._limits = connections.limits
+        self._responder = responder
+        self._arriving: Headers = []
+        self.on_header = _collecting(self._arriving)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self.address = ""
+        """Where the client is."""
+        self.holder = ""
+        """Whose share the request counts on that arrived last."""
+        self.heads: dict[bytes, RequestHead] = {}
+        """Those of the last plain requests, by their very bytes."""
+        self.unparsed = b""
+        self.is_deaf = False
+        """Whether nothing more is heard: what still comes is dropped."""
+        self.droppable = _DROPPED
+        """Bytes that may still be dropped before the client is cut off."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Be ready for the next request."""
+        self._url = b""
+        self._arriving.clear()
+        self._incoming: RequestHead | None = None
+        self._body: bytes | BytesIO = b""
+        self._size = 0
+        self.fed = 0
+        self._overhead = 0
+        self.expected = 0
+        self.expects = False
+
+    @property
+    def arriving(self) -> int:
+        """Bytes that are kept of the request that is not complete yet."""
+        kept = self._incoming is not None and self._incoming.keeps_body
+        return self._overhead + (self._size if kept else 0)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a request has begun to arrive."""
+        return bool(self._overhead or self._url or self._incoming)
+
+    def remember(self, text: bytes, end: int) -> None:
+        """Know a head again by its very bytes, if all of its request is here and it is plain."""
+        queue = self._responder.queue
+        if len(queue) != 1 or self.fed or self.is_deaf:
+            return
+        head = queue[0].head
+        if end + head.length == len(text) and head.handler and not head.headers.keys() & _ODD:
+            if len(self.heads) >= _HEADS:
+                self.heads.clear()
+            self.heads[text[:end]] = head
+
+    def parse(self, data: memoryview, until: float) -> None:
+        """Parse slice by slice, until time is up or enough requests wait; the rest stays."""
+        while data and not self.is_deaf and not self._responder.is_full:
+            size = max(SLICE, self.expected)  # a body takes no time to parse
+            self.feed(data[:size])
+            data = data[size:]
+            if data and perf_counter() >= until:
+                break
+        self.unparsed = b"" if self.is_deaf else bytes(data)
+
+    def feed(self, data: memoryview) -> None:
+        """Parse all of it."""
+        while data and self._parser is not None:
+            self.fed += len(data)
+            self._overhead += len(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as exc:
+                # whatever other protocol the client would like better, it goes on in this one
+                self._parser = httptools.HttpRequestParser(self)
+                data = data[exc.args[0] :]
+                continue
+            except httptools.HttpParserError:
+                if not self.is_deaf:
+                    self.turn_away(Denied(_BAD_REQUEST, "this is not an HTTP request"))
+            break
+        if self.fed and not self.is_deaf:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Notice what the parser keeps to itself: half a header, the frames around a body."""
+        limits, denied = self._limits, None
+        if len(self._arriving) > limits.fields:
+            denied = Denied(_HEAD_TOO_LARGE, f"a request has at most {limits.fields} header fields")
+        elif self._overhead > limits.head:
+            denied = Denied(
+                _HEAD_TOO_LARGE, f"the head of a request has at most {limits.head} bytes"
+            )
+        elif self.fed > limits.head + 2 * limits.body:
+            denied = Denied(_TOO_LARGE, "the request is too long")
+        if denied is not None:
+            self.turn_away(denied)
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_headers_complete(self) -> None:
+        parser, limits = self._parser, self._limits
+        if parser is None:
+            return
+        pairs = self._arriving.copy()
+        head = RequestHead(parser.get_method(), self._url, pairs, holder=self.address)
+        headers = head.headers
+        if b"connection" in headers or not parser.should_keep_alive():  # or it is certain
+            head.speaks_chunks = parser.get_http_version() == "1.1"
+        self._incoming = head
+        if len(pairs) > limits.fields:
+            words = f"a request has at most {limits.fields} header fields"
+            self._stop_parsing(Denied(_HEAD_TOO_LARGE, words))
+        try:
+            denied = self._connections.app.admit(head)
+        except Exception:  # boundary: one request is its own problem
+            logger.exception("a request could not be admitted")
+            denied = Denied(_FAILED, "Internal Server Error")
+        if denied is not None:
+            self._stop_parsing(denied)
+        self.holder = head.holder
+        length = int(headers.get(b"content-length", b"0"))
+        if length > limits.body:
+            self._stop_parsing(Denied(_TOO_LARGE, f"a request has at most {limits.body} bytes"))
+        if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
+            # the parser would take its body for the next request
+            self._stop_parsing(Denied(_BAD_REQUEST, "protocol upgrades are not supported"))
+        self.expected = head.length = length
+        if headers.get(b"expect", b"").lower() == b"100-continue":
+            self.expects = head.speaks_chunks
+
+    def on_body(self, body: bytes) -> None:
+        first = not self._size
+        self._overhead = 0
+        self.expects = False
+        self._size += len(body)
+        if self.expected:
+            self.expected -= len(body)
+        if self._size > self._limits.body:
+            words = f"a request has at most {self._limits.body} bytes"
+            self._stop_parsing(Denied(_TOO_LARGE, words))
+        if self._incoming is None or not self._incoming.keeps_body:
+            return
+        if first:
+            self._body = body
+        elif isinstance(self._body, BytesIO):
+            self._body.write(body)
+        else:
+            whole = BytesIO()
+            whole.write(self._body)
+            whole.write(body)
+            self._body = whole
+
+    def on_message_complete(self) -> None:
+        head, parser = self._incoming, self._parser
+        if head is None or parser is None:
+            return
+        body = self._body
+        whole = body.getvalue() if isinstance(body, BytesIO) else body
+        http_request = HttpRequest(
+            self._connections.tasks, carrier=self._responder, head=head, body=whole
+        )
+        http_request.keep_alive = parser.should_keep_alive()
+        self.is_deaf = not http_request.keep_alive
+        self._begin()
+        self._responder.add(http_request)
+
+    def _stop_parsing(self, denied: Denied) -> None:
+        """Turn the request away that arrives, from within the parser.
+
+        Raises:
+            HttpParserError: Always; it stops there.
+        """
+        self.turn_away(denied)
+        raise httptools.HttpParserError
+
+    def turn_away(self, denied: Denied) -> None:
+        """Answer the request that arrives with a refusal, and hear nothing more.
+
+        Requests before it are answered first. What it has sent so far is forgotten.
+        """
+        head = self._incoming or RequestHead(b"", b"", [], holder=self.address)
+        http_request = HttpRequest(
+            self._connections.tasks, carrier=self._responder, head=head, body=b""
+        )
+        http_request.refusal = denied
+        expected = min(self.expected, self._limits.body)
+        self._begin()
+        self.expected = expected  # it is read fast, and thrown away
+        self.droppable += expected
+        self.stop()
+        self._responder.add(http_request)
+
+    def stop(self) -> None:
+        """Hear nothing more."""
+        self.is_deaf = True
+        self.unparsed = b""
+
+    def close(self) -> None:
+        """The connection is lost: nothing of it is needed any more."""
+        self._parser = None
+        self.unparsed = b""
+        self.heads.clear()
+        self._begin()

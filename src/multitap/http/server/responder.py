@@ -1,0 +1,251 @@
+"""The requests of one connection, answered one after the other."""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from time import perf_counter
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from multitap.http.server.connections import Connections
+from multitap.http.server.http_request import HttpRequest
+from multitap.pace import MESSAGES
+
+BUSY = 503
+RETRY = ((b"retry-after", b"1"),)
+
+
+class RequestSource(Protocol):
+    """What reads the requests."""
+
+    expects: bool
+    """Whether the client waits for leave to send a body."""
+
+    def stop(self) -> None:
+        """Hear nothing more."""
+        ...
+
+
+class AnsweredConnection(Protocol):
+    """The connection whose requests are answered."""
+
+    since: float
+    answered: int
+    weight: int
+    is_paused: bool
+
+    @property
+    def reader(self) -> RequestSource: ...
+
+    def settle(self, *, busy: bool) -> None:
+        """Do the rest later, if there is any; or wait for more."""
+        ...
+
+    def close(self) -> None:
+        """Take no further request; the current one is still answered."""
+        ...
+
+
+class Responder:
+    """Owns the requests that wait, the one that is worked on, and what the client leaves unread.
+
+    It refers to its connection until that is lost; requests only refer to this.
+
+    Args:
+        connections: All connections.
+        connection: Which one.
+    """
+
+    __slots__ = (
+        "__weakref__", "_connection", "_connections", "_limits", "_loop", "_readable",
+        "_stuck_since", "_transport", "_unread", "_unread_answer", "advancing", "current",
+        "is_dismissed", "queue", "queued",
+    )  # fmt: skip
+
+    def __init__(self, connections: Connections, connection: AnsweredConnection) -> None:
+        self._connections = connections
+        self._connection: AnsweredConnection | None = connection
+        self._limits = connections.limits
+        self._loop = connections.loop
+        self._transport: asyncio.Transport | None = None
+
+        self.queue: deque[HttpRequest] = deque()
+        self.queued = 0
+        """Bytes of the bodies of those that wait."""
+        self.current: HttpRequest | None = None
+        self.advancing = False
+        """Whether requests are being answered: then who does so looks for the next one."""
+        self.is_dismissed = False
+        """Whether the last answer is given: the client is to close."""
+
+        self._unread_answer: HttpRequest | None = None
+        self._readable: asyncio.Event | None = None
+        self._stuck_since: float | None = None
+        self._unread = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough requests wait for the one before them."""
+        return len(self.queue) >= self._limits.queued or self.queued > self._limits.head
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the client does not read what it is sent."""
+        return self._stuck_since is not None
+
+    def open(self, transport: asyncio.Transport) -> None:
+        """Answer over `transport` from now on."""
+        self._transport = transport
+
+    def lose(self) -> None:
+        """The connection is lost: nobody waits for answers."""
+        self._connection = self._transport = None
+        http_request, self.current = self.current, None
+        self._unread_answer = None
+        self.queue.clear()
+        if http_request is not None:
+            if http_request.is_counted:
+                self._connections.under_way.give(http_request.head.holder)
+            http_request.abandon()
+            http_request.cancel()
+        if self._readable is not None:
+            self._readable.set()
+
+    def add(self, http_request: HttpRequest) -> None:
+        """Have a request answered when it is its turn."""
+        self.queue.append(http_request)
+        self.queued += len(http_request.body)
+
+    def advance(self, until: float) -> None:
+        """Answer what is asked, one after the other, until time is up or it was enough.
+
+        Who does not read is not answered further.
+        """
+        connection, transport = self._connection, self._transport
+        if self.advancing or connection is None or transport is None:
+            return
+        self.advancing = True
+        most = MESSAGES
+        while self.queue and self.current is None and not transport.is_closing():
+            most -= 1
+            http_request = self.queue.popleft()
+            self.queued -= len(http_request.body)
+            connection.since = self._loop.time()
+            if http_request.refusal is not None:
+                http_request.keep_alive = False
+                http_request.say(
+                    http_request.refusal.status,
+                    http_request.refusal.words,
+                    extra=[*http_request.refusal.extra],
+                )
+                self._dismiss(connection, transport)
+                break
+            self.answer(http_request)
+            if self.queue and (not most or perf_counter() >= until):
+                break
+        self.advancing = False
+
+    def answer(self, http_request: HttpRequest) -> None:
+        """Begin to answer a request; none may be worked on."""
+        connections, holder = self._connections, http_request.head.holder
+        self.current = http_request
+        http_request.is_counted = connections.under_way.take(holder)
+        to_do = None
+        if not http_request.is_counted:
+            http_request.say(BUSY, connections.under_way.refusal(holder), extra=[*RETRY])
+        else:
+            try:
+                to_do = (http_request.head.handler or connections.app.handle)(http_request)
+            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+                http_request.give_up(exc)
+        if to_do is not None:
+            http_request.run(self._work(http_request, to_do))
+        elif not http_request.is_pending:
+            self.finished(http_request)
+
+    async def _work(self, http_request: HttpRequest, to_do: Coroutine[Any, Any, None]) -> None:
+        try:
+            await to_do
+        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            http_request.give_up(exc)
+        finally:
+            self.finished(http_request)
+
+    def finished(self, http_request: HttpRequest) -> None:
+        """A request is answered: the next one may be."""
+        http_request.is_pending = False
+        connection, transport = self._connection, self._transport
+        if connection is None or transport is None or self.current is not http_request:
+            return
+        if self._readable is not None:
+            self._unread_answer = http_request
+            return
+        self.current = None
+        if http_request.is_counted:
+            self._connections.under_way.give(http_request.head.holder)
+        connection.answered += 1
+        connection.since = self._loop.time()
+        if self._connections.closing:
+            connection.close()
+        elif not http_request.keep_alive:
+            self._dismiss(connection, transport)
+        elif self.advancing:
+            return  # who does so goes on by itself
+        elif self.queue or connection.is_paused or connection.reader.expects or connection.weight:
+            connection.settle(busy=False)
+
+    def _dismiss(self, connection: AnsweredConnection, transport: asyncio.Transport) -> None:
+        """Say no more, and wait for the client to close.
+
+        Closed while it still sends, it might never read the answer.
+        """
+        self.queue.clear()
+        self.queued = 0
+        connection.reader.stop()
+        self.is_dismissed = True
+        connection.since = self._loop.time()
+        if not transport.is_closing():
+            transport.write_eof()
+        if not self.advancing:
+            connection.settle(busy=False)
+
+    def write(
+        self, head: bytes, parts: Iterable[Raw | bytes | memoryview] = (), *, joined: bool = True
+    ) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if joined:
+            transport.write(b"".join((head, *parts)))
+        else:
+            transport.writelines((head, *(memoryview(part) for part in parts)))
+
+    async def drain(self) -> None:
+        if self._readable is not None:
+            await self._readable.wait()
+
+    def pause(self) -> None:
+        """The client reads too slowly: answer nothing more for now."""
+        self._readable = asyncio.Event()
+        self._stuck_since = self._loop.time()
+        self._unread = 1 << 62
+
+    def resume(self) -> None:
+        """The client has read enough."""
+        if self._readable is not None:
+            self._readable.set()
+        self._readable = self._stuck_since = None
+        if (http_request := self._unread_answer) is not None:
+            self._unread_answer = None
+            self.finished(http_request)
+
+    def look_at_unread(self, now: float) -> None:
+        """Close the connection of a client that has read nothing for too long."""
+        if self._transport is None:
+            return
+        size = self._transport.get_write_buffer_size()
+        if size < self._unread or self._stuck_since is None:
+            self._stuck_since, self._unread = now, size
+        elif now - self._stuck_since > self._limits.write_timeout:
+            self._transport.abort()

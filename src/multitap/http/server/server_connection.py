@@ -1,0 +1,284 @@
+"""One client's HTTP connection: read in turn, limited in memory and time, closed when it ends."""
+
+import asyncio
+import socket
+import sys
+from time import perf_counter
+
+from multitap.http.server.access import Denied
+from multitap.http.server.connections import READ, Connections, address_of
+from multitap.http.server.fair_turns import AT_ONCE
+from multitap.http.server.http_request import HttpRequest
+from multitap.http.server.request_reader import SLICE, RequestReader
+from multitap.http.server.responder import BUSY, RETRY, Responder
+from multitap.pace import SECONDS
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STEP = SECONDS / 4
+"""Time that one connection takes before the others have a turn."""
+_READING = 5e-10
+"""Time that it takes to read a byte, before we hear of it."""
+_CALM = 0.1
+"""Seconds without work left over after which a connection counts as one of the quiet ones."""
+_END = b"\r\n\r\n"
+_LIGHT = 8 * 1024
+"""Bytes of a request up to which its memory is not counted."""
+_TIMEOUT = 408
+_LEFT = frozenset({7, 8})
+"""Of the states of a TCP connection: it is closed, or the client will say no more."""
+
+
+def _address(transport: asyncio.BaseTransport) -> str:
+    client = transport.get_extra_info("peername")  # none, if it is gone already
+    return address_of(client[0]) if client else ""
+
+
+def _has_left(transport: asyncio.BaseTransport) -> bool:
+    """Whether a client hung up from whom we read nothing right now, and so would not hear it."""
+    if sys.platform != "linux":
+        return False
+    plug = transport.get_extra_info("socket")
+    return plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One client's connection: owns its place among all others, in time and in memory.
+
+    What it sends is parsed in slices by its reader and answered in steps by its responder, as its
+    fair turn comes. These refer back to it, and the parser to the reader: `connection_lost` cuts
+    that, so that its memory is free at once.
+
+    Args:
+        connections: All connections.
+    """
+
+    __slots__ = (
+        "__weakref__", "_busy_until", "_connections", "_limits", "_loop", "_transport", "_waiting",
+        "answered", "holder", "is_paused", "reader", "responder", "since", "weight",
+    )  # fmt: skip
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._limits = connections.limits
+        self._loop = connections.loop
+        self._transport: asyncio.Transport | None = None
+        self.responder = Responder(connections, self)
+        self.reader = RequestReader(connections, self.responder)
+        self.holder = ""
+        self.weight = 0
+        self.since = self._loop.time()
+        self.answered = 0
+
+        self._waiting = False
+        self.is_paused = False
+        self._busy_until = 0.0
+
+    @property
+    def idle(self) -> bool:
+        return self.responder.current is None and not self.responder.queue
+
+    @property
+    def arriving(self) -> int:
+        return self.reader.arriving
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether anything is left that can be done now."""
+        reader, responder = self.reader, self.responder
+        if responder.is_dismissed or self._transport is None:
+            return False
+        return bool(
+            (responder.queue and responder.current is None)
+            or (reader.unparsed and not responder.is_full)
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
+        self.responder.open(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the same
+        self.holder = self.reader.holder = self.reader.address = _address(transport)
+        if not self._connections.enter(self):
+            self.shed("too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._transport = None
+        self._connections.leave(self)
+        self.reader.close()
+        self.responder.lose()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Where to read to: little, unless it is a part of a body that there is time for."""
+        connections, expected = self._connections, self.reader.expected
+        if expected <= READ or connections.fair_turns.spent >= AT_ONCE:
+            return connections.room
+        return connections.space[: expected + READ]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        connections, reader, responder = self._connections, self.reader, self.responder
+        data = connections.space[:nbytes]
+        if (
+            reader.is_deaf
+            or reader.unparsed
+            or self._busy_until
+            or connections.fair_turns.spent >= AT_ONCE
+        ):
+            self._put_off(data)
+            return
+        started = perf_counter()
+        begins = not reader.fed and responder.current is None
+        if nbytes > SLICE:
+            reader.parse(data, started + _STEP)
+        elif not begins or responder.queue:
+            reader.feed(data)
+        else:
+            text = bytes(data)
+            end = text.find(_END) + len(_END)
+            head = reader.heads.get(text[:end])
+            if head is not None and end + head.length == nbytes:
+                self.since = self._loop.time()
+                responder.advancing = True  # or the end of it would look for the next one
+                responder.answer(
+                    HttpRequest(connections.tasks, carrier=responder, head=head, body=text[end:])
+                )
+                responder.advancing = False
+            else:
+                reader.feed(data)
+                reader.remember(text, end)
+        if responder.queue:
+            responder.advance(started + _STEP)
+        if reader.fed or responder.queue or reader.unparsed or self.weight:  # seldom
+            if begins:
+                self.since = self._loop.time()
+            self.settle(busy=True)
+        fair_turns = connections.fair_turns
+        fair_turns.spent += perf_counter() - started + nbytes * _READING
+        if fair_turns.spent >= AT_ONCE:
+            fair_turns.hold()
+
+    def _put_off(self, data: memoryview) -> None:
+        """Keep for a later turn what arrived, or drop it."""
+        now, reader = self._loop.time(), self.reader
+        if reader.is_deaf:
+            reader.droppable -= len(data)
+            if reader.droppable < 0:
+                self.abort()
+                return
+        else:
+            if not reader.fed and self.responder.current is None:
+                self.since = now
+            reader.unparsed = b"".join((reader.unparsed, data))
+        self._hold(busy=reader.is_deaf or now < self._busy_until)
+
+    def go_on(self) -> bool:
+        until, reader, responder = perf_counter() + _STEP, self.reader, self.responder
+        if responder.queue:
+            responder.advance(until)
+        if reader.unparsed and not responder.is_full:
+            reader.parse(memoryview(reader.unparsed), until)
+            responder.advance(until)
+        now = self._loop.time()
+        if self._has_work:
+            self._busy_until = now + _CALM
+            self._weigh()
+            return True
+        if now >= self._busy_until:
+            self._busy_until = 0.0
+        self._waiting = False
+        self._rest()
+        return False
+
+    def settle(self, *, busy: bool) -> None:
+        """Do the rest later, if there is any; or wait for more."""
+        if self._has_work:
+            if busy:
+                self._busy_until = self._loop.time() + _CALM
+            self._hold(busy=busy)
+        else:
+            self._rest()
+
+    def _hold(self, *, busy: bool) -> None:
+        """Read nothing more until it is our turn, and what is there is worked off."""
+        self._weigh()
+        if self._waiting or self._transport is None:
+            return
+        self._waiting = True
+        if not self.is_paused and not self._transport.is_closing():
+            self.is_paused = True
+            self._transport.pause_reading()
+        self._connections.fair_turns.join(self, busy=busy)
+
+    def _rest(self) -> None:
+        """There is nothing left to do for now but to wait, and to read unless that is too much."""
+        self._weigh()
+        transport, reader = self._transport, self.reader
+        if transport is None or transport.is_closing():
+            return
+        if reader.expects and self.idle and not reader.is_deaf:
+            # in the middle of somebody's answer it would be taken for a part of it
+            reader.expects = False
+            transport.write(_CONTINUE)
+        if reader.unparsed or self.responder.is_full:
+            if not self.is_paused:
+                self.is_paused = True
+                transport.pause_reading()
+        elif self.is_paused and not self._waiting:
+            self.is_paused = False
+            transport.resume_reading()
+
+    def _weigh(self) -> None:
+        reader, responder = self.reader, self.responder
+        if self.holder != reader.holder:
+            self._connections.weigh(self, 0)
+            self.holder = reader.holder
+        weight = reader.arriving + responder.queued + len(reader.unparsed)
+        if responder.current is not None:
+            weight += len(responder.current.body)
+        if weight > _LIGHT:
+            self._connections.weigh(self, weight)
+        elif self.weight:
+            self._connections.weigh(self, 0)
+
+    def pause_writing(self) -> None:
+        self.responder.pause()
+
+    def resume_writing(self) -> None:
+        self.responder.resume()
+
+    def look(self, now: float) -> None:
+        limits, quiet, transport = self._limits, now - self.since, self._transport
+        reader, responder = self.reader, self.responder
+        if transport is None:
+            return
+        if self.is_paused and not transport.is_closing() and _has_left(transport):
+            self.abort()
+        elif responder.is_dismissed or transport.is_closing():
+            if quiet > limits.linger:
+                self.abort()
+        elif responder.is_stuck:
+            responder.look_at_unread(now)
+        elif responder.current is not None:
+            if quiet > limits.ping and responder.current.is_pending:
+                responder.current.fall_silent()
+        elif reader.is_reading and quiet > limits.request_timeout:
+            reader.turn_away(Denied(_TIMEOUT, "the request took too long"))
+            responder.advance(0)
+        elif not reader.is_reading and quiet > limits.keep_alive:
+            self.close()
+
+    def shed(self, words: str) -> None:
+        if not self.reader.is_deaf:
+            self.reader.turn_away(Denied(BUSY, words, RETRY))
+            self._weigh()
+            self.responder.advance(0)
+
+    def close(self) -> None:
+        transport = self._transport
+        self.reader.stop()
+        if self.responder.is_dismissed:
+            self.abort()
+        elif transport is not None and self.responder.current is None:
+            self.since = self._loop.time()
+            transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

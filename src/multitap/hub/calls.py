@@ -1,0 +1,305 @@
+"""The way of a call through the hub: permitted, checked, limited in time, sent, vetted, counted."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import perf_counter, time
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from msgspec import Raw
+
+from multitap.catalog.catalog import Tool, allowed
+from multitap.config import ToolFilter
+from multitap.errors import (
+    BadArguments,
+    CallTimeout,
+    MultitapError,
+    NotAllowed,
+    Overloaded,
+    ServerError,
+    quoted,
+)
+from multitap.events import CallDone, EventBus, Outcome
+from multitap.hub.metrics import Metrics
+from multitap.hub.router import Route
+from multitap.results import ToolResult
+from multitap.results.sifting import UNREADABLE, parse_sound
+from multitap.store import CallRecord, Store
+from multitap.tasks import LightTask, in_task
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.envelope import encode
+from multitap.wire.jsonrpc.request import Request
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_LONGEST_ERROR = 4096  # characters of a tool's own words; to decode all could take long
+
+LARGE = 256 * 1024
+"""Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
+SMALL = 64 * 1024
+"""The same where structured content has to be decoded to check it."""
+CHECKED = 256 * 1024
+"""Bytes of undecoded arguments up to which they are checked; the server checks longer ones."""
+
+
+class Calls:
+    """Makes calls, each counted once, whatever becomes of it.
+
+    Args:
+        filters: What each agent may call.
+        metrics: Counts every call.
+        store: Keeps a record of it.
+        events: Tells of it, if anybody listens.
+    """
+
+    def __init__(
+        self,
+        filters: Callable[[], Mapping[str, ToolFilter]],
+        metrics: Metrics,
+        store: Store,
+        events: EventBus,
+    ) -> None:
+        self._filters = filters
+        self._count = metrics.record
+        self._log = store.log_call
+        self._events = events
+        self._clock = asyncio.get_running_loop().time
+
+    async def make(  # noqa: PLR0917 - each name would cost every call a little
+        self,
+        route: Route,
+        arguments: Mapping[str, Any] | Raw,
+        context: CallContext,
+        deadline: Deadline | None = None,
+        light: LightTask | None = None,
+        meta: bytes = b"",
+        extra: bytes = b"",
+    ) -> ToolResult:
+        """Call a tool.
+
+        Args:
+            route: The way to it.
+            arguments: What it is given.
+            context: On whose behalf.
+            deadline: When it has to be over; by the limits of the caller, tool or server, from
+                now on, if not given.
+            light: What the call runs in, if that is no task.
+            meta: Members of the request's `_meta`, as JSON.
+            extra: Members of its parameters besides name and arguments, as JSON, each after a
+                comma.
+
+        Raises:
+            NotAllowed: The agent may not use the tool.
+            BadArguments: The arguments do not fit its schema, and such calls are refused.
+            UpstreamError: The server could not answer; which one says why.
+        """
+        started = perf_counter()
+        result: ToolResult | None = None
+        # what holds if nothing below says otherwise: no `except` here sees a cancellation
+        outcome, error, size = Outcome.CANCELLED, None, 0
+        try:
+            if context.agent_id is not None:
+                self._permit(context.agent_id, route.tool)
+            if route.check != "off":
+                _check(route, arguments)
+            given = arguments if isinstance(arguments, Raw) else _encoded(arguments)
+            size = len(given)
+            client = context.client
+            raw = await route.link.request(
+                Request(
+                    "tools/call",
+                    b"%b%b%b" % (route.head, given, extra),
+                    deadline or route.deadline(context, self._clock()),
+                    route.tool.raw_name,
+                    context,
+                    None if client is None else client.slot_holder,
+                    light,
+                    context.on_progress,
+                    meta,
+                    route.repeatable,
+                )
+            )
+            # the size alone decides nearly always
+            if len(raw) <= SMALL or not _is_large(route.tool, raw):
+                result = _vet(route, raw)
+            else:
+                await in_task(light)
+                result = await _vet_large(route, raw)
+            outcome = Outcome.ERROR if result.is_error_known else Outcome.OK
+        except MultitapError as exc:
+            if not isinstance(exc, ServerError) or not route.errors_are_results:
+                outcome, error = _outcome(exc), route.link.report.redact(str(exc))
+                raise
+            outcome, result = Outcome.ERROR, _failed(exc, route.tool)
+        finally:
+            # in `finally`, so that calls that are given up are counted, too
+            seconds, received = perf_counter() - started, 0
+            if result is not None:
+                result.seconds, received = seconds, len(result.raw)
+                if outcome is Outcome.ERROR:
+                    error = _told(result, route)
+            record = CallRecord(
+                time(),
+                route.tool.server,
+                route.tool.raw_name,
+                seconds,
+                outcome,
+                received,
+                size,
+                error,
+                context.agent_id,
+                context.session_id,
+            )
+            self._count(record)
+            self._log(record)
+            if self._events.watched:
+                self._events.publish(_event(record))
+        return result  # pyright: ignore[reportReturnType] - or something was raised
+
+    def _permit(self, agent: str, tool: Tool) -> None:
+        """Policy: an agent calls only what its filter shows."""
+        filter_ = self._filters().get(agent)
+        if filter_ is not None and not allowed(tool.name, filter_):
+            raise NotAllowed(
+                f"agent {quoted(agent)} may not use {quoted(tool.name)}",
+                hint=f"change the filter of agent {quoted(agent)}",
+            )
+
+
+def cap_of(tool: Tool, default: int) -> int:
+    """Characters of a tool's text after which it is cut."""
+    config = tool.link.config
+    return config.result_caps.get(tool.raw_name) or config.result_cap or default
+
+
+def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
+    """Let arguments pass that fit the tool's schema, or that the server is to judge.
+
+    Raises:
+        BadArguments: They do not fit, and such calls are refused.
+    """
+    try:
+        size = None
+        if isinstance(arguments, Raw):
+            size = len(arguments)
+            if size > CHECKED:  # looking through it would hold up everybody
+                return
+            arguments = _decoded(arguments)
+        route.tool.checker.check(arguments, size=size)
+    except BadArguments as exc:
+        if route.check == "refuse":
+            raise
+        route.link.report.note_misfit(route.tool.raw_name, str(exc))
+
+
+def _decoded(arguments: Raw) -> Mapping[str, Any]:
+    try:
+        return _decode(arguments)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
+
+
+def _encoded(arguments: Mapping[str, Any]) -> bytes:
+    try:
+        return encode(arguments)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise BadArguments(
+            f"the arguments cannot be sent as JSON: {exc}", path="", hint="use plain values"
+        ) from None
+
+
+def _failed(exc: ServerError, tool: Tool) -> ToolResult:
+    """An error that a server answers with, as a failed result."""
+    return ToolResult.from_error(
+        f"{exc.server}: {exc.words}",
+        code=exc.code,
+        data=exc.data,
+        server=tool.server,
+        tool=tool.raw_name,
+    )
+
+
+def _told(became: ToolResult, route: Route) -> str:
+    """What a tool says went wrong."""
+    return route.link.report.redact(became.beginning(_LONGEST_ERROR) or became.error or "")
+
+
+def _event(record: CallRecord) -> CallDone:
+    return CallDone(
+        record.server,
+        record.tool,
+        record.seconds,
+        record.outcome,
+        record.bytes_in,
+        record.error,
+        record.agent,
+        record.session,
+    )
+
+
+def _outcome(exc: MultitapError) -> Outcome:
+    match exc:
+        case CallTimeout():
+            return Outcome.TIMEOUT
+        case NotAllowed() | BadArguments() | Overloaded():
+            return Outcome.REFUSED
+        case _:
+            return Outcome.FAILED
+
+
+def _is_large(tool: Tool, raw: Raw) -> bool:
+    """Whether a result has to be vetted in a thread."""
+    size = len(raw)
+    return size > SMALL and (size > LARGE or tool.result_checker is not None)
+
+
+def _vet(route: Route, raw: Raw) -> ToolResult:
+    """The result without malformed blocks, and with warnings of what is wrong with it.
+
+    Raises:
+        BadAnswer: It cannot be read.
+    """
+    tool = route.tool
+    if tool.result_checker is None:
+        try:
+            sound = parse_sound(raw)
+        except UNREADABLE:
+            pass
+        else:
+            return ToolResult(raw, tool.server, tool.raw_name, 0.0, sound.is_error)
+    result = _vetted(route, raw)
+    return _noted(route, result) if result.warnings else result
+
+
+async def _vet_large(route: Route, raw: Raw) -> ToolResult:
+    """The same in a thread."""
+    # a thread cannot be stopped: it is left to its end, and nobody waits
+    return _noted(route, await to_thread.run_sync(_vetted, route, raw, abandon_on_cancel=True))
+
+
+def _vetted(route: Route, raw: Raw) -> ToolResult:
+    tool = route.tool
+    result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
+    if route.link.config.check_results != "off":
+        _check_result(tool, result)
+    result.is_error_known = result.is_error  # from here on, without another look
+    return result
+
+
+def _check_result(tool: Tool, result: ToolResult) -> None:
+    result.sift()
+    checker = tool.result_checker
+    if checker is None or result.is_error or not result.answer.is_complete:
+        return
+    answer = result.answer
+    structured = answer.outline.structured
+    words = checker.misfit(structured) if answer.has_structured else "there is none"
+    if words is not None:
+        result.warnings += (f"structured content does not match the output schema: {words}",)
+
+
+def _noted(route: Route, result: ToolResult) -> ToolResult:
+    for warning in result.warnings:
+        route.link.report.note_result(route.tool.raw_name, warning)
+    return result

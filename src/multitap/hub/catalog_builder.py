@@ -1,0 +1,104 @@
+"""From what the servers offer to one catalog, under names that stay."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from multitap.catalog import catalog
+from multitap.catalog.catalog import Catalog, Shelf
+from multitap.catalog.name_books import Choices, NameBooks
+from multitap.config import ServerConfig, Settings
+from multitap.hub.server_memory import ServerMemory
+from multitap.store import Store
+from multitap.upstream.link import Link
+from multitap.upstream.offer_lists import Offers
+
+
+class CatalogBuilder:
+    """Owns the names that were given, and each server's part of the catalog.
+
+    Args:
+        settings: Which servers there are, and how names are made.
+        store: Keeps names from one run to the next.
+        memory: Knows what servers offered that are not up.
+    """
+
+    def __init__(self, settings: Settings, store: Store, memory: ServerMemory) -> None:
+        self.books = NameBooks((), settings.naming, {}, lasting=False)
+        self.shelves: dict[Link, Shelf] = {}
+        self._settings = settings
+        self._store = store
+        self._memory = memory
+
+    def apply(self, settings: Settings, links: Mapping[str, Link]) -> None:
+        """Have names for the configured servers; those that are given already stay."""
+        self._settings = settings
+        books, naming = self.books, settings.naming
+        if books.servers == frozenset(settings.servers) and books.naming is naming:
+            return
+        given = {kind: book.choices for kind, book in books.by_kind.items()}
+        if books.naming is not naming:
+            self.shelves = {}
+        self._fill_books(given, links)
+
+    def reread_choices(self, links: Mapping[str, Link]) -> None:
+        """Give the names that another process gave first."""
+        self.shelves = {}
+        self._fill_books({}, links)
+
+    def build(self, links: Mapping[str, Link], last: Catalog) -> Catalog:
+        """The catalog that follows `last`; its revision is higher if callers see a difference.
+
+        Only changed servers are looked at.
+        """
+        stale, shelves = self.shelves, dict[Link, Shelf]()
+        for link in links.values():
+            if (offers := link.offers) is None:
+                continue
+            shelf = stale.get(link)
+            if shelf is None or shelf.offers is not offers:
+                shelf = catalog.stock(link, offers, self.books)
+            shelves[link] = shelf
+        self.shelves = shelves
+        if chosen := self.books.take_unsaved():
+            self._store.save_choices(chosen, self.books.servers)
+        fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)
+        if not _same(fresh, last):
+            return fresh
+        if (fresh.directory, fresh.links) != (last.directory, last.links):
+            return replace(fresh, revision=last.revision)
+        return last
+
+    def _fill_books(self, given: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
+        """Names for what is known: what is given, then what is remembered, then what is stored."""
+        stored = self._store.load_choices()
+        choices = {
+            kind: {**(mine := given.get(kind, {})), **_without(stored.get(kind, {}), mine)}
+            for kind in given.keys() | stored.keys()
+        }
+        servers, naming = self._settings.servers, self._settings.naming
+        self.books = NameBooks(servers, naming, choices, lasting=self._store.path is not None)
+        for name, config in servers.items():
+            if (offers := self._last_known(name, config, links)) is not None:
+                catalog.reserve(name, offers, self.books)
+
+    def _last_known(
+        self, name: str, config: ServerConfig, links: Mapping[str, Link]
+    ) -> Offers | None:
+        if (link := links.get(name)) is not None and link.offers is not None:
+            return link.offers
+        return self._memory.last_offers(name, config)
+
+
+def _without(choices: Choices, others: Choices) -> Choices:
+    return {pair: name for pair, name in choices.items() if pair not in others}
+
+
+def _same(one: Catalog, other: Catalog) -> bool:
+    return (
+        one.tools.items() == other.tools.items()
+        and one.prompts.items() == other.prompts.items()
+        and one.resources == other.resources
+        and one.templates == other.templates
+        and one.absent.keys() == other.absent.keys()
+        and one.hidden == other.hidden
+    )

@@ -1,0 +1,462 @@
+"""Many MCP servers, held as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import platformdirs
+from anyio import to_thread
+from msgspec import Raw
+
+from multitap.catalog.catalog import Catalog, Shelf, Tool
+from multitap.config import ServerConfig, Settings, StdioServer, expand_server
+from multitap.errors import (
+    LONGEST_QUOTE,
+    BadAnswer,
+    HubClosed,
+    Unavailable,
+    UnknownName,
+    quoted,
+    shortened,
+    ungrouped,
+)
+from multitap.events import CatalogChanged, Event, EventBus, ServerSnapshot, Snapshot
+from multitap.hub.calls import Calls, cap_of
+from multitap.hub.catalog_builder import CatalogBuilder
+from multitap.hub.lookup import Lookup
+from multitap.hub.metrics import Metrics
+from multitap.hub.router import LIBRARY, CallDefaults, Route, route_to
+from multitap.hub.server_memory import ServerMemory
+from multitap.hub.state_events import StateEvents
+from multitap.hub.supervisor import Plan, Supervisor
+from multitap.later import Later
+from multitap.results import KeptResult, KeptResults, ToolResult
+from multitap.store import LogRecord, Store, fingerprint, open_store
+from multitap.tasks import Tasks
+from multitap.trust.vault import scope_for
+from multitap.upstream.connector import Dial
+from multitap.upstream.dial import Dialer
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Expand, Link
+from multitap.upstream.on_behalf_of import NOBODY, CallContext
+from multitap.upstream.signals import Bell
+from multitap.upstream.start_queue import StartQueue
+from multitap.wire.jsonrpc.request import made
+from multitap.wire.process.spawner import open_spawner
+from multitap.wire.process.stderr_log import log_folder, tidy
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+
+    from multitap.tools import ToolRegistry
+else:
+    types = Later("mcp_types")
+    pydantic = Later("pydantic")
+
+_Model = TypeVar("_Model", bound="pydantic.BaseModel")
+
+
+class Hub:
+    """Many servers, one catalog; made by [`open_hub`][multitap.open_hub].
+
+    Every method may be called from any task of the hub's event loop.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        settings: Settings,
+        *,
+        dial: Dial,
+        expand: Expand | None = None,
+        handlers: Handlers,
+        store: Store,
+        recall: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.catalog = Catalog()
+        """What there is to call right now; replaced, never changed."""
+        self.changed = Bell()
+        """Rings whenever anything about the servers changes."""
+        self.events = EventBus(partial(_record, store))
+        self.metrics = Metrics()
+        self.store = store
+        """Past calls and last good catalogs, on disk."""
+        self._dial = dial
+        self._expand = expand or _expanded
+        self._handlers = handlers
+        self._kept = KeptResults()
+        self._memory = ServerMemory(store, recall=recall)
+        self._builder = CatalogBuilder(settings, store, self._memory)
+        self._starts = StartQueue(settings.start_concurrency)
+        self._closed = False
+        make = partial(self.make_link, on_change=self._link_changed)
+        self._supervisor = Supervisor(tasks, make, self._rebuild)
+        self._states = StateEvents(self.events, self._supervisor)
+        self.lookup = Lookup(lambda: self.catalog, self._builder, self._supervisor, self.changed)
+        """Finds what callers name."""
+        self.calls = Calls(lambda: self.settings.agents, self.metrics, store, self.events)
+        """Makes all calls."""
+        self._routes: dict[Tool, Route] = {}
+        store.on_disagreement = self._reread_choices
+        self.apply(settings)
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        return self._supervisor.links
+
+    def apply(self, settings: Settings) -> Plan:
+        """Make the running servers match `settings`, and say what that takes; returns at once.
+
+        Servers whose configuration is the same keep their process and their session. A changed one
+        serves until its successor is up, then finishes its calls and ends; for as long as the
+        successor fails, it serves on, and its snapshot says why.
+        """
+        self._check_open()
+        self.settings = settings
+        self.gateway_defaults = CallDefaults(
+            "off", settings.serve.timeout, errors_are_results=False
+        )
+        self._starts.limit = settings.start_concurrency
+        self._supervisor.drain_timeout = settings.drain_timeout
+        self._builder.apply(settings, self.links)
+        todo = self._supervisor.apply(settings.servers)
+        self._rebuild()
+        for name in todo.stop:
+            self._states.on_remove(name)
+        for name in todo.replace:
+            self._states.on_replace(name)
+        return todo
+
+    async def settled(self) -> None:
+        """Wait until every server has answered, failed or timed out, successors included."""
+        while not self._supervisor.is_settled:
+            await self.changed.wait()
+
+    def make_link(
+        self,
+        server: str,
+        config: ServerConfig,
+        *,
+        on_change: Callable[[Link], None] = lambda _: None,
+    ) -> Link:
+        """A link to a server, with a session of its own; the caller runs it."""
+        return Link(
+            server,
+            config,
+            dial=self._dial,
+            expand=self._expand,
+            handlers=self._handlers,
+            known=self._memory.recall(server, config),
+            starts=self._starts,
+            health_interval=self.settings.health_interval,
+            on_change=on_change,
+            on_event=self.events.publish,
+        )
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> ToolResult:
+        """Call one tool by its catalog name, or by its own if no other tool has it.
+
+        A call to a server that is still starting waits for it, within its timeout. A tool that
+        fails returns a result with `success` False and the server's own words.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden from this caller.
+            BadArguments: The arguments do not match its schema.
+            UpstreamError: The server could not answer; which one says why.
+        """
+        if self._closed:
+            self._check_open()
+        tool, since = self.catalog.tools.get(name), None
+        if tool is None:
+            since = anyio.current_time()
+            tool = await self.lookup.find_tool(name, context=context)
+        try:
+            route = self._routes.get(tool)
+            if route is None:
+                route = self._routes[tool] = route_to(tool, LIBRARY)
+            deadline = None if since is None else route.deadline(context, since)
+            result = await self.calls.make(route, arguments or {}, context, deadline)
+        # a link that ends says that it was removed; why it was is for us to say
+        except Unavailable:
+            if self._closed:
+                raise HubClosed("the hub was closed during the call") from None
+            raise
+        return result.capped(cap_of(tool, self.settings.result_cap), self._kept)
+
+    @cached_property
+    def tools(self) -> ToolRegistry:
+        """The tools of all servers as an agent uses them; functions can be registered beside."""
+        from multitap.tools import HubTools, ToolRegistry  # noqa: PLC0415 - a gateway needs none
+
+        registry = ToolRegistry()
+        registry.attach(HubTools(self))
+        return registry
+
+    async def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
+    ) -> types.ReadResourceResult:
+        """Read a resource from the server that has it.
+
+        Args:
+            uri: Which one.
+            server: Whose, where several have the same.
+            context: On whose behalf, and how long it may take.
+
+        Raises:
+            UnknownName: No server has it.
+            UpstreamError: The server could not answer.
+        """
+        self._check_open()
+        since = anyio.current_time()
+        resource = await self.lookup.find_resource(uri, server, context)
+        params = {"uri": resource.uri}
+        result = await _asked(resource.link, "resources/read", params, context, since)
+        return _typed(types.ReadResourceResult, result, resource.server)
+
+    async def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> types.GetPromptResult:
+        """Fill in a prompt by its catalog name.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            UpstreamError: The server could not answer.
+        """
+        self._check_open()
+        since = anyio.current_time()
+        prompt = await self.lookup.find_prompt(name, context=context)
+        params = {"name": prompt.raw_name, "arguments": arguments or {}}
+        result = await _asked(prompt.link, "prompts/get", params, context, since)
+        return _typed(types.GetPromptResult, result, prompt.server)
+
+    async def complete(
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Suggestions for an argument of a prompt or of a resource template.
+
+        Args:
+            reference: The prompt's catalog name, or the template.
+            argument: Which argument.
+            value: What was typed so far.
+            known: Arguments already filled in.
+
+        Raises:
+            UnknownName: There is no such prompt or template.
+            UpstreamError: The server could not answer.
+        """
+        self._check_open()
+        if prompt := self.catalog.prompts.get(reference):
+            link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
+        else:
+            templates = self.catalog.templates
+            template = next((one for one in templates if one.address == reference), None)
+            if template is None:
+                raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
+            link, ref = template.link, {"type": "ref/resource", "uri": template.uri}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": known}
+        since = anyio.current_time()
+        result = await _asked(link, "completion/complete", params, NOBODY, since)
+        return _typed(types.CompleteResult, result, link.name)
+
+    async def subscribe(self, uri: str, *, server: str | None = None) -> None:
+        """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
+        self._check_open()
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.subscribe(raw)
+
+    async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
+        self._check_open()
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.unsubscribe(raw)
+
+    def result(self, result_id: str) -> KeptResult:
+        """The whole of a result whose text was cut.
+
+        Raises:
+            UnknownName: It was never there, or had to make room.
+        """
+        return self._kept.result(result_id)
+
+    def restart(self, server: str) -> None:
+        """Restart a server now, ignoring back-off.
+
+        If its changed configuration is not in force yet, that is tried again; what serves stays.
+
+        Raises:
+            UnknownName: No such server is configured.
+            Unavailable: It is disabled.
+        """
+        link = self._supervisor.coming.get(server) or self._supervisor.link(server)
+        if not link.config.enabled:
+            raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
+        link.restart()
+
+    def snapshot(self) -> Snapshot:
+        """Everything a screen would show, as it is now."""
+        coming, shelves = self._supervisor.coming, self._builder.shelves
+        servers = (
+            _server_snapshot(link, shelves.get(link), coming.get(link.name))
+            for link in self.links.values()
+        )
+        return Snapshot(self.catalog.revision, tuple(servers))
+
+    def close(self) -> None:
+        """Refuse further calls; `open_hub` calls it when its block is left."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
+
+    def _link_changed(self, link: Link) -> None:
+        self._supervisor.link_changed(link)
+        self._states.on_change(link.name)
+        self._memory.note(link)
+        self._rebuild()
+
+    def _reread_choices(self) -> None:
+        """Give the names that another process gave first."""
+        if not self._closed:
+            self._builder.reread_choices(self.links)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Publish a new catalog if anything in it differs."""
+        last = self.catalog
+        self.catalog = fresh = self._builder.build(self.links, last)
+        if fresh.revision != last.revision:
+            self._routes = {}
+            self.events.publish(CatalogChanged(fresh.revision))
+        self.changed.ring()
+
+
+def _server_snapshot(link: Link, shelf: Shelf | None, successor: Link | None) -> ServerSnapshot:
+    tools = len(shelf.tools) if shelf else 0
+    snapshot = link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
+    return replace(snapshot, pending=successor.failure) if successor else snapshot
+
+
+def _record(store: Store, event: Event) -> None:
+    record = LogRecord.of(event, at=time.time())
+    if record is not None:
+        store.log(record)
+
+
+async def _asked(
+    link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
+) -> Raw:
+    """Ask a server for something that changes nothing there.
+
+    Args:
+        link: Which server.
+        method: What to ask for.
+        params: Its parameters.
+        context: On whose behalf, and how long it may take.
+        since: When the time began, by the loop's clock.
+    """
+    deadline = LIBRARY.deadline(link.config, context=context, since=since)
+    request = made(method, params, deadline, call=context, repeatable=True)
+    request.on_progress = context.on_progress
+    return await link.request(request)
+
+
+def _expanded(name: str, config: ServerConfig) -> ServerConfig:
+    return expand_server(config, scope_for(name, config))
+
+
+def _starts_now(config: ServerConfig) -> bool:
+    """Whether a program is started without a call that needs it."""
+    return isinstance(config, StdioServer) and config.enabled and config.start != "lazy"
+
+
+def _typed(model: type[_Model], result: Any, server: str) -> _Model:
+    try:
+        return model.model_validate_json(bytes(result))
+    except pydantic.ValidationError as exc:
+        raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
+
+
+def _mistakes(exc: pydantic.ValidationError) -> str:
+    """What is wrong with an answer, without quoting it."""
+    first = exc.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"
+
+
+@asynccontextmanager
+async def open_hub(
+    settings: Settings,
+    *,
+    handlers: Handlers = Handlers(),
+    dial: Dial | None = None,
+    expand: Expand | None = None,
+    recall: bool = False,
+    files: Collection[str] = (),
+) -> AsyncGenerator[Hub]:
+    """A running hub; leaving the block closes every server.
+
+    It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
+
+    Args:
+        settings: Which servers, and by which rules.
+        handlers: Who answers what servers ask of the host.
+        dial: How servers are reached, in place of pipes and sockets.
+        expand: Puts in the variables of a server's configuration, in place of this process's.
+        recall: Whether what a server had last time is listed while it starts.
+        files: What the settings are written in: each configuration has logs of its own.
+    """
+    state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
+    with ungrouped():
+        async with AsyncExitStack() as stack:
+            spawner = await stack.enter_async_context(open_spawner())
+            # the warden takes a moment to start: it does so while the store is opened
+            if dial is None and any(map(_starts_now, settings.servers.values())):
+                spawner.prepare()
+            store = await stack.enter_async_context(open_store(state))
+            if dial is None:
+                servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
+                logs = log_folder(state, files, servers)
+                await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
+                dial = Dialer(spawner, logs, handlers.login)
+            # entered last and left first: links end before the store and the spawner that they use
+            tasks = await stack.enter_async_context(Tasks())
+            hub = Hub(
+                tasks,
+                settings,
+                dial=dial,
+                expand=expand,
+                handlers=handlers,
+                store=store,
+                recall=recall,
+            )
+            try:
+                yield hub
+            finally:
+                # before the links end: calls that fail from here on say that the hub is closed
+                hub.close()

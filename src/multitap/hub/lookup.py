@@ -1,0 +1,178 @@
+"""From a name or an address to what it stands for, once the servers are up that may have it."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TypeVar
+
+import anyio
+
+from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
+from multitap.errors import Unavailable, UnknownName, quoted
+from multitap.hub import router
+from multitap.hub.catalog_builder import CatalogBuilder
+from multitap.hub.router import LIBRARY, CallDefaults
+from multitap.hub.supervisor import Supervisor
+from multitap.names import Naming, likely_owners
+from multitap.upstream.availability import still_starting
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import NOBODY, CallContext
+from multitap.upstream.signals import Bell
+from multitap.wire.jsonrpc.deadline import Deadline
+
+_Found = TypeVar("_Found")
+
+
+class Lookup:
+    """Finds what callers name, and waits for servers that still start.
+
+    Args:
+        catalog: What there is right now.
+        builder: Knows whose a name is, even while its server is down.
+        supervisor: Has the servers.
+        changed: Rings when anything about them changes.
+    """
+
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        builder: CatalogBuilder,
+        supervisor: Supervisor,
+        changed: Bell,
+    ) -> None:
+        self._catalog = catalog
+        self._builder = builder
+        self._supervisor = supervisor
+        self._changed = changed
+
+    async def find_tool(self, name: str, *, context: CallContext = NOBODY) -> Tool:
+        """The tool that `Hub.call` would call; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        tool = await self.wait_for(
+            lambda: router.look_up(self._catalog(), name), name, context=context, defaults=LIBRARY
+        )
+        if tool is None:
+            raise router.unknown(self._catalog().tools, name)
+        return tool
+
+    async def find_prompt(self, name: str, *, context: CallContext = NOBODY) -> Prompt:
+        """A prompt by its catalog name; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        prompt = await self.wait_for(
+            lambda: self._catalog().prompts.get(name), name, context=context, defaults=LIBRARY
+        )
+        if prompt is None:
+            near = get_close_matches(name, self._catalog().prompts, n=1)
+            hint = f"did you mean {quoted(near[0])}? " if near else ""
+            raise UnknownName(
+                f"no prompt named {quoted(name)}",
+                hint=f"{hint}`multitap prompts` lists what there is",
+            )
+        return prompt
+
+    async def find_resource(self, uri: str, server: str | None, context: CallContext) -> Resource:
+        """A resource by its address; servers that may have it are waited for.
+
+        Raises:
+            UnknownName: No server has it.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        resource = await self.wait_for(
+            lambda: self._catalog().find_resource(uri, server),
+            None,
+            defaults=LIBRARY,
+            context=context,
+            has=lambda name: server in {None, name},
+        )
+        if resource is None:
+            raise UnknownName(
+                f"no server offers the resource {quoted(uri)}",
+                hint="`multitap resources` lists what there is",
+            )
+        return resource
+
+    def owner(self, uri: str, server: str | None) -> tuple[Link, str]:
+        """Who has a resource right now, and what that server calls it.
+
+        Raises:
+            UnknownName: There is no such resource, or no such server.
+        """
+        if server is not None:
+            return self._supervisor.link(server), uri
+        resource = self._catalog().find_resource(uri)
+        if resource is None:
+            raise UnknownName(f"no server offers the resource {quoted(uri)}")
+        return resource.link, resource.uri
+
+    async def wait_for(
+        self,
+        find: Callable[[], _Found | None],
+        name: str | None,
+        *,
+        defaults: CallDefaults,
+        context: CallContext = NOBODY,
+        has: Callable[[str], bool] = lambda _: True,
+    ) -> _Found | None:
+        """What `find` finds, once the servers are up that are still starting and may have it.
+
+        Whose a name is may be remembered; if not, the name itself shows whose it can be. An
+        address, and a bare name, may be any server's.
+
+        Args:
+            find: Looks for it.
+            name: Of the tool or prompt; None: it is a resource.
+            defaults: How long to wait for servers that do not say it themselves.
+            context: Who wants it.
+            has: Whether a server counts for them.
+
+        Raises:
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        if (found := find()) is not None:
+            return found
+        books = self._builder.books
+        known = books.owners(name) if name is not None else set[str]()
+        is_telling = bool(known) or (name is not None and books.naming is not Naming.BARE)
+        waited: dict[Link, None] = {}
+        since = anyio.current_time()
+        deadline: Deadline | None = None
+        while True:
+            links = self._supervisor.links  # replaced with each change of the settings
+            names = [*(known or links)]
+            if name is not None:
+                names = likely_owners(name, names, self._builder.books.naming)
+            unseen = [
+                link
+                for link in map(links.get, names)
+                if link is not None and link.offers is None and has(link.name)
+            ]
+            starting = [link for link in unseen if not link.is_settled]
+            if not starting:
+                break
+            waited.update(dict.fromkeys(starting))
+            if deadline is None:
+                limits = (
+                    defaults.deadline(x.config, context=context, since=since) for x in starting
+                )
+                deadline = max(limits, key=lambda limit: limit.at)
+            with anyio.move_on_after(deadline.at - anyio.current_time()) as clock:
+                await self._changed.wait()
+            if (found := find()) is not None:
+                return found
+            if clock.cancelled_caught:
+                raise Unavailable(
+                    starting[0].name,
+                    still_starting(deadline),
+                    hint="call again in a moment, or raise `timeout`",
+                )
+        for link in unseen:
+            if (failure := link.failure) is not None and (is_telling or link in waited):
+                raise Unavailable(link.name, str(failure), hint=failure.hint, failure=failure)
+        return None

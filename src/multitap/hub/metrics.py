@@ -1,0 +1,198 @@
+"""How often, how fast and how well each tool answers, in constant memory."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from math import ceil, log
+from typing import TYPE_CHECKING
+
+from multitap.events import Outcome
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    from multitap.store import CallRecord
+
+__all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "Outcome", "Stats"]
+
+RELATIVE_ERROR = 0.025
+"""How far a percentile may be off, for times between a microsecond and an hour."""
+OTHER = "(other)"
+"""Where tools beyond the limit are counted together."""
+MAX_TOOLS = 10_000
+_LONGEST_ERROR = 500
+
+_SHORTEST = 1e-6
+_LONGEST = 3600.0
+_GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_PER_BUCKET = 1 / math.log(_GROWTH)
+_LAST_BUCKET = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_BUCKET)
+_QUANTILES = (0.5, 0.95, 0.99)
+_UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
+_BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The calls of one tool, or of one server's tools together."""
+
+    calls: int
+    errors: int
+    """Calls that failed, timeouts among them; those cancelled or refused are not."""
+    timeouts: int
+    bytes_in: int
+    """What the server answered."""
+    bytes_out: int
+    """What was sent to it."""
+    seconds: float
+    """All calls together."""
+    p50: float | None
+    """Seconds; none before the first call that says something about the server's speed."""
+    p95: float | None
+    p99: float | None
+    last_error: str | None
+
+
+class _Row:
+    """Counters of one tool; times fall into buckets that grow by a fixed factor."""
+
+    __slots__ = ("buckets", "bytes_in", "bytes_out", "last_error", "outcomes", "seconds", "timed")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[Outcome, int] = {}
+        self.buckets: dict[int, int] = {}
+        self.timed = 0
+        self.seconds = 0.0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.last_error: tuple[int, str] | None = None
+        """The how manieth of all errors it was, and its words."""
+
+    def percentiles(self) -> tuple[float | None, ...]:
+        buckets = sorted(self.buckets)
+        upto = list(accumulate(self.buckets[bucket] for bucket in buckets))
+        ranks = (math.ceil(share * self.timed) for share in _QUANTILES)
+        return tuple(_middle(buckets[bisect_left(upto, r)]) if buckets else None for r in ranks)
+
+    def stats(self) -> Stats:
+        p50, p95, p99 = self.percentiles()
+        return Stats(
+            calls=sum(self.outcomes.values()),
+            errors=sum(self.outcomes.get(outcome, 0) for outcome in _BAD),
+            timeouts=self.outcomes.get(Outcome.TIMEOUT, 0),
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            seconds=self.seconds,
+            p50=p50,
+            p95=p95,
+            p99=p99,
+            last_error=self.last_error and self.last_error[1],
+        )
+
+
+def _total(rows: Iterable[_Row]) -> _Row:
+    """All rows together, added up when somebody asks: calls are more frequent."""
+    total = _Row()
+    for row in rows:
+        for outcome, calls in row.outcomes.items():
+            total.outcomes[outcome] = total.outcomes.get(outcome, 0) + calls
+        for bucket, calls in row.buckets.items():
+            total.buckets[bucket] = total.buckets.get(bucket, 0) + calls
+        total.timed += row.timed
+        total.seconds += row.seconds
+        total.bytes_in += row.bytes_in
+        total.bytes_out += row.bytes_out
+        total.last_error = max(filter(None, (total.last_error, row.last_error)), default=None)
+    return total
+
+
+def _middle(bucket: int) -> float:
+    """The time that is off by at most the stated error, whichever of the bucket's it was."""
+    return _SHORTEST * _GROWTH**bucket * (1 - RELATIVE_ERROR)
+
+
+class Metrics:
+    """Counters of every server and tool since the start."""
+
+    def __init__(self, *, max_tools: int = MAX_TOOLS) -> None:
+        self._max_tools = max_tools
+        self._tools: dict[str, dict[str, _Row]] = {}
+        self._errors = 0
+
+    def record(self, call: "CallRecord") -> None:
+        """Count one call."""
+        try:
+            row = self._tools[call.server][call.tool]
+        except KeyError:
+            row = self._new_row(call.server, call.tool)
+        outcome, seconds = call.outcome, call.seconds
+        row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
+        row.bytes_in += call.bytes_in
+        row.bytes_out += call.bytes_out
+        if outcome not in _UNTIMED:
+            bucket = 0  # which holds times up to `_SHORTEST * _GROWTH ** bucket`
+            if _SHORTEST < seconds < _LONGEST:
+                bucket = ceil(log(seconds / _SHORTEST) * _PER_BUCKET)
+            elif seconds >= _LONGEST:
+                bucket = _LAST_BUCKET
+            row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
+            row.timed += 1
+            row.seconds += seconds
+        if call.error is not None:
+            self._errors += 1
+            row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
+
+    def _new_row(self, server: str, tool: str) -> _Row:
+        tools = self._tools.setdefault(server, {})
+        # names are foreign: a server may have a new tool for every call
+        name = tool if len(tools) < self._max_tools else OTHER
+        return tools.setdefault(name, _Row())
+
+    def forget(self, server: str) -> None:
+        """Drop the counters of a server that is no longer configured."""
+        self._tools.pop(server, None)
+
+    def servers(self) -> dict[str, Stats]:
+        """All tools of each server together."""
+        return {server: _total(tools.values()).stats() for server, tools in self._tools.items()}
+
+    def tools(self, server: str) -> dict[str, Stats]:
+        """Each tool of the server that was called."""
+        return {tool: row.stats() for tool, row in self._tools.get(server, {}).items()}
+
+    def prometheus(self) -> str:
+        """Everything in Prometheus' text format, version 0.0.4."""
+        return "".join(f"{line}\n" for line in self._exposition())
+
+    def _exposition(self) -> Iterator[str]:
+        rows = [
+            (f'server="{_escaped(server)}",tool="{_escaped(tool)}"', row)
+            for server, tools in self._tools.items()
+            for tool, row in tools.items()
+        ]
+        yield from _family("multitap_calls_total", "counter", "Calls by how they ended.")
+        for labels, row in rows:
+            for outcome, calls in row.outcomes.items():
+                yield f'multitap_calls_total{{{labels},outcome="{outcome}"}} {calls}'
+        yield from _family("multitap_received_bytes_total", "counter", "Bytes of answers.")
+        for labels, row in rows:
+            yield f"multitap_received_bytes_total{{{labels}}} {row.bytes_in}"
+        yield from _family("multitap_sent_bytes_total", "counter", "Bytes of arguments.")
+        for labels, row in rows:
+            yield f"multitap_sent_bytes_total{{{labels}}} {row.bytes_out}"
+        yield from _family("multitap_call_seconds", "summary", "How long calls took.")
+        for labels, row in rows:
+            for share, seconds in zip(_QUANTILES, row.percentiles(), strict=True):
+                if seconds is not None:
+                    yield f'multitap_call_seconds{{{labels},quantile="{share}"}} {seconds:.6g}'
+            yield f"multitap_call_seconds_sum{{{labels}}} {row.seconds:.9g}"
+            yield f"multitap_call_seconds_count{{{labels}}} {row.timed}"
+
+
+def _family(name: str, kind: str, words: str) -> tuple[str, str]:
+    return f"# HELP {name} {words}", f"# TYPE {name} {kind}"
+
+
+def _escaped(text: str) -> str:
+    clean = text.encode("utf-8", "backslashreplace").decode()
+    return clean.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,42 @@
+"""Opens a hub: by settings, or by the configuration files that the command line reads."""
+
+from contextlib import AbstractAsyncContextManager
+
+from multitap.config import Settings
+from multitap.hub import hub
+from multitap.hub.hub import Hub
+from multitap.hub.reload import open_configured
+from multitap.upstream.connector import Dial
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Expand
+
+
+def open_hub(
+    settings: Settings | None = None,
+    *,
+    handlers: Handlers = Handlers(),
+    dial: Dial | None = None,
+    expand: Expand | None = None,
+    recall: bool = False,
+) -> AbstractAsyncContextManager[Hub]:
+    """A running hub; leaving the block closes every server.
+
+    It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
+
+    Without settings it reads the files that the command line reads: those that `MULTITAP_CONFIG`
+    names, else the user's and the project's. It follows them while it is open, unless they say
+    `auto_reload = false`. An entry that cannot be used is logged and affects only itself.
+
+    Args:
+        settings: Which servers, and by which rules; by default, those of the files.
+        handlers: Who answers what servers ask of the host.
+        dial: How servers are reached, in place of pipes and sockets.
+        expand: Puts in the variables of a server's configuration, in place of this process's.
+        recall: Whether what a server had last time is listed while it starts.
+
+    Raises:
+        ConfigError: No settings were given, and a file cannot be read; says where and why.
+    """
+    if settings is None:
+        return open_configured(handlers=handlers, dial=dial, expand=expand, recall=recall)
+    return hub.open_hub(settings, handlers=handlers, dial=dial, expand=expand, recall=recall)

@@ -1,0 +1,249 @@
+"""Keeps a running hub equal to the files it was configured from."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import anyio
+from anyio import to_thread
+
+from multitap.config import (
+    Loaded,
+    Place,
+    Problem,
+    ServerConfig,
+    Settings,
+    Severity,
+    expand_server,
+    load,
+)
+from multitap.errors import UnknownName, counted, ungrouped
+from multitap.events import Reloaded, ReloadFailed
+from multitap.hub.hub import Hub, open_hub
+from multitap.hub.supervisor import Plan
+from multitap.trust.vault import scope_for
+from multitap.upstream.connector import Dial
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Expand
+
+logger = logging.getLogger(__name__)
+
+Loader = Callable[[], Loaded]
+"""Reads the files as they are now."""
+PAUSE = 1.0
+"""Seconds before a watch that broke is set up again."""
+HEAD_START = 0.5
+"""Seconds for which servers that start go first; what changes meanwhile is not missed."""
+SECOND_LOOK = 0.25
+"""Seconds after which files that no longer name a running server are read again."""
+LOOKS = 20
+"""How often at most."""
+MOST_PROBLEMS = 100
+"""Problems that one event and the log name."""
+
+
+class Reloader:
+    """The files behind a hub, and what of them the hub runs by.
+
+    Files that cannot be read, or are empty, change nothing: the hub goes on as it was until they
+    can. An entry that cannot be used changes nothing for the server it is about.
+
+    Args:
+        loader: Reads the files; ours, from the current folder, where not given.
+    """
+
+    def __init__(self, loader: Loader = load) -> None:
+        self._loader = loader
+        self._latest = loader()
+        self.loaded = self._latest
+        """What was last taken over."""
+        # a person and the watcher may reload at the same time
+        self._turn = anyio.Lock()
+        self._watch: anyio.CancelScope | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the files as they were last read, taken over or not."""
+        return self._latest.problems
+
+    def expand(self, name: str, config: ServerConfig) -> ServerConfig:
+        """Put in a server's variables; for `open_hub`, so that errors name file and line.
+
+        Raises:
+            ConfigError: A variable has no value.
+        """
+        loaded = self.loaded
+        is_own = name not in loaded.untrusted
+        scope = scope_for(name, config, loaded.search.folder, is_own=is_own)
+        return expand_server(config, scope, places=self._places(name))
+
+    async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
+        """Read the files now and have the hub follow them; what came of it is published too."""
+        async with self._turn:
+            watched = self._latest.search.sources
+            report = await self._take_over(hub)
+            if self._watch is not None and self._latest.search.sources != watched:
+                self._watch.cancel()  # `follow` sets up another one
+        hub.events.publish(report)
+        if isinstance(report, Reloaded):
+            for change in report.changes:
+                logger.info("%s", change)
+        for problem in report.problems:
+            logger.warning("%s", problem)
+        return report
+
+    async def follow(self, hub: Hub) -> None:
+        """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
+        while True:
+            with anyio.CancelScope() as self._watch:
+                try:
+                    await self._follow_sources(hub)
+                except OSError as exc:  # folders may vanish while they are looked at
+                    logger.warning("the configuration cannot be watched: %s", exc)
+                    await anyio.sleep(PAUSE)
+
+    async def _follow_sources(self, hub: Hub) -> None:
+        with anyio.move_on_after(HEAD_START):
+            await hub.settled()
+        from multitap.config import changes  # noqa: PLC0415 - its library takes a while
+
+        seen = self._latest
+        async with aclosing(changes(seen.search.sources, since=seen.stamps)) as news:
+            async for _ in news:
+                if hub.settings.auto_reload:
+                    await self.reload(hub)
+
+    async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
+        running = hub.settings.servers
+        try:
+            latest = await self._read(running)
+        except Exception as exc:  # noqa: BLE001 - boundary: whatever reading meets, the hub goes on
+            return ReloadFailed((f"the configuration cannot be read: {exc}",))
+        self._latest = latest
+        if not latest.intact:
+            return ReloadFailed(_told(latest.errors))
+        kept = {name: running[name] for name in latest.broken if name in running}
+        before, self.loaded = self.loaded, latest
+        servers = {**latest.settings.servers, **kept}
+        plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
+        return Reloaded(
+            str(plan),
+            _told(_serious(latest.problems)),
+            tuple(sorted(kept)),
+            _changes(plan, before, latest),
+        )
+
+    async def _read(self, running: Iterable[str]) -> Loaded:
+        """The files as they are; before a server is taken away, they are read a second time.
+
+        A file that is being replaced may be gone, or half written, for a moment.
+        """
+        latest = await self._load()
+        for _ in range(LOOKS):
+            named = latest.settings.servers.keys() | latest.merged.servers.keys()
+            if not latest.intact or named >= set(running):
+                break
+            await anyio.sleep(SECOND_LOOK)
+            previous, latest = latest, await self._load()
+            if previous.stamps == latest.stamps:  # nothing was written since before it was read
+                return previous
+        return latest
+
+    async def _load(self) -> Loaded:
+        return await to_thread.run_sync(self._loader, abandon_on_cancel=True)
+
+    def _places(self, name: str) -> Mapping[str, Place]:
+        try:
+            return self.loaded.places(name)
+        except UnknownName:  # it was added by a program
+            return {}
+
+
+def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
+    """What happens to each server that is not kept, with the place that says so."""
+    told = (
+        *((name, "added", after) for name in sorted(plan.start)),
+        *((name, "replaced", after) for name in sorted(plan.replace)),
+        *((name, "removed", before) for name in sorted(plan.stop)),
+    )
+    return tuple(
+        f"{name}: {verb} ({place})" if (place := loaded.place(name)) else f"{name}: {verb}"
+        for name, verb, loaded in told
+    )
+
+
+def _serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
+
+
+def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """What is wrong, in words; a hostile file would fill every log."""
+    more = len(problems) - MOST_PROBLEMS
+    said = tuple(map(str, problems[:MOST_PROBLEMS]))
+    return (*said, f"and {counted(more, 'more problem')}") if more > 0 else said
+
+
+@asynccontextmanager
+async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
+    """Within the block, the hub follows the files."""
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reloader.follow, hub)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_configured(
+    reloader: Reloader | None = None,
+    *,
+    handlers: Handlers | None = None,
+    dial: Dial | None = None,
+    expand: Expand | None = None,
+    recall: bool = False,
+) -> AsyncGenerator[Hub]:
+    """A running hub that follows its files; leaving the block closes every server.
+
+    Args:
+        reloader: Which files; the user's and the project's, as the command line finds them, where
+            not given.
+        handlers: Who answers what servers ask of the host.
+        dial: How servers are reached, in place of pipes and sockets.
+        expand: Puts in the variables of a server's configuration, in place of this process's.
+        recall: Whether what a server had last time is listed while it starts.
+
+    Raises:
+        ConfigError: No files were given, and one of those that were found cannot be read.
+    """
+    files = reloader
+    if files is None:
+        files = await to_thread.run_sync(_found_files, abandon_on_cancel=True)
+    async with (
+        open_hub(
+            files.settings,
+            handlers=handlers or Handlers(),
+            dial=dial,
+            expand=expand or files.expand,
+            recall=recall,
+            files=files.loaded.files,
+        ) as hub,
+        auto_reload(hub, files),
+    ):
+        yield hub
+
+
+def _found_files() -> Reloader:
+    """The user's and the project's files; what is wrong with an entry is logged."""
+    files = Reloader()
+    files.loaded.check()
+    for problem in files.problems:
+        if problem.severity is not Severity.NOTE:
+            advice = f"; hint: {problem.hint}" if problem.hint else ""
+            logger.warning("%s%s", problem, advice)
+    return files

@@ -1,0 +1,143 @@
+"""From a catalog name to a route: what every call of one tool needs, worked out once."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from multitap.catalog.catalog import Catalog, Tool
+from multitap.config import ServerConfig
+from multitap.config.models import CheckArguments
+from multitap.config.problems import nearest
+from multitap.errors import NotAllowed, UnknownName, quoted
+from multitap.hub.call_deadline import TimeLimits, limits
+from multitap.records import dataclass
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import CallContext
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.envelope import encode
+
+
+@dataclass(frozen=True, slots=True)
+class CallDefaults:
+    """What holds for a call where the configuration of its server does not say."""
+
+    check_arguments: CheckArguments = "refuse"
+    timeout: float | None = None
+    """Seconds to wait for an answer; None: the default of the configuration."""
+    errors_are_results: bool = True
+    """Whether a JSON-RPC error of the server is a failed result, rather than an exception."""
+
+    def timeout_of(self, config: ServerConfig, tool: str = "") -> float | None:
+        """Seconds to wait for an answer: the tool's, else the server's, else these."""
+        timeout = config.timeouts.get(tool)
+        if timeout is None:
+            is_given = self.timeout is None or "timeout" in config.model_fields_set
+            timeout = config.timeout if is_given else self.timeout
+        return timeout
+
+    def deadline(
+        self, config: ServerConfig, *, context: CallContext, since: float, tool: str = ""
+    ) -> Deadline:
+        """When a call has to be over: by the caller's limits, else the tool's, else the server's.
+
+        Args:
+            config: The server's.
+            context: The caller's.
+            since: When the time begins, by the loop's clock.
+            tool: The server's own name of the tool, if it is one.
+        """
+        timeout = self.timeout_of(config, tool)
+        return limits(timeout, config.hard_timeout).deadline(context, since)
+
+
+LIBRARY = CallDefaults()
+
+
+class Route(TimeLimits, frozen=True):
+    """The way to one tool, and how long it may take; a new catalog makes new ones."""
+
+    tool: Tool
+    link: Link
+    head: bytes
+    """How the parameters of a call begin, up to the arguments."""
+    check: CheckArguments
+    is_shared: bool
+    """Whether all clients of a gateway use one session with the server."""
+    repeatable: bool
+    """Whether a call that got lost may be sent again though the server may have seen it."""
+    errors_are_results: bool
+
+    def over(self, link: Link) -> "Route":
+        """The way to the same tool over another session with its server."""
+        return self if link is self.link else msgspec.structs.replace(self, link=link)
+
+
+def route_to(tool: Tool, defaults: CallDefaults) -> Route:
+    """The way to a tool, for those whom `defaults` hold for."""
+    link, config = tool.link, tool.link.config
+    time = limits(defaults.timeout_of(config, tool.raw_name), config.hard_timeout)
+    return Route(
+        time.timeout,
+        time.hard_timeout,
+        tool,
+        link,
+        # encoded once for each tool, not for each call
+        b'"name":%b,"arguments":' % encode(tool.raw_name),
+        config.check_arguments or defaults.check_arguments,
+        config.session == "shared",
+        tool.repeatable and config.retry == "hinted",
+        defaults.errors_are_results,
+    )
+
+
+def find(catalog: Catalog, name: str) -> Tool:
+    """The tool that callers know as `name`, even while its server is down.
+
+    Raises:
+        NotAllowed: A filter hides it.
+        UnknownName: There is none.
+    """
+    tool = look_up(catalog, name)
+    if tool is None:
+        raise unknown(catalog.tools, name)
+    return tool
+
+
+def look_up(
+    catalog: Catalog,
+    name: str,
+    *,
+    shows: Callable[[Tool], bool] = lambda _: True,
+    prefers: Callable[[Tool], bool] = lambda _: False,
+) -> Tool | None:
+    """The tool that callers know as `name`, or the only one that its server calls so.
+
+    Args:
+        catalog: What there is.
+        name: Which one.
+        shows: Whether a caller may see a tool, for names that have to be the only ones.
+        prefers: Whether a caller rather means a tool than others that are called the same.
+
+    Raises:
+        NotAllowed: A filter hides it.
+    """
+    tool = catalog.tools.get(name) or catalog.absent.get(name)
+    if tool is not None:
+        return tool
+    if name in catalog.hidden:
+        raise NotAllowed(
+            f"the tool {quoted(name)} is hidden by a filter", hint="change the server's `filter`"
+        )
+    alike = [tool for tool in catalog.named(name) if shows(tool)]
+    if len(alike) > 1:
+        alike = [tool for tool in alike if prefers(tool)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def unknown(tools: Iterable[str], name: str) -> UnknownName:
+    """That there is no such tool, and which one may be meant of those that the caller sees."""
+    near = nearest(name, tools)
+    hint = f"did you mean {quoted(near)}? " if near else ""
+    return UnknownName(
+        f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists what there is"
+    )

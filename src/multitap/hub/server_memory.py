@@ -1,0 +1,101 @@
+"""What is remembered of each server from one run to the next."""
+
+import time
+
+from multitap.config import ServerConfig
+from multitap.events import LinkState
+from multitap.store import CatalogKey, Store, StoredCatalog, fingerprint
+from multitap.upstream.link import Known, Link
+from multitap.upstream.offer_lists import Offers
+from multitap.upstream.server_habits import ServerHabits
+from multitap.upstream.session import Era
+
+
+class ServerMemory:
+    """Owns what earlier runs learned about servers, and stores what this one learns.
+
+    Args:
+        store: Where it is kept.
+        recall: Whether what a server had last time is listed while it starts.
+    """
+
+    def __init__(self, store: Store, *, recall: bool) -> None:
+        self._store = store
+        self._recall = recall
+        self._catalogs = store.load_catalogs()
+        self._outcomes = store.load_outcomes()
+        self._asking = store.load_asking()
+        self._habits: dict[CatalogKey, ServerHabits] = {}
+
+    def recall(self, name: str, config: ServerConfig) -> Known:
+        """What a new link to a server starts with."""
+        key = (name, fingerprint(config))
+        stored, habits = self._catalogs.get(key), self._habits_of(key)
+        if stored is None:
+            return Known(was_up=self._outcomes.get(key), habits=habits)
+        listed = self._recall or config.start == "lazy"
+        return Known(
+            Era(stored.era),
+            _offers(stored) if listed else None,
+            was_up=self._outcomes.get(key, True),  # else nothing of it would be stored
+            habits=habits,
+        )
+
+    def last_offers(self, name: str, config: ServerConfig) -> Offers | None:
+        """What a server offered last, even if it was configured otherwise then."""
+        stored = self._catalogs.get((name, fingerprint(config)))
+        if stored is None:
+            older = [one for (server, _), one in self._catalogs.items() if server == name]
+            stored = max(older, key=lambda one: one.saved_at, default=None)
+        return _offers(stored) if stored is not None else None
+
+    def note(self, link: Link) -> None:
+        """Store what a link shows now, as far as the next run can use it."""
+        if link.config.transport == "local":
+            return
+        if link.state is LinkState.CONNECTED and link.offers is not None:
+            self._note_offers(link, link.offers)
+        self._note_outcome(link)
+
+    def _habits_of(self, key: CatalogKey) -> ServerHabits:
+        if (habits := self._habits.get(key)) is None:
+            habits = self._habits[key] = ServerHabits(
+                asks=key in self._asking, on_learned=lambda: self._store.save_asking(*key)
+            )
+        return habits
+
+    def _note_offers(self, link: Link, offers: Offers) -> None:
+        session = link.session
+        if session is None:
+            return
+        self._store.save_catalog(
+            link.name,
+            fingerprint(link.config),
+            StoredCatalog(
+                era=session.era.value,
+                protocol_version=session.protocol_version,
+                tools=link.report.redact.data(list(offers.tools)),
+                resources=link.report.redact.data(list(offers.resources)),
+                templates=link.report.redact.data(list(offers.templates)),
+                prompts=link.report.redact.data(list(offers.prompts)),
+                instructions=session.instructions and link.report.redact(session.instructions),
+                saved_at=time.time(),
+            ),
+        )
+
+    def _note_outcome(self, link: Link) -> None:
+        if link.was_up is None:
+            return
+        key = (link.name, fingerprint(link.config))
+        if self._outcomes.get(key) is not link.was_up:
+            self._outcomes[key] = link.was_up
+            self._store.save_outcome(*key, is_up=link.was_up)
+
+
+def _offers(stored: StoredCatalog) -> Offers:
+    return Offers(
+        tools=tuple(stored.tools),
+        resources=tuple(stored.resources),
+        templates=tuple(stored.templates),
+        prompts=tuple(stored.prompts),
+    )

@@ -1,0 +1,230 @@
+"""The hub for code that does not await."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import anyio
+
+from multitap.catalog.catalog import Catalog, Tool, allowed
+from multitap.config import Settings
+from multitap.errors import HubClosed, MultitapError
+from multitap.events import Snapshot
+from multitap.hub.hub import Hub
+from multitap.hub.metrics import Metrics
+from multitap.hub.opening import open_hub
+from multitap.hub.supervisor import Plan
+from multitap.results import KeptResult, ToolResult
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.on_behalf_of import NOBODY, CallContext
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+_T = TypeVar("_T")
+_JOIN = 30.0
+
+
+class SyncHub:
+    """A hub in its own thread: the same methods, from any thread, with or without a running loop.
+
+    One background loop serves all threads; a call costs no thread of its own. Handlers run in the
+    background loop.
+
+    ```python
+    with SyncHub(settings) as hub:
+        hub.settled()
+        print(hub.call("clock_now").text)
+    ```
+
+    Args:
+        settings: Which servers, and by which rules; by default, those of the files, as
+            [`open_hub`][multitap.open_hub] reads and follows them.
+        handlers: Who answers what servers ask of the host.
+    """
+
+    def __init__(
+        self, settings: Settings | None = None, *, handlers: Handlers = Handlers()
+    ) -> None:
+        self._thread = _HubThread(settings, handlers)
+
+    def __enter__(self) -> Self:
+        self._thread.open()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.close()
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._thread.running().catalog
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._thread.running().metrics
+
+    def settled(self) -> None:
+        """See `Hub.settled`."""
+        self._thread.wait(lambda hub: hub.settled())
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> ToolResult:
+        """See `Hub.call`."""
+        return self._thread.wait(lambda hub: hub.call(name, arguments, context=context))
+
+    def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
+        """What there is to call, as far as `agent` may see."""
+        hub = self._thread.running()
+        filter_ = hub.settings.agents.get(agent) if agent is not None else None
+        return tuple(
+            tool
+            for tool in hub.catalog.tools.values()
+            if filter_ is None or allowed(tool.name, filter_)
+        )
+
+    def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
+    ) -> types.ReadResourceResult:
+        """See `Hub.read`."""
+        return self._thread.wait(lambda hub: hub.read(uri, server=server, context=context))
+
+    def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> types.GetPromptResult:
+        """See `Hub.prompt`."""
+        return self._thread.wait(lambda hub: hub.prompt(name, arguments, context=context))
+
+    def complete(
+        self, reference: str, argument: str, value: str, *, known: Mapping[str, str] | None = None
+    ) -> types.CompleteResult:
+        """See `Hub.complete`."""
+        return self._thread.wait(lambda hub: hub.complete(reference, argument, value, known=known))
+
+    def subscribe(self, uri: str, *, server: str | None = None) -> None:
+        """See `Hub.subscribe`."""
+        self._thread.wait(lambda hub: hub.subscribe(uri, server=server))
+
+    def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
+        self._thread.wait(lambda hub: hub.unsubscribe(uri, server=server))
+
+    def apply(self, settings: Settings) -> Plan:
+        """See `Hub.apply`."""
+        return self._thread.do(lambda hub: hub.apply(settings))
+
+    def restart(self, server: str) -> None:
+        """See `Hub.restart`."""
+        self._thread.do(lambda hub: hub.restart(server))
+
+    def result(self, result_id: str) -> KeptResult:
+        """See `Hub.result`."""
+        return self._thread.do(lambda hub: hub.result(result_id))
+
+    def snapshot(self) -> Snapshot:
+        """See `Hub.snapshot`."""
+        return self._thread.do(lambda hub: hub.snapshot())
+
+    def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
+        """Have the hub do something and do not wait; `asyncio.wrap_future` awaits it elsewhere."""
+        return self._thread.submit(verb)
+
+
+class _HubThread:
+    """Owns the thread, its loop, and the hub while that is open.
+
+    Args:
+        settings: Which servers, and by which rules; those of the files where not given.
+        handlers: Who answers what servers ask of the host.
+    """
+
+    def __init__(self, settings: Settings | None, handlers: Handlers) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._thread: threading.Thread | None = None
+        self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leave: asyncio.Event | None = None
+        self._hub: Hub | None = None
+
+    def open(self) -> None:
+        if self._thread is not None:
+            raise MultitapError("this hub was opened before", hint="make a new SyncHub")
+        self._thread = threading.Thread(target=self._run, name="multitap", daemon=True)
+        self._thread.start()
+        self._opened.result()
+
+    def close(self) -> None:
+        loop, leave, thread = self._loop, self._leave, self._thread
+        if loop is not None and leave is not None and thread is not None:
+            loop.call_soon_threadsafe(leave.set)
+            thread.join(_JOIN)
+
+    def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
+        hub, loop = self.running(), self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            raise MultitapError(
+                "a handler must not wait for its own hub", hint="await the async Hub there"
+            )
+        return asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
+
+    def running(self) -> Hub:
+        if self._hub is None:
+            raise HubClosed("the hub is not open", hint="use it inside its `with` block")
+        return self._hub
+
+    def do(self, verb: Callable[[Hub], _T]) -> _T:
+        async def done(hub: Hub) -> _T:
+            return verb(hub)
+
+        return self.wait(done)
+
+    def wait(self, verb: Callable[[Hub], Awaitable[_T]]) -> _T:
+        future = self.submit(verb)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise HubClosed("the hub was closed during the call") from None
+        except BaseException:
+            future.cancel()  # Ctrl-C in the waiting thread reaches the server
+            raise
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._serve)
+        except BaseException as exc:  # noqa: BLE001 - boundary: it belongs to the opening thread
+            if not self._opened.done():
+                self._opened.set_exception(exc)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leave = asyncio.Event()
+        async with open_hub(self._settings, handlers=self._handlers) as hub:
+            self._hub = hub
+            self._opened.set_result(None)
+            await self._leave.wait()
+            self._hub = None
+
+
+def _within(hub: Hub, verb: Callable[[Hub], Awaitable[_T]]) -> Coroutine[Any, Any, _T]:
+    async def run() -> _T:
+        return await verb(hub)
+
+    return run()

@@ -1,0 +1,36 @@
+"""What a tool answered, for programs and for readers of text.
+
+In: a result as JSON, undecoded. Out: a `ToolResult` that decodes only what somebody looks at, its
+blocks, and its text, cut where it is too long (`KeptResults` has the rest). Results are foreign:
+`sifting` drops what no client can use. It must not know who asked, nor talk to a server.
+"""
+
+from multitap.results.blocks import (
+    AudioBlock,
+    Block,
+    EmbeddedResource,
+    ImageBlock,
+    ResourceLink,
+    TextBlock,
+    UnknownBlock,
+)
+from multitap.results.long_text import Capped, Found, KeptResult, KeptResults, Line, LongText, cap
+from multitap.results.tool_result import ToolResult
+
+__all__ = [
+    "AudioBlock",
+    "Block",
+    "Capped",
+    "EmbeddedResource",
+    "Found",
+    "ImageBlock",
+    "KeptResult",
+    "KeptResults",
+    "Line",
+    "LongText",
+    "ResourceLink",
+    "TextBlock",
+    "ToolResult",
+    "UnknownBlock",
+    "cap",
+]

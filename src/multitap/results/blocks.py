@@ -1,0 +1,263 @@
+"""The pieces a tool's answer is made of, each readable as text."""
+
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.records import dataclass
+from multitap.results.image_dimensions import JPEG_MAGIC, dimensions
+
+_SPACE = b" \t\r\n"
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_HEAD = 64
+_JPEG_HEAD = 350_000  # the size of a JPEG comes after its profile and thumbnail
+_ONE_LINE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class _Media:
+    mime_type: str
+    """As the server says; empty where it does not."""
+    encoded: str = field(repr=False)
+    """The bytes in base64, as they came."""
+
+    @cached_property
+    def data(self) -> bytes:
+        return _decode(self.encoded)
+
+    @property
+    def size(self) -> int:
+        """Bytes, told without decoding them."""
+        return _decoded_size(self.encoded)
+
+
+@dataclass(frozen=True)
+class ImageBlock(_Media):
+    @cached_property
+    def _pixels(self) -> tuple[int, int] | None:
+        head = _decode(self.encoded[:_HEAD])
+        if head.startswith(JPEG_MAGIC):
+            head = _decode(self.encoded[:_JPEG_HEAD])
+        return dimensions(head)
+
+    @property
+    def width(self) -> int | None:
+        return self._pixels[0] if self._pixels else None
+
+    @property
+    def height(self) -> int | None:
+        return self._pixels[1] if self._pixels else None
+
+    def __str__(self) -> str:
+        pixels = f"{self.width}x{self.height} pixels" if self._pixels else ""
+        return _described("image", self.mime_type, _kilobytes(self.size), pixels)
+
+
+@dataclass(frozen=True)
+class AudioBlock(_Media):
+    def __str__(self) -> str:
+        return _described("audio", self.mime_type, _kilobytes(self.size))
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLink:
+    """A resource that can be read from the same server."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    """Bytes, as the server says."""
+
+    def __str__(self) -> str:
+        size = "" if self.size is None else _kilobytes(self.size)
+        return _described("resource link", self.uri, self.title or self.name, self.mime_type, size)
+
+
+@dataclass(frozen=True)
+class EmbeddedResource:
+    """A resource with its content: `text` or `data`."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    encoded: str | None = field(default=None, repr=False)
+    """The bytes in base64, as they came."""
+
+    @cached_property
+    def data(self) -> bytes | None:
+        return None if self.encoded is None else _decode(self.encoded)
+
+    def __str__(self) -> str:
+        if self.text is not None:
+            return f"{_described('resource', self.uri, self.mime_type)}\n{self.text}"
+        size = _kilobytes(_decoded_size(self.encoded or ""))
+        return _described("resource", self.uri, self.mime_type, size)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownBlock:
+    """Content of a kind we do not know, or not of the shape its kind should have."""
+
+    type: str
+    raw: bytes = field(repr=False)
+    problem: str = "unknown kind"
+
+    def __str__(self) -> str:
+        return _described(self.type or "content", self.problem, _kilobytes(len(self.raw)))
+
+
+Block = TextBlock | ImageBlock | AudioBlock | ResourceLink | EmbeddedResource | UnknownBlock
+
+
+class _Fields(msgspec.Struct):
+    """Every field a block may have; none is trusted to have its type."""
+
+    type: Any = None
+    text: Any = None
+    data: Any = None
+    mime_type: Any = msgspec.field(default=None, name="mimeType")
+    resource: Any = None
+    uri: Any = None
+    name: Any = None
+    title: Any = None
+    description: Any = None
+    size: Any = None
+    blob: Any = None
+
+
+_parse = msgspec.json.Decoder(_Fields).decode
+
+
+def block(raw: Raw) -> Block:
+    """One piece of content; what is malformed becomes an `UnknownBlock`.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
+    """
+    try:
+        fields = _parse(raw)
+    except msgspec.ValidationError:
+        return UnknownBlock("", bytes(raw), "not an object")
+    make = _MAKERS.get(fields.type, _unknown) if isinstance(fields.type, str) else _untyped
+    made = make(fields)
+    return UnknownBlock(_string(fields.type), bytes(raw), made) if isinstance(made, str) else made
+
+
+def _text(fields: _Fields) -> TextBlock | str:
+    return TextBlock(fields.text) if isinstance(fields.text, str) else "without a text"
+
+
+def _image(fields: _Fields) -> ImageBlock | str:
+    if not _is_base64(fields.data):
+        return "its data is not base64"
+    return ImageBlock(_string(fields.mime_type), fields.data)
+
+
+def _audio(fields: _Fields) -> AudioBlock | str:
+    if not _is_base64(fields.data):
+        return "its data is not base64"
+    return AudioBlock(_string(fields.mime_type), fields.data)
+
+
+def _link(fields: _Fields) -> ResourceLink | str:
+    if not isinstance(fields.uri, str):
+        return "without a uri"
+    return ResourceLink(
+        uri=fields.uri,
+        name=_string(fields.name),
+        title=_string(fields.title) or None,
+        description=_string(fields.description) or None,
+        mime_type=_string(fields.mime_type) or None,
+        size=fields.size if type(fields.size) is int else None,
+    )
+
+
+def _embedded(fields: _Fields) -> EmbeddedResource | str:
+    try:
+        resource = msgspec.convert(fields.resource, _Fields)
+    except msgspec.ValidationError:
+        return "without a resource"
+    if not isinstance(resource.uri, str):
+        return "without a uri"
+    mime_type = _string(resource.mime_type) or None
+    if isinstance(resource.text, str):
+        return EmbeddedResource(resource.uri, mime_type, text=resource.text)
+    if _is_base64(resource.blob):
+        return EmbeddedResource(resource.uri, mime_type, encoded=resource.blob)
+    return "with neither text nor base64"
+
+
+def _unknown(_: _Fields) -> str:
+    return "unknown kind"
+
+
+def _untyped(_: _Fields) -> str:
+    return "without a type"
+
+
+_Maker = Callable[[_Fields], Block | str]
+"""Makes a block, or says what is wrong with it."""
+
+_MAKERS: Mapping[str, _Maker] = {
+    "text": _text,
+    "image": _image,
+    "audio": _audio,
+    "resource_link": _link,
+    "resource": _embedded,
+}
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _body(encoded: str) -> bytes:
+    return encoded.encode("ascii", "replace").translate(None, _SPACE).rstrip(b"=")
+
+
+def _is_base64(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    body = _body(value)
+    return len(body) % 4 != 1 and not body.translate(None, _ALPHABET)
+
+
+def _decode(encoded: str) -> bytes:
+    body = _body(encoded).translate(_URL_SAFE)
+    whole = body[:-1] if len(body) % 4 == 1 else body  # a head may be cut anywhere
+    return binascii.a2b_base64(whole + b"=" * (-len(whole) % 4))
+
+
+def _decoded_size(encoded: str) -> int:
+    return len(_body(encoded)) * 3 // 4
+
+
+def _kilobytes(size: int) -> str:
+    return f"{size / 1024:,.1f} KB"
+
+
+def _described(kind: str, *facts: str | None) -> str:
+    """`[kind: fact, fact]` in one line, whatever the server put into it."""
+    return f"[{_line(kind)}: {', '.join(_line(fact) for fact in facts if fact)}]"
+
+
+def _line(text: str) -> str:
+    line = "".join(char if char.isprintable() else " " for char in text[: _ONE_LINE + 1])
+    return line if len(line) <= _ONE_LINE else f"{line[:_ONE_LINE]}…"

@@ -1,0 +1,134 @@
+"""agent-core's manager: clients connected one by one, their tools in one list, and a server."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from multitap.config import (
+    Document,
+    Layer,
+    Loaded,
+    Serve,
+    ServerConfig,
+    Settings,
+    merge,
+    read_document,
+)
+from multitap.env.env_protocol import HasWorld, World
+from multitap.env.env_server import EnvMCPServer, Front
+from multitap.env.environment_servers import McpClientLoadResult
+from multitap.errors import ConfigError
+from multitap.events import LinkState
+from multitap.seeds import seed_entry
+from multitap.seeds.threaded_hub import ThreadedHub
+from multitap.tools.tool import HubTools, ToolInfo
+
+logger = logging.getLogger(__name__)
+
+
+__all__ = ["McpClientLoadResult", "McpManager"]
+
+
+class McpManager:
+    """Clients by name, in a hub with its own thread, and a server beside them.
+
+    Methods for clients may be called from any task, loop or thread. Disconnecting the last one
+    ends them all, and so does `close`. The server is stopped by the task that started it.
+
+    Args:
+        settings: By which rules; its servers come with the clients.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._board = ThreadedHub(settings)
+        self._tools = HubTools(self._board)
+        self._server = AsyncExitStack()
+
+    async def start_server(
+        self,
+        config: Mapping[str, Any] | Serve,
+        world: World | HasWorld,
+        *,
+        execute_tool: bool = False,
+        invoke_llm: bool = False,
+        insecure: bool = False,
+    ) -> Front:
+        """Serve an environment to MCP clients, in place of the previous one.
+
+        Args:
+            config: How, in agent-core's format (`{"transport": "http", "http": {…}}`) or in ours.
+            world: The environment, or whatever answers for one.
+            execute_tool: Whether others may use its tools.
+            invoke_llm: Whether others may use its model.
+            insecure: Allow an address that other machines can reach, such as `0.0.0.0`: anybody
+                there may use the environment, without a token. `"insecure": true` in the
+                configuration does the same.
+
+        Raises:
+            ConfigError: The configuration is wrong, or nobody can, or may, listen there.
+        """
+        serve = config if isinstance(config, Serve) else _serve(config)
+        await self.stop_server()
+        server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)
+        return await self._server.enter_async_context(server.serve(serve, insecure=insecure))
+
+    async def stop_server(self) -> None:
+        """Stop serving it; does nothing if there is no server."""
+        await self._server.aclose()
+
+    async def connect_client(self, name: str, config: Mapping[str, Any] | ServerConfig) -> None:
+        """Connect a server, in place of one with the same name, and add its tools.
+
+        Raises:
+            ConfigError: The configuration is wrong; says which key.
+            Unavailable: The server does not come up; says why.
+        """
+        if isinstance(config, Mapping):
+            config = seed_entry.server("spec07", name, config)
+        await self._board.connect(name, config)
+
+    async def load_clients(self, loaded: Loaded) -> McpClientLoadResult:
+        """Connect all enabled servers of a configuration side by side.
+
+        A server that fails is retried, and its tools are there once it is up.
+        """
+        wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
+        servers = await self._board.plug(wanted)
+        down = [one for one in servers.values() if one.state is not LinkState.CONNECTED]
+        for server in down:
+            logger.error("%s is not connected: %s", server.name, server.failure)
+        failed = {*loaded.broken, *(server.name for server in down)}
+        return McpClientLoadResult(len(servers) - len(down), tuple(sorted(failed)))
+
+    async def disconnect_client(self, name: str) -> None:
+        """Disconnect a server and remove its tools; ignores unknown names."""
+        await self._board.pull(name)
+
+    def has_client(self, name: str) -> bool:
+        """Whether there is such a client, with its server up or down."""
+        return name in self._board.settings.servers
+
+    def get_tools(self) -> list[ToolInfo]:
+        """The current tools of all clients, named `{client}_{tool}`."""
+        return [*self._tools.values()]
+
+    def get_tools_description(self) -> str:
+        """One line for each tool, for a system prompt."""
+        return "\n".join(f"  - {tool.name}: {tool.description}" for tool in self.get_tools())
+
+    async def close(self) -> None:
+        """Stop the server, disconnect all clients, and wait until their servers have ended."""
+        try:
+            await self.stop_server()
+        finally:
+            await self._board.close()
+
+
+def _serve(config: Mapping[str, Any]) -> Serve:
+    document = Document(Path("(program)"), {"mcpServer": config})
+    merged = merge([Layer(read_document(document, Path.cwd(), told="agent-core"))])
+    for problem in merged.problems:
+        raise ConfigError(f"`{problem.key}`: {problem.message}", hint=problem.hint)
+    return merged.settings.serve

@@ -1,0 +1,211 @@
+"""ExcelManus's client and manager, and where an agent holds them."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+
+from multitap.agent.engine import Engine
+from multitap.catalog.catalog import Tool
+from multitap.config import Settings
+from multitap.errors import MultitapError, Unavailable, UnknownName, UpstreamError, quoted
+from multitap.events import LinkState, ServerSnapshot
+from multitap.names import Naming
+from multitap.results import ToolResult
+from multitap.seeds.mcp_json import MCPServerConfig, configs, read
+from multitap.seeds.threaded_hub import ThreadedHub
+from multitap.tools.registry import ToolRegistry
+from multitap.tools.tool import NOBODY, Arguments, HubTools, ToolContext, ToolDef, outcome
+
+logger = logging.getLogger(__name__)
+
+
+class ToolExecutionError(MultitapError):
+    """A tool reported a failure, or was called wrongly."""
+
+
+class MCPClientWrapper:
+    """One server.
+
+    Args:
+        config: How to reach it.
+        board: The hub to use; by default, its own.
+    """
+
+    def __init__(self, config: MCPServerConfig, *, board: ThreadedHub | None = None) -> None:
+        self.config = config
+        self._board = board or ThreadedHub(Settings(naming=Naming.EXCELMANUS))
+
+    async def connect(self) -> None:
+        """Start or reach the server, and learn what it offers.
+
+        Raises:
+            ConfigError: Its configuration is wrong; says which key.
+            Unavailable: It does not come up; says why.
+        """
+        await self._board.connect(self.config.name, self.config.server())
+
+    async def discover_tools(self) -> list[dict[str, Any]]:
+        """The server's tools, as it defines them.
+
+        Raises:
+            Unavailable: It is not connected.
+        """
+        if not self.is_connected:
+            raise Unavailable(self.config.name, "it is not connected", hint="connect it first")
+        return [dict(tool.definition) for tool in self._tools().values()]
+
+    async def call_tool(self, tool_name: str, arguments: Arguments) -> str:
+        """The text that a tool answers, or that says why there is no answer.
+
+        Args:
+            tool_name: The server's own name for it.
+            arguments: By name.
+
+        Raises:
+            ToolExecutionError: The tool reported a failure, or was called wrongly.
+        """
+        try:
+            if (tool := self._tools().get(tool_name)) is None:
+                raise UnknownName(f"{self.config.name} has no tool named {quoted(tool_name)}")
+            return _text(await self._board.call(tool.name, arguments))
+        except MultitapError as exc:
+            return _apology(exc)
+
+    async def close(self) -> None:
+        """End the connection, and what was started for it."""
+        await self._board.pull(self.config.name)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.config.name in self._board.connected
+
+    def _tools(self) -> Mapping[str, Tool]:
+        return self._board.tools_of(self.config.name)
+
+
+class MCPManager:
+    """All servers of `mcp.json`, their tools in a registry.
+
+    Args:
+        workspace_root: Where `mcp.json` is looked for first.
+        config_path: A file that goes before it.
+    """
+
+    def __init__(
+        self, workspace_root: str | Path = ".", *, config_path: str | Path | None = None
+    ) -> None:
+        self._workspace_root = workspace_root
+        self._config_path = config_path
+        self._board = ThreadedHub()
+        self._registry: ToolRegistry | None = None
+        self._tools: _ToolDefs | None = None
+        self.clients: Mapping[str, MCPClientWrapper] = {}
+        """By the server's name, connected or not."""
+
+    async def initialize(self, registry: ToolRegistry) -> None:
+        """Connect all servers side by side, and have their tools in the registry.
+
+        One that fails is an error in the log and does not disturb the others; it is tried again by
+        itself, and its tools are there once it is up.
+        """
+        await self.shutdown()
+        loaded = await to_thread.run_sync(read, self._config_path, self._workspace_root)
+        if not loaded.settings.servers:
+            return
+        self._board = ThreadedHub(loaded.settings.model_copy(update={"servers": {}}))
+        self.clients = {
+            config.name: MCPClientWrapper(config, board=self._board) for config in configs(loaded)
+        }
+        for server in (await self._board.plug(loaded.settings.servers)).values():
+            _report(server)
+        self._registry, self._tools = registry, _ToolDefs(self._board)
+        registry.attach(self._tools)
+
+    async def shutdown(self) -> None:
+        """Close all connections; the tools leave the registry."""
+        if self._registry is not None and self._tools is not None:
+            self._registry.detach(self._tools)
+        self._registry = self._tools = None
+        self.clients = {}
+        await self._board.close()
+
+    @property
+    def connected_servers(self) -> list[str]:
+        return self._board.connected
+
+
+@dataclass
+class AgentEngine(Engine):
+    """An agent with the servers of `mcp.json`."""
+
+    _: KW_ONLY
+    workspace_root: str | Path = "."
+    """Where `mcp.json` is looked for first."""
+    mcp: MCPManager = field(init=False, repr=False)
+    """The servers."""
+
+    def __post_init__(self) -> None:
+        self.mcp = self.servers = MCPManager(self.workspace_root)
+
+
+@dataclass(frozen=True)
+class _RemoteTool(ToolDef):
+    """A tool of a server; arguments are checked and results cut on the way there and back."""
+
+    board: ThreadedHub = field(repr=False, kw_only=True)
+
+    def call(self, arguments: Arguments) -> str:
+        return str(self.func(**arguments))
+
+    async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
+        return await outcome(self.board.call(self.name, arguments, context=context))
+
+
+class _ToolDefs(HubTools):
+    """The tools of a switchboard, as functions to call and wait for."""
+
+    def __init__(self, board: ThreadedHub) -> None:
+        super().__init__(board)
+        self._board = board
+
+    def _shaped(self, tool: Tool) -> ToolDef:
+        return tool_def(tool, self._board)
+
+
+def tool_def(tool: Tool, board: ThreadedHub) -> ToolDef:
+    """A server's tool as a function to call and wait for, inside or outside a running loop."""
+
+    def func(**arguments: Any) -> str:
+        try:
+            return _text(board.call_and_wait(tool.name, arguments))
+        except MultitapError as exc:
+            return _apology(exc)
+
+    limit = tool.link.config.result_cap or board.settings.result_cap
+    return _RemoteTool(tool.name, tool.description, tool.input_schema, func, limit, board=board)
+
+
+def _text(result: ToolResult) -> str:
+    if result.is_error:
+        raise ToolExecutionError(result.error or "")
+    return result.text
+
+
+def _apology(exc: MultitapError) -> str:
+    """Words for a server that did not answer; all else is raised, as an error of the tool's use."""
+    if isinstance(exc, UpstreamError):
+        return f"error: {exc}"
+    if isinstance(exc, ToolExecutionError):
+        raise exc
+    raise ToolExecutionError(str(exc), hint=exc.hint) from exc
+
+
+def _report(server: ServerSnapshot) -> None:
+    if server.state not in {LinkState.CONNECTED, LinkState.DISABLED}:
+        logger.error("%s is not connected: %s", server.name, server.failure)
+    for warning in server.warnings:
+        logger.warning("%s: %s", server.name, warning)

@@ -1,0 +1,110 @@
+"""ExcelManus's `mcp.json`: one server's configuration, and the loader that finds the file."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+from multitap.config import (
+    HttpServer,
+    Loaded,
+    Problem,
+    ServerConfig,
+    Severity,
+    StdioServer,
+    Surroundings,
+    excelmanus,
+    load,
+)
+from multitap.records import dataclass
+from multitap.seeds import seed_entry
+
+logger = logging.getLogger(__name__)
+
+_FIELDS = {"command", "args", "env", "url", "timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class MCPServerConfig:
+    """How to reach one server."""
+
+    name: str
+    transport: Literal["stdio", "sse", "http", "streamable-http"]
+    command: str | None = None
+    args: list[str] | None = None
+    env: dict[str, str] | None = field(default=None, repr=False)
+    url: str | None = None
+    timeout: float = 30
+    """Seconds for one call."""
+    origin: StdioServer | HttpServer | None = field(default=None, repr=False, compare=False)
+    """What a file says, which may be more than there are words for here."""
+
+    @classmethod
+    def of(
+        cls, name: str, server: StdioServer | HttpServer, *, written: Collection[str] = ()
+    ) -> "MCPServerConfig":
+        """A configuration in these words; `written` are keys that may be there but empty."""
+        fields = _FIELDS & {*server.model_fields_set, *written}
+        said: dict[str, Any] = server.model_dump(include=fields)
+        if "args" in said:
+            said["args"] = [*said["args"]]
+        return cls(name=name, transport=server.transport, origin=server, **said)
+
+    def server(self) -> ServerConfig:
+        """The configuration that these words stand for.
+
+        Raises:
+            ConfigError: Something is missing or wrong; says which key.
+        """
+        given = {name: getattr(self, name) for name in ("transport", *_FIELDS)}
+        said = {name: value for name, value in given.items() if value is not None}
+        server = seed_entry.server("excelmanus", self.name, said)
+        if self.origin is None or type(server) is not type(self.origin):
+            return server
+        return self.origin.model_copy(update={name: getattr(server, name) for name in said})
+
+
+class MCPConfigLoader:
+    """Finds and reads `mcp.json`."""
+
+    @staticmethod
+    def load(
+        config_path: str | Path | None = None, workspace_root: str | Path = "."
+    ) -> list[MCPServerConfig]:
+        """The servers of the first of these files that exists.
+
+        1. the one that the variable `EXCELMANUS_MCP_CONFIG` names
+        2. `config_path`
+        3. `mcp.json` in `workspace_root`
+        4. `~/.excelmanus/mcp.json`
+
+        A server with a wrong configuration is skipped with a warning; a file that cannot be read
+        is an error in the log and an empty list.
+        """
+        return configs(read(config_path, workspace_root))
+
+
+def read(config_path: str | Path | None, workspace_root: str | Path) -> Loaded:
+    """The same with everything that is known; problems are logged."""
+    where = Surroundings.here(Path(workspace_root))
+    loaded = load(excelmanus(where, Path(config_path) if config_path else None))
+    for problem in loaded.problems:
+        logger.log(_level(problem), "%s", problem)
+    return loaded
+
+
+def configs(loaded: Loaded) -> list[MCPServerConfig]:
+    """The servers that are switched on."""
+    return [
+        MCPServerConfig.of(name, server, written=loaded.merged.servers[name].merged().node.value)
+        for name, server in loaded.settings.servers.items()
+        if server.enabled and isinstance(server, StdioServer | HttpServer)
+    ]
+
+
+def _level(problem: Problem) -> int:
+    if problem.severity is Severity.NOTE:
+        return logging.INFO
+    whole_file = problem.severity is Severity.ERROR and problem.server is None
+    return logging.ERROR if whole_file else logging.WARNING

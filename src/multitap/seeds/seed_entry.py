@@ -1,0 +1,34 @@
+"""One server as a program writes it down in a seed's words, read by that seed's dialect."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from multitap.config import Document, Layer, ServerConfig, merge, read_document
+from multitap.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+CONTAINERS = {"spec07": "mcp", "excelmanus": "mcpServers"}
+"""Under which key each dialect has its servers."""
+
+
+def server(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
+    """The configuration that an entry stands for.
+
+    Raises:
+        ConfigError: Something is missing or wrong; says which key.
+    """
+    container = CONTAINERS[dialect]
+    document = Document(Path("(program)"), {container: {name: entry}})
+    merged = merge([Layer(read_document(document, Path.cwd(), told=dialect))])
+    found = merged.settings.servers.get(name)
+    for problem in merged.problems:
+        words = f"`{problem.key.removeprefix(f'{container}.')}`: {problem.message}"
+        if found is None:
+            raise ConfigError(words, hint=problem.hint)
+        logger.warning("%s", words)
+    if found is None:
+        raise ConfigError(f"`{name}` does not say how to reach it")
+    return found

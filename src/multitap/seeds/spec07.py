@@ -1,0 +1,156 @@
+"""SPEC-07's registry: servers by name, each with its configuration and its status."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, field, replace
+from typing import Any, Literal
+
+from multitap.config import HttpServer, ServerConfig, Settings, StdioServer
+from multitap.errors import MultitapError, UnknownName
+from multitap.events import LinkState
+from multitap.hub.hub import Hub, open_hub
+from multitap.records import dataclass
+from multitap.seeds import seed_entry
+
+Status = LinkState
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """A program and its arguments."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    enabled: bool = True
+    timeout: int = 30000
+    """Milliseconds."""
+    type: Literal["local"] = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteConfig:
+    """An address."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    enabled: bool = True
+    timeout: int = 30000
+    """Milliseconds."""
+    type: Literal["remote"] = "remote"
+
+
+Config = LocalConfig | RemoteConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """One registered server as it is now."""
+
+    name: str
+    config: Config
+    status: Status = Status.DISCONNECTED
+    error: str | None = None
+    tool_count: int = 0
+
+
+class McpServerRegistry:
+    """Servers by name.
+
+    By itself it only keeps records. Inside `connected`, the servers run, and a hub sets their
+    status.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._servers: dict[str, ServerConfig] = {}
+        self._infos: dict[str, Info] = {}
+        self._hub: Hub | None = None
+
+    def register(self, name: str, config: Config | Mapping[str, Any]) -> None:
+        """Add a server, or replace its configuration.
+
+        Raises:
+            ConfigError: The configuration is wrong; says which key.
+        """
+        server = seed_entry.server("spec07", name, _as_written(config))
+        self._servers[name] = server
+        self._infos[name] = Info(name, _as_read(server))
+        self._follow()
+
+    def get(self, name: str) -> Info | None:
+        """What is known about a server; None if there is no such server."""
+        info = self._infos.get(name)
+        if info is None or self._hub is None:
+            return info
+        now = self._hub.snapshot().server(name)
+        error = str(now.failure) if now.failure else None
+        return replace(info, status=now.state, error=error, tool_count=now.tools)
+
+    def list(self) -> tuple[Info, ...]:
+        """All servers, in the order in which they were registered."""
+        return tuple(info for name in self._infos if (info := self.get(name)))
+
+    def remove(self, name: str) -> None:
+        """Forget a server; ignores unknown names."""
+        self._servers.pop(name, None)
+        self._infos.pop(name, None)
+        self._follow()
+
+    def update_status(self, name: str, status: Status | str, error: str | None = None) -> None:
+        """Set the status of a server that is connected elsewhere.
+
+        Raises:
+            UnknownName: There is no such server.
+            MultitapError: It is connected here, so its status follows the connection.
+        """
+        if name not in self._infos:
+            raise UnknownName(f"no server named {name!r}", hint="register it first")
+        if self._hub is not None:
+            raise MultitapError(f"the status of {name!r} follows its connection")
+        self._infos[name] = replace(self._infos[name], status=Status(status), error=error)
+
+    def reset(self) -> None:
+        """Forget all servers."""
+        self._servers.clear()
+        self._infos.clear()
+        self._follow()
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Hub]:
+        """Run the registered servers within the block; follows `register` and `remove`.
+
+        Raises:
+            MultitapError: They run already.
+        """
+        if self._hub is not None:
+            raise MultitapError("these servers are already connected")
+        async with open_hub(self._wanted()) as hub:
+            self._hub = hub
+            try:
+                yield hub
+            finally:
+                self._hub = None
+
+    def _follow(self) -> None:
+        if self._hub is not None:
+            self._hub.apply(self._wanted())
+
+    def _wanted(self) -> Settings:
+        return self._settings.model_copy(update={"servers": dict(self._servers)})
+
+
+def _as_written(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    members = config if isinstance(config, Mapping) else asdict(config)
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in members.items()}
+
+
+def _as_read(server: ServerConfig) -> Config:
+    timeout = round(server.timeout * 1000)
+    match server:
+        case StdioServer():
+            command = (server.command, *server.args)
+            return LocalConfig(command, server.env, server.enabled, timeout)
+        case HttpServer():
+            return RemoteConfig(server.url, server.headers, server.enabled, timeout)
+        case _:
+            raise AssertionError("the dialect has two kinds of servers")

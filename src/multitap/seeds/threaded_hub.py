@@ -1,0 +1,172 @@
+"""Servers plugged in and pulled out one by one, in a hub with a thread of its own.
+
+A hub is a block, left by the task that entered it. The seeds' classes have no block: they are
+connected here and closed there, from any task, loop or thread.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from multitap.catalog.catalog import Catalog, Tool
+from multitap.config import ServerConfig, Settings
+from multitap.errors import HubClosed, Unavailable
+from multitap.events import LinkState, ServerSnapshot
+from multitap.hub.hub import Hub
+from multitap.hub.sync import SyncHub
+from multitap.results import ToolResult
+from multitap.tools.tool import NOBODY, Arguments
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import CallContext
+
+_T = TypeVar("_T")
+
+
+class ThreadedHub:
+    """Opens a hub with the first server, and closes it with the last.
+
+    Args:
+        settings: By which rules; its servers come with `plug`.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self._hub: SyncHub | None = None
+        self._block = ExitStack()
+        self._lock = threading.Lock()
+
+    @property
+    def catalog(self) -> Catalog:
+        hub = self._hub  # another thread may close it meanwhile
+        return hub.catalog if hub else Catalog()
+
+    @property
+    def servers(self) -> Mapping[str, ServerSnapshot]:
+        """The servers that are plugged in, as they are now."""
+        hub = self._hub
+        found = hub.snapshot().servers if hub else ()
+        return {server.name: server for server in found}
+
+    @property
+    def connected(self) -> list[str]:
+        """The names of those that are up."""
+        servers = self.servers.values()
+        return [server.name for server in servers if server.state is LinkState.CONNECTED]
+
+    async def connect(self, name: str, config: ServerConfig) -> None:
+        """Plug in one server; one of that name gives way to it.
+
+        Raises:
+            Unavailable: It does not come up, and is pulled out again.
+        """
+        await self.pull(name)
+        try:
+            servers = await self.plug({name: config})
+            _refuse_unless_connected(name, servers.get(name))
+        except BaseException:
+            if self.settings.servers.get(name) is config:  # else another one took its place
+                with anyio.CancelScope(shield=True):
+                    await self.pull(name)
+            raise
+
+    async def plug(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, ServerSnapshot]:
+        """Plug in servers and wait until each has answered or failed; they stay either way."""
+        if not servers:
+            return {}
+        hub = await to_thread.run_sync(self._extend, servers)
+        await _ask(hub, lambda inner: _answered(inner, servers))
+        return {name: server for name, server in self.servers.items() if name in servers}
+
+    async def pull(self, name: str) -> None:
+        """Pull out a server; one that is not there is fine."""
+        if name in self.settings.servers:
+            await to_thread.run_sync(self._reduce, {name})
+
+    async def close(self) -> None:
+        """Pull out all servers, and wait until they have ended."""
+        await to_thread.run_sync(self._reduce, set(self.settings.servers))
+
+    async def call(
+        self, name: str, arguments: Arguments | None = None, *, context: CallContext = NOBODY
+    ) -> ToolResult:
+        """See `Hub.call`."""
+        return await _ask(self._running(), lambda hub: hub.call(name, arguments, context=context))
+
+    def call_and_wait(self, name: str, arguments: Arguments) -> ToolResult:
+        """The same for code that does not await, inside or outside a running loop."""
+        return self._running().call(name, arguments)
+
+    def tools_of(self, server: str) -> Mapping[str, Tool]:
+        """A server's tools by its own names, also while it is down."""
+        catalog = self.catalog
+        known = (*catalog.absent.values(), *catalog.tools.values())
+        return {tool.raw_name: tool for tool in known if tool.server == server}
+
+    def _running(self) -> SyncHub:
+        if self._hub is None:
+            raise HubClosed("no server is connected", hint="connect one first")
+        return self._hub
+
+    def _extend(self, servers: Mapping[str, ServerConfig]) -> SyncHub:
+        with self._lock:
+            wanted = _with_servers(self.settings, {**self.settings.servers, **servers})
+            if self._hub is None:
+                self._hub = self._block.enter_context(SyncHub(wanted))
+            else:
+                self._hub.apply(wanted)
+            self.settings = wanted
+            return self._hub
+
+    def _reduce(self, names: Iterable[str]) -> None:
+        with self._lock:
+            gone = set(names)
+            rest = {name: one for name, one in self.settings.servers.items() if name not in gone}
+            self.settings = _with_servers(self.settings, rest)
+            if rest and self._hub is not None:
+                self._hub.apply(self.settings)
+            else:
+                self._hub = None
+                self._block.close()
+
+
+def _with_servers(settings: Settings, servers: Mapping[str, ServerConfig]) -> Settings:
+    return settings.model_copy(update={"servers": servers})
+
+
+def _refuse_unless_connected(name: str, server: ServerSnapshot | None) -> None:
+    if server is None:
+        raise Unavailable(name, "it was disconnected before it was up")
+    if server.state is not LinkState.CONNECTED:
+        failure = server.failure
+        words = str(failure) if failure else f"it is {server.state}"
+        hint = failure.hint if failure else None
+        raise Unavailable(server.name, words, hint=hint, failure=failure)
+
+
+async def _answered(hub: Hub, names: Iterable[str]) -> None:
+    """Wait until each of these servers has answered, failed, or been pulled out."""
+    awaited = [link for name in names if (link := hub.links.get(name))]
+    with hub.events.subscribe() as events:
+        while any(hub.links.get(link.name) is link and not _has_answered(link) for link in awaited):
+            await anext(events)
+
+
+def _has_answered(link: Link) -> bool:
+    return link.is_settled or link.availability.first_settled.is_set()
+
+
+async def _ask(hub: SyncHub, verb: Callable[[Hub], Awaitable[_T]]) -> _T:
+    """Await in this loop what happens in the hub's."""
+    future = hub.submit(verb)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise HubClosed("the hub was closed during the call") from None

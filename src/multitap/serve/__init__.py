@@ -1,1 +1,0 @@
-"""The hub, shown to MCP clients as one server."""

@@ -1,0 +1,151 @@
+"""Past calls, newest first; their arguments and results are never kept."""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from multitap.events import Outcome
+from multitap.records import dataclass
+from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
+
+MAX_CALLS = 100_000
+_LONGEST_ERROR = 500
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    server TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    outcome TEXT NOT NULL,
+    bytes_in INTEGER NOT NULL,
+    bytes_out INTEGER NOT NULL,
+    error TEXT,
+    agent TEXT,
+    session TEXT
+)
+"""
+ADDED = ("session TEXT",)
+"""Columns that a file of an earlier version may lack."""
+COLUMNS = 10
+"""Of a row, without its id."""
+INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
+INSERT = """
+INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session)
+"""
+# Ids are given in order and never again, so that the highest tells how many there can be.
+TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
+_SELECT = """
+SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session FROM calls
+"""
+
+
+class CallRecord(msgspec.Struct, frozen=True):
+    """That a call was made, and what became of it."""
+
+    at: float
+    """When it ended, in seconds since the epoch."""
+    server: str
+    tool: str
+    """By the server's own name."""
+    seconds: float
+    outcome: Outcome
+    bytes_in: int = 0
+    """Size of the answer."""
+    bytes_out: int = 0
+    """Size of the arguments."""
+    error: str | None = None
+    """What went wrong; the first 500 characters are kept."""
+    agent: str | None = None
+    """Who called."""
+    session: str | None = None
+    """In which session of the caller's."""
+
+    def row(self) -> tuple[Any, ...]:
+        """The values for `INSERT`."""
+        return (
+            self.at,
+            encodable(self.server),
+            encodable(self.tool),
+            self.seconds,
+            self.outcome.value,
+            self.bytes_in,
+            self.bytes_out,
+            None if self.error is None else encodable(self.error[:_LONGEST_ERROR]),
+            None if self.agent is None else encodable(self.agent),
+            None if self.session is None else encodable(self.session),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some calls, newest first."""
+
+    records: tuple[CallRecord, ...]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallQuery:
+    """Which calls to look for; every condition that is given must hold."""
+
+    server: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    until: float | None = None
+    outcomes: Collection[Outcome] | None = None
+    text: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def select(self) -> tuple[str, list[Any]]:
+        """The statement and its values; it yields one row more than `limit` if there are more.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        wanted = Conditions()
+        if self.server is not None:
+            wanted.add("server = ?", encodable(self.server))
+        if self.tool is not None:
+            wanted.add("tool = ?", encodable(self.tool))
+        wanted.within(self.since, self.until)
+        if self.outcomes is not None:
+            wanted.one_of("outcome", tuple(outcome.value for outcome in self.outcomes))
+        if self.text is not None:
+            wanted.has(self.text, "error", "tool", "server")
+        if self.cursor is not None:
+            wanted.add("(at, id) < (?, ?)", *position_of(self.cursor, tuple[float, int]))
+        newest = "ORDER BY at DESC, id DESC LIMIT ?"
+        return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self._count + 1]
+
+    def page(self, rows: list[tuple[Any, ...]]) -> Page:
+        """What the rows of `select` say."""
+        shown = rows[: self._count]
+        more = len(rows) > self._count
+        return Page(
+            tuple(map(_record, shown)), cursor_at((shown[-1][1], shown[-1][0])) if more else None
+        )
+
+    @property
+    def _count(self) -> int:
+        return page_size(self.limit)
+
+
+def _record(row: tuple[Any, ...]) -> CallRecord:
+    _, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session = row
+    return CallRecord(
+        at=at,
+        server=server,
+        tool=tool,
+        seconds=seconds,
+        outcome=Outcome(outcome),
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        error=error,
+        agent=agent,
+        session=session,
+    )

@@ -1,0 +1,81 @@
+"""The parts that every question to the log is made of: conditions, pages, cursors."""
+
+import base64
+import binascii
+from typing import Any, TypeVar
+
+import msgspec
+
+from multitap.errors import BadArguments
+
+MAX_LIMIT = 1_000
+
+_Position = TypeVar("_Position", bound=tuple[float | int, ...])
+
+
+class Conditions:
+    """What rows have to fulfil, all of it, and the values that go with it."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._parts: list[str] = []
+
+    def add(self, sql: str, *values: Any) -> None:
+        self._parts.append(sql)
+        self.values.extend(values)
+
+    def within(self, since: float | None, until: float | None) -> None:
+        """From one moment, included, to another, excluded."""
+        if since is not None:
+            self.add("at >= ?", since)
+        if until is not None:
+            self.add("at < ?", until)
+
+    def one_of(self, column: str, values: tuple[str, ...]) -> None:
+        self.add(f"{column} IN ({', '.join('?' * len(values))})", *values)
+
+    def has(self, text: str, *columns: str) -> None:
+        """One of the columns has the text in it, in any case."""
+        pattern = _like(encodable(text))
+        named = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in columns)
+        self.add(f"({named})", *(pattern for _ in columns))
+
+    @property
+    def where(self) -> str:
+        return f"WHERE {' AND '.join(self._parts)}" if self._parts else ""
+
+
+def page_size(limit: int) -> int:
+    """How many rows a page has, whatever was asked for."""
+    return min(max(limit, 1), MAX_LIMIT)
+
+
+def cursor_at(position: tuple[float | int, ...]) -> str:
+    """What a caller gives back to go on after a row."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode()
+
+
+def position_of(cursor: str, kind: type[_Position]) -> _Position:
+    """The row a cursor stands for.
+
+    Raises:
+        BadArguments: The cursor is none of ours.
+    """
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
+    except (binascii.Error, ValueError):
+        raise BadArguments(
+            "not a cursor of this log", path="/cursor", hint="leave it out to start over"
+        ) from None
+
+
+def encodable(text: str) -> str:
+    """`text` without the half characters that cannot be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _like(text: str) -> str:
+    # the escape first, or it would escape the others
+    for special in "\\%_":
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"

@@ -1,0 +1,242 @@
+"""What happened: every call, what servers said, and when they came and went, newest first."""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from multitap.config.models import LogLevel
+from multitap.events import (
+    CallDone,
+    Event,
+    LinkChanged,
+    LinkRemoved,
+    LinkState,
+    Outcome,
+    Reloaded,
+    ReloadFailed,
+    ServerLog,
+    Warned,
+)
+from multitap.records import dataclass
+from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
+
+MAX_RECORDS = 100_000
+_LONGEST_TEXT = 2_000
+_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+"""From the least to the worst."""
+
+LogKind = Literal["call", "server", "state", "warning", "configuration"]
+"""A tool was called; a server logged; a server came or went; something is odd; a file was read."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS log (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    level TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    server TEXT,
+    text TEXT NOT NULL
+)
+"""
+INDEX = "CREATE INDEX IF NOT EXISTS log_by_time ON log (at)"
+INSERT = "INSERT INTO log (at, level, kind, server, text)"
+# Ids are given in order and never again, so that the highest tells how many there can be.
+TRIM = "DELETE FROM log WHERE id <= (SELECT max(id) FROM log) - ?"
+
+_LEVEL_OF_STATE: dict[LinkState, LogLevel] = {
+    LinkState.DISABLED: "info",
+    LinkState.DISCONNECTED: "info",
+    LinkState.CONNECTING: "debug",
+    LinkState.CONNECTED: "info",
+    LinkState.NEEDS_AUTH: "error",
+    LinkState.ERROR: "error",
+}
+_LEVEL_OF_CALL: dict[Outcome, LogLevel] = {
+    Outcome.OK: "info",
+    Outcome.CANCELLED: "notice",
+    Outcome.ERROR: "warning",
+    Outcome.REFUSED: "warning",
+    Outcome.FAILED: "error",
+    Outcome.TIMEOUT: "error",
+}
+_CASES = " ".join(f"WHEN '{outcome}' THEN '{level}'" for outcome, level in _LEVEL_OF_CALL.items())
+_CALLS = f"""
+SELECT id, 1 AS source, at, CASE outcome {_CASES} END AS level, 'call' AS kind, server,
+    tool || ': ' || coalesce(error, outcome) AS text, tool, agent, session, seconds, outcome
+FROM calls
+"""  # noqa: S608 - made of our own words only
+_LOG = """
+SELECT id, 0 AS source, at, level, kind, server, text,
+    NULL AS tool, NULL AS agent, NULL AS session, NULL AS seconds, NULL AS outcome FROM log
+"""
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, and is no call."""
+
+    at: float
+    """Seconds since the epoch."""
+    level: LogLevel
+    kind: LogKind
+    server: str | None = None
+    """With which server; None: with none of them."""
+    text: str
+    """In words; the first 2000 characters are kept."""
+
+    @classmethod
+    def of(cls, event: Event, *, at: float) -> "LogRecord | None":
+        """What to remember of an event; calls have a table of their own."""
+        told = _told(event)
+        if told is None:
+            return None
+        level, kind, server, text = told
+        return cls(at=at, level=level, kind=kind, server=server, text=text)
+
+    def row(self) -> tuple[Any, ...]:
+        """The values for `INSERT`."""
+        return (
+            self.at,
+            self.level,
+            self.kind,
+            None if self.server is None else encodable(self.server),
+            encodable(self.text[:_LONGEST_TEXT]),
+        )
+
+
+def _told(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
+    told: tuple[LogLevel, LogKind, str | None, str] | None = None
+    match event:
+        case LinkChanged(server, state, failure):
+            lost = state is LinkState.DISCONNECTED and failure is not None
+            text = state.value if failure is None else f"{state.value}: {failure.message}"
+            told = ("warning" if lost else _LEVEL_OF_STATE[state], "state", server, text)
+        case LinkRemoved(server):
+            told = ("info", "state", server, "removed")
+        case ServerLog(server, level, logger, text):
+            told = (_level(level), "server", server, f"{logger}: {text}" if logger else text)
+        case Warned(server, text):
+            told = ("warning", "warning", server, text)
+        case Reloaded(plan, problems, _, changes):
+            text = "; ".join((f"reloaded: {plan}", *changes, *problems))
+            told = ("warning" if problems else "info", "configuration", None, text)
+        case ReloadFailed(problems):
+            told = ("error", "configuration", None, "; ".join(("not reloaded", *problems)))
+        case _:
+            pass
+    return told
+
+
+def _level(name: str) -> LogLevel:
+    known: dict[str, LogLevel] = {level: level for level in _LEVELS}
+    return known.get(name, "info")
+
+
+class Happening(LogRecord, frozen=True, kw_only=True):
+    """Something that happened, calls included."""
+
+    tool: str | None = None
+    """What was called, by the server's own name."""
+    agent: str | None = None
+    """Who called."""
+    session: str | None = None
+    """In which session of the caller's."""
+    seconds: float | None = None
+    """How long the call took."""
+    outcome: Outcome | None = None
+    """How the call ended."""
+
+    @classmethod
+    def of_call(cls, event: CallDone, *, at: float) -> "Happening":
+        """A call that has just ended."""
+        return cls(
+            at=at,
+            level=_LEVEL_OF_CALL[event.outcome],
+            kind="call",
+            server=event.server,
+            text=f"{event.tool}: {event.error or event.outcome}",
+            tool=event.tool,
+            agent=event.agent,
+            session=event.session,
+            seconds=event.seconds,
+            outcome=event.outcome,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Happenings:
+    """Some of what happened, newest first."""
+
+    records: tuple[Happening, ...]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HappeningQuery:
+    """What to look for; every condition that is given must hold."""
+
+    level: LogLevel = "debug"
+    """And worse."""
+    since: float | None = None
+    until: float | None = None
+    server: str | None = None
+    text: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def select(self) -> tuple[str, list[Any]]:
+        """The statement and its values; it yields one row more than `limit` if there are more.
+
+        Raises:
+            BadArguments: The cursor is none of ours.
+        """
+        wanted = Conditions()
+        if self.level != _LEVELS[0]:
+            wanted.one_of("level", _LEVELS[_LEVELS.index(self.level) :])
+        wanted.within(self.since, self.until)
+        if self.server is not None:
+            wanted.add("server = ?", encodable(self.server))
+        if self.text is not None:
+            wanted.has(self.text, "text", "server")
+        if self.cursor is not None:
+            position = position_of(self.cursor, tuple[float, int, int])
+            # by the index; the next decides among those of one moment
+            wanted.add("at <= ?", position[0])
+            wanted.add("(at, source, id) < (?, ?, ?)", *position)
+        where, values = wanted.where, wanted.values
+        newest = "ORDER BY at DESC, source DESC, id DESC LIMIT ?"
+        # Each table gives its newest by its own index; one order over both would read them whole.
+        parts = (f"SELECT * FROM ({table} {where} {newest})" for table in (_CALLS, _LOG))  # noqa: S608 - all that was given is in the values
+        count = self._count + 1
+        return f"{' UNION ALL '.join(parts)} {newest}", [*values, count, *values, count, count]
+
+    def page(self, rows: list[tuple[Any, ...]]) -> Happenings:
+        """What the rows of `select` say."""
+        shown = rows[: self._count]
+        more = len(rows) > self._count
+        return Happenings(tuple(map(_happening, shown)), _cursor(shown[-1]) if more else None)
+
+    @property
+    def _count(self) -> int:
+        return page_size(self.limit)
+
+
+def _happening(row: tuple[Any, ...]) -> Happening:
+    _, _, at, level, kind, server, text, tool, agent, session, seconds, outcome = row
+    return Happening(
+        at=at,
+        level=level,
+        kind=kind,
+        server=server,
+        text=text,
+        tool=tool,
+        agent=agent,
+        session=session,
+        seconds=seconds,
+        outcome=outcome and Outcome(outcome),
+    )
+
+
+def _cursor(row: tuple[Any, ...]) -> str:
+    number, source, at, *_ = row
+    return cursor_at((at, source, number))

@@ -1,0 +1,57 @@
+"""What a schema cannot say, said in its description."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from multitap.tools.providers.walk import Schema
+
+_TELLING = frozenset(
+    {
+        *("format", "pattern", "minLength", "maxLength", "default", "multipleOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "enum"),
+    }
+)
+_LONGEST = 200
+
+
+def told(description: Any, dropped: Mapping[str, Any]) -> str:
+    """The description, and in brackets those of the dropped rules that help a model."""
+    own = description if isinstance(description, str) else ""
+    rules = [
+        f"{word}: {value}"
+        for word in dropped
+        if word in _TELLING and (value := _json(dropped[word])) and value not in own
+    ]
+    return f"{own} ({'; '.join(rules)})".strip() if rules else own
+
+
+def cut(text: str, longest: int) -> str:
+    """The text, ended at a word where it is longer."""
+    if len(text) <= longest:
+        return text
+    head = text[: max(longest - 1, 0)]
+    space = head.rfind(" ")
+    return f"{head[:space] if space > longest // 2 else head}…"
+
+
+def listed(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def with_description(schema: Schema, description: str) -> Schema:
+    """The schema with that description, or with none."""
+    rest = {word: value for word, value in schema.items() if word != "description"}
+    return {**rest, "description": description} if description else rest
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else ""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return ""
+    return text if len(text) <= _LONGEST else ""

@@ -1,0 +1,83 @@
+"""A request in plain words, as what it asks for."""
+
+from collections.abc import Iterator, Sequence
+
+from multitap.records import dataclass
+from multitap.tools.search.stems import Stems
+from multitap.tools.search.tokens import STOP, spoken
+
+MOST_WORDS = 64
+"""Of a request that are looked at."""
+LONGEST_PHRASE = 4
+MOST_CHARACTERS = 2_000
+
+_QUESTION = """
+    am any are can did do does find has have how is list show was were what when where which who
+    whose why
+"""
+QUESTION = frozenset(_QUESTION.split())
+"""How requests begin that want to know something."""
+_AROUND = "`'\".,:;!?()[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One thing that is said: a word, or some words that mean something together."""
+
+    word: str
+    """Empty for a phrase, and for a word that says nothing but what it stands for."""
+    stem: str
+    meant: frozenset[str]
+    """Stems of other words for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What is asked for."""
+
+    wishes: Sequence[Wish]
+    words: frozenset[str]
+    names: frozenset[str]
+    """What may be the name of a tool."""
+    is_question: bool
+
+
+def understood(text: str, stems: Stems) -> SearchRequest:
+    """What a text asks for."""
+    text = text[:MOST_CHARACTERS]
+    words = spoken(text)[:MOST_WORDS]
+    return SearchRequest(
+        tuple(dict.fromkeys(_wishes(words, stems))),
+        frozenset(words),
+        frozenset(_names(text)),
+        is_question=bool(words) and words[0] in QUESTION,
+    )
+
+
+def _wishes(words: Sequence[str], stems: Stems) -> Iterator[Wish]:
+    """Word by word; words that form a phrase count as that only."""
+    said = [stems(word) for word in words]
+    at = 0
+    while at < len(words):
+        length = _phrase(said[at : at + LONGEST_PHRASE], stems)
+        meant = stems.meanings.get(tuple(said[at : at + length]), frozenset())
+        if length == 1 and words[at] not in STOP:
+            yield Wish(words[at], said[at], meant)
+        elif meant:
+            yield Wish("", "", meant)
+        at += length
+
+
+def _phrase(said: Sequence[str], stems: Stems) -> int:
+    """How many of the words, from the first one on, have a meaning together."""
+    known = (size for size in range(len(said), 1, -1) if tuple(said[:size]) in stems.meanings)
+    return next(known, 1)
+
+
+def _names(text: str) -> Iterator[str]:
+    """The whole, and every part that is no plain word: `search` alone may be just a verb."""
+    yield text.strip().casefold()
+    for part in text.split():
+        name = part.strip(_AROUND)
+        if not name.isalnum():
+            yield name.casefold()

@@ -1,0 +1,105 @@
+"""How many may work at the same time, how many may wait."""
+
+import asyncio
+from collections import deque
+
+from multitap.errors import counted
+from multitap.shares import GENEROSITY, Shares
+
+
+class Full(Exception):
+    """Nobody else may even wait; says why."""
+
+
+class CallSlots:
+    """A counter with a bounded queue; taking a free slot costs no switch of tasks.
+
+    All have a fair share of both, and are called up in turn: one that takes all it can get does
+    not keep the others waiting. Who is alone, None, may have everything.
+
+    Args:
+        working: How many may work.
+        waiting: How many may wait.
+    """
+
+    def __init__(self, working: int, waiting: int) -> None:
+        self.working = 0
+        self._limit = working
+        self._queue_limit = waiting
+        self._waiting = 0
+        self._held: dict[object, int] = {}
+        self._slot_holders = 0  # slots that those have, all together
+        self._waiting_shares = Shares(waiting, "waiting calls")
+        self._queues: dict[object, deque[asyncio.Future[None]]] = {}
+
+    def take(self, slot_holder: object = None) -> bool:
+        """Take a slot if one is free."""
+        if self.working >= self._limit:
+            return False
+        if slot_holder is not None:  # as `Shares` has it, which every call would have to ask twice
+            held = self._held.get(slot_holder, 0) + 1
+            if held > GENEROSITY * (self._limit - self._slot_holders):
+                return False
+            self._held[slot_holder] = held
+            self._slot_holders += 1
+        self.working += 1
+        return True
+
+    async def wait(self, slot_holder: object = None) -> None:
+        """Wait for a slot, and take it.
+
+        Raises:
+            Full: The queue is full.
+        """
+        if self._waiting >= self._queue_limit:
+            raise Full(f"{counted(self._queue_limit, 'call')} already waiting for it")
+        if slot_holder is not None and not self._waiting_shares.take(slot_holder):
+            raise Full(self._waiting_shares.refusal(slot_holder))
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        self._queues.setdefault(slot_holder, deque()).append(turn)
+        # The caller found no slot, and may have come here a turn of the loop later: all may be free
+        # by now, and nobody left to give one back.
+        self._call_up_next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(slot_holder)  # it was ours already
+            raise
+        finally:
+            self._waiting -= 1
+            if slot_holder is not None:
+                self._waiting_shares.give(slot_holder)
+
+    def give(self, slot_holder: object = None) -> None:
+        """Give a slot back, to the one who waits longest of the one whose turn it is."""
+        self.working -= 1
+        if slot_holder is not None:
+            self._slot_holders -= 1
+            if left := self._held[slot_holder] - 1:
+                self._held[slot_holder] = left
+            else:
+                del self._held[slot_holder]
+        if self._queues:
+            self._call_up_next()
+
+    def _call_up_next(self) -> None:
+        for other in tuple(self._queues):
+            if self._call_up(other):
+                break
+
+    def _call_up(self, slot_holder: object) -> bool:
+        """Give one of a caller's waiting calls a slot; that caller is the last in line then."""
+        queue = self._queues[slot_holder]
+        while queue and queue[0].done():
+            queue.popleft()
+        if not queue:
+            del self._queues[slot_holder]
+            return False
+        if not self.take(slot_holder):
+            return False
+        queue.popleft().set_result(None)
+        if self._queues.pop(slot_holder):
+            self._queues[slot_holder] = queue
+        return True

@@ -1,0 +1,130 @@
+"""From a way to reach a server to a session with it whose offers are listed."""
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+
+import anyio
+
+from multitap.config import ServerConfig, StdioServer
+from multitap.events import LinkState, Phase
+from multitap.upstream.approach import Approach
+from multitap.upstream.attempt import Attempt
+from multitap.upstream.availability import Availability
+from multitap.upstream.handlers import Handlers
+from multitap.upstream.listing import Listing
+from multitap.upstream.notifications import Notifications
+from multitap.upstream.offer_lists import Offers
+from multitap.upstream.server_habits import ServerHabits
+from multitap.upstream.session import Session, open_session
+from multitap.upstream.start_queue import Rank, StartQueue
+from multitap.wire.wire import Wire
+
+Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
+"""Opens a wire; the one seam between a link and the world."""
+
+PROBE = 1.2
+"""Seconds a program of unknown era has to answer in the new one: old ones may stay silent."""
+HTTP_PROBE = 5.0
+"""The same for a server over HTTP, where old ones refuse at once: silence only means load."""
+
+
+class Connector:
+    """Owns how one server is reached: its turn to start, its wire, its handshake, its first lists.
+
+    Args:
+        name: Which server.
+        config: How long connecting may take, and what it shall log.
+        dial: Opens its wire.
+        handlers: Who answers what it asks.
+        starts: Where a program waits for its turn.
+        availability: Told when it begins.
+        notifications: Who hears its news.
+        listing: Who fetches its lists.
+        habits: Told when it asks without saying for which call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        *,
+        dial: Dial,
+        handlers: Handlers,
+        starts: StartQueue,
+        availability: Availability,
+        notifications: Notifications,
+        listing: Listing,
+        habits: ServerHabits,
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._dial = dial
+        self._handlers = handlers
+        self._starts = starts
+        self._availability = availability
+        self._notifications = notifications
+        self._listing = listing
+        self._habits = habits
+
+    @asynccontextmanager
+    async def connected(
+        self, approach: Approach, attempt: Attempt, rank: Rank
+    ) -> AsyncGenerator[tuple[Session, Offers]]:
+        """Within the block the server is connected; the value is its session and its offers.
+
+        To be entered and left in the link's own task, because cancel scopes are.
+
+        Args:
+            approach: The way to reach it.
+            attempt: Where to note how far that came.
+            rank: When its program may start.
+        """
+        if not self._availability.failing:  # one that failed shows why until it is its turn again
+            self._availability.become(LinkState.CONNECTING)
+        # what starts elsewhere, or is up already, costs nothing here
+        is_ours = isinstance(approach.config, StdioServer)
+        async with self._starts.turn(rank) if is_ours else nullcontext() as start:
+            if self._availability.state is not LinkState.CONNECTING:
+                self._availability.become(LinkState.CONNECTING)
+            attempt.begin()
+            with anyio.fail_after(self._config.connect_timeout) as clock:
+                async with self._dialed(approach, attempt) as wire:
+                    if start is not None:
+                        start.spawned(wire.evidence().pid)
+                    attempt.reached(Phase.HANDSHAKE)
+                    async with self._conversation(approach, wire) as session:
+                        attempt.reached(Phase.LIST)
+                        offers = await self._listing.fetch(session)
+                        attempt.reached(Phase.CALL)
+                        clock.deadline = math.inf  # the limit was for connecting, not for living
+                        if start is not None:
+                            start.over()
+                        yield session, offers
+
+    @asynccontextmanager
+    async def _dialed(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Wire]:
+        async with self._dial(self._name, approach.config) as wire:
+            attempt.wire = wire
+            try:
+                yield wire
+            finally:
+                attempt.stopped = wire.is_stopped()  # looked up before it is ended
+
+    @asynccontextmanager
+    async def _conversation(self, approach: Approach, wire: Wire) -> AsyncGenerator[Session]:
+        async with (
+            open_session(
+                self._name,
+                wire,
+                handlers=self._handlers,
+                on_notification=self._notifications.on_notification,
+                on_unaddressed=self._habits.learn,
+                era=approach.era,
+                probe=PROBE if wire.kind == "stdio" else HTTP_PROBE,
+                timeout=self._config.connect_timeout,
+                log_level=self._config.log_level,
+            ) as session,
+            self._notifications.received(session),
+        ):
+            yield session

@@ -1,0 +1,146 @@
+"""From an exception and the evidence to words a person can act on."""
+
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from multitap.errors import ConfigError, shortened, sole
+from multitap.events import Failure, FailureCode, Phase
+from multitap.faults import (
+    AnswerInvalid,
+    AnswerTimeout,
+    AuthRequired,
+    Flooded,
+    NotSpoken,
+    RequestFailed,
+    WireClosed,
+)
+from multitap.later import Later
+from multitap.printable import printable
+from multitap.redaction import Redactor
+from multitap.upstream.handshake import BadGreeting
+from multitap.wire.process.spawner import CannotStart
+from multitap.wire.wire import Evidence, RpcError
+
+if TYPE_CHECKING:
+    from multitap.upstream import last_words
+else:
+    last_words = Later("multitap.upstream.last_words")
+
+_NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
+_LONGEST = 1000  # characters of a message
+_LOG = "`multitap logs {name}` shows everything it wrote"
+
+
+class Stopped(Exception):
+    """The process is stopped by a signal."""
+
+    def __init__(self) -> None:
+        super().__init__("its process is stopped (SIGSTOP)")
+
+
+class Unresponsive(Exception):
+    """The server answers no health check."""
+
+
+def diagnose(
+    name: str,
+    exc: BaseException,
+    *,
+    phase: Phase,
+    evidence: Evidence,
+    at: float,
+    timings: Mapping[str, float],
+    redact: Redactor,
+) -> Failure:
+    """What happened to server `name`, how to call it, and what to do."""
+    code, message, hint = _explain(name, sole(exc), phase, evidence)
+    return Failure(
+        code,
+        phase,
+        printable(shortened(redact(message), _LONGEST)),
+        hint=redact(hint),
+        exit_code=evidence.exit_code,
+        stderr=redact(evidence.stderr),
+        at=at,
+        timings=dict(timings),
+    )
+
+
+def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
+    name: str, exc: BaseException, phase: Phase, evidence: Evidence
+) -> tuple[FailureCode, str, str]:
+    log = _LOG.format(name=name)
+    match exc:
+        case ConfigError():
+            return FailureCode.CONFIG, str(exc), exc.hint or "correct its configuration"
+        case CannotStart():
+            code = FailureCode.MISSING_PROGRAM if exc.missing else FailureCode.CRASH
+            return code, str(exc), exc.hint
+        case AuthRequired():
+            return FailureCode.AUTH, str(exc), "set its credentials in `headers`"
+        case NotSpoken():
+            return FailureCode.PROTOCOL, str(exc), "check the path of `url`, often `/mcp` or `/sse`"
+        case Stopped():
+            return FailureCode.STOPPED, str(exc), "something sent it SIGSTOP; it is restarted"
+        case Unresponsive():
+            return FailureCode.HANG, str(exc), log
+        case Flooded():
+            return FailureCode.FLOOD, str(exc), _NO_SERVER
+        case WireClosed() if evidence.pid is not None:
+            return (
+                FailureCode.CRASH,
+                _ended(exc, phase, evidence),
+                last_words.advice(evidence.stderr) or log,
+            )
+        case RequestFailed() | WireClosed():
+            return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
+        case AnswerTimeout() | TimeoutError():
+            return FailureCode.HANG, _silent(exc, phase, evidence), _why_silent(evidence, log)
+        case AnswerInvalid():
+            return FailureCode.PROTOCOL, f"it does not speak MCP properly: {exc}", log
+        case BadGreeting():
+            words = f"its answer to the {phase} lacks what MCP requires: {exc}"
+            return FailureCode.PROTOCOL, words, log
+        case RpcError():
+            return FailureCode.PROTOCOL, f"it refuses the {phase}: {exc}", log
+        case _:
+            return FailureCode.PROTOCOL, f"{type(exc).__name__}: {exc}", log
+
+
+def _ended(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
+    is_up = phase in {Phase.CALL, Phase.HEALTH}
+    when = "" if is_up else f" during the {phase}"
+    said = f": {line}" if (line := last_words.telling_line(evidence.stderr, is_up=is_up)) else ""
+    return f"{_how_it_ended(exc, evidence.exit_code)}{when}{said}"
+
+
+def _how_it_ended(exc: WireClosed, code: int | None) -> str:
+    if code is None:
+        return str(exc)
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        return f"it was terminated by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was terminated by signal {-code}"
+
+
+def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
+    words = str(exc) if isinstance(exc, AnswerTimeout) else f"it did not finish the {phase} in time"
+    if evidence.noise:
+        return f"{words}; it wrote {evidence.noise_sample!r} instead"
+    line = last_words.telling_line(
+        evidence.stderr, is_up=True
+    )  # many say that all is well, and hang
+    return f"{words}; it wrote to its standard error: {line}" if line else words
+
+
+def _why_silent(evidence: Evidence, log: str) -> str:
+    if evidence.noise:
+        return _NO_SERVER
+    if found := last_words.advice(evidence.stderr):
+        return found
+    if evidence.pid is not None and not evidence.has_read:  # it does not even listen yet
+        return f"raise `connect_timeout` if it takes longer to start; {log}"
+    return log if evidence.pid is not None else "check that it runs and that `url` is right"

@@ -1,0 +1,107 @@
+"""Answers what a server asks, in the SDK's types, which are imported when one asks."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp_types import methods
+from msgspec import Raw
+from pydantic import BaseModel, ValidationError
+
+from multitap.errors import counted, ungrouped
+from multitap.faults import AnswerInvalid
+from multitap.upstream.handlers import Handlers, RequestOrigin
+from multitap.wire.wire import RpcError
+
+logger = logging.getLogger(__name__)
+
+
+async def answer(
+    handlers: Handlers,
+    asked: RequestOrigin,
+    method: str,
+    params: Mapping[str, Any] | None,
+    *,
+    version: str,
+) -> dict[str, Any]:
+    """The host's answer to a request of a server.
+
+    Args:
+        handlers: Who answers.
+        asked: Where the request comes from.
+        method: What it asks for.
+        params: Its parameters.
+        version: The protocol version that the server speaks.
+
+    Raises:
+        RpcError: There is none, and why.
+    """
+    try:
+        request = methods.parse_server_request(method, version, params)
+    except KeyError:
+        raise RpcError(types.METHOD_NOT_FOUND, "Method not found", method) from None
+    except ValidationError:
+        raise RpcError(types.INVALID_PARAMS, "Invalid request parameters") from None
+    answered = await _handled(handlers, asked, request)
+    try:
+        # handlers are code of the host: no server should get what MCP does not allow
+        methods.validate_client_result(method, version, answered)
+    except ValidationError:
+        logger.exception("%s: the answer to %r is invalid", asked.server, method)
+        words = "the answer of the client is invalid"
+        raise RpcError(types.INTERNAL_ERROR, words) from None
+    return answered
+
+
+def questions(result: Raw) -> types.InputRequiredResult:
+    """What a server of the stateless era has to know before it gives its own answer.
+
+    Raises:
+        AnswerInvalid: It cannot be read.
+    """
+    try:
+        return types.InputRequiredResult.model_validate_json(bytes(result))
+    except ValidationError as exc:
+        raise AnswerInvalid(
+            f"its request for input cannot be read ({counted(exc.error_count(), 'error')})",
+            sent=True,
+        ) from None
+
+
+async def fulfil(
+    handlers: Handlers, asked: RequestOrigin, requests: Mapping[str, types.InputRequest]
+) -> dict[str, Any]:
+    """The host's answers to all of them, by their keys.
+
+    Raises:
+        RpcError: One is refused.
+    """
+    answers: dict[str, Any] = {}
+
+    async def take(key: str, request: types.InputRequest) -> None:
+        answers[key] = await _handled(handlers, asked, request)
+
+    with ungrouped():
+        # side by side: each may have to wait for a person
+        async with anyio.create_task_group() as tasks:
+            for key, request in requests.items():
+                tasks.start_soon(take, key, request)
+    return answers
+
+
+async def _handled(handlers: Handlers, asked: RequestOrigin, request: BaseModel) -> dict[str, Any]:
+    answered: BaseModel
+    match request:
+        case types.CreateMessageRequest(params=params) if handlers.sample is not None:
+            answered = await handlers.sample(asked, params)
+        case types.ElicitRequest(params=params) if handlers.elicit is not None:
+            answered = await handlers.elicit(asked, params)
+        case types.ListRootsRequest() if handlers.roots is not None:
+            answered = await handlers.roots(asked)
+        case _:
+            raise RpcError(types.INVALID_REQUEST, f"{type(request).__name__} not supported")
+    if isinstance(answered, types.ErrorData):
+        raise RpcError(answered.code, answered.message, answered.data)
+    return answered.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -1,0 +1,289 @@
+"""What a server says unasked: changed lists, updated resources, log messages."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import quoted, shortened
+from multitap.events import Event, ResourceUpdated, ServerLog, Warned
+from multitap.faults import WireFault
+from multitap.upstream.attempt import now
+from multitap.upstream.availability import Availability
+from multitap.upstream.handlers import Said
+from multitap.upstream.on_behalf_of import client_of
+from multitap.upstream.request_path import RequestPath
+from multitap.upstream.session import Era, Session
+from multitap.upstream.signals import Bell, Latch
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.wire import RpcError
+
+logger = logging.getLogger(__name__)
+
+DEBOUNCE, RELIST_GAP = 0.1, 1.0
+"""Seconds from a change to the new list, and from one list to the next at least."""
+FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
+"""Seconds until lists that could not be had are asked for again; doubled each time."""
+RELISTEN = 1.0
+SUBSCRIBE_TIMEOUT = 5.0
+GRANT_TIMEOUT = 1.0
+"""Seconds a subscriber waits for a server that need not say that it will tell."""
+LOGS_PER_SECOND = 100
+
+_LIST_CHANGED = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+
+_CHANGES = _LIST_CHANGED | {"notifications/resources/updated"}
+"""What concerns all clients, no matter whose call it comes with."""
+
+_LISTENING = "notifications/subscriptions/acknowledged"
+"""From here on changes are told; what changed before, only a new list shows."""
+
+
+Refetch = Callable[[bool], Awaitable[bool]]
+
+
+class _Updated(msgspec.Struct):
+    uri: str
+
+
+class _LogNotification(msgspec.Struct):
+    level: str = "info"
+    logger: str | None = None
+    data: Any = None
+
+
+_parse_updated = msgspec.json.Decoder(_Updated).decode
+_parse_log = msgspec.json.Decoder(_LogNotification).decode
+
+
+class Notifications:
+    """The news of one server, over all its lives.
+
+    Args:
+        name: Which server.
+        on_event: Told of what is worth an event.
+        availability: Where the session is found.
+        requests: Puts what a server refuses into words.
+        said: Told of what belongs to no call, and does not concern everybody.
+        log_level: From which level on it shall send log messages; None: as it likes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_event: Callable[[Event], None],
+        *,
+        availability: Availability,
+        requests: RequestPath,
+        said: Said | None = None,
+        log_level: str | None = None,
+    ) -> None:
+        self._name = name
+        self._said = said
+        self.log_level = log_level
+        """From which level on the server was asked to send log messages; None: as it likes."""
+        self._on_event = on_event
+        self._availability = availability
+        self._requests = requests
+        self._lists_changed = Latch()
+        self._listed = False
+        self._uris: set[str] = set()
+        self._uris_changed = Bell()
+        self._asked_for: frozenset[str] = frozenset()
+        """The resources of the stateless era's stream as it was last asked for."""
+        self._told_of: frozenset[str] = frozenset()
+        """And as it was last granted."""
+        self._granted = Bell()
+        self._log_second = 0
+        self._log_allowance = 0
+
+    def on_notification(self, method: str, params: Raw, call: object | None) -> None:
+        """Take one notification; cheap, because a server may send a flood of them."""
+        # changes go to everybody as events; the rest belongs to one client
+        if method not in _CHANGES:
+            self._pass_on(method, params, call)
+        if method == _LISTENING:
+            self._told_of = self._asked_for
+            self._granted.ring()
+        if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
+            self._lists_changed.set()
+            return
+        try:
+            if method == "notifications/resources/updated":
+                self._on_event(ResourceUpdated(self._name, _parse_updated(params).uri))
+            elif method == "notifications/message" and self._may_log():
+                log = _parse_log(params)
+                text = log.data if isinstance(log.data, str) else envelope.encode(log.data).decode()
+                self._on_event(ServerLog(self._name, log.level, log.logger, text))
+        except envelope.UNPARSABLE:
+            logger.debug("%s: a %s that cannot be read", self._name, shortened(method, 100))
+
+    def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
+        if (client := client_of(call)) is not None:
+            client.on_notification(method, params)
+        elif call is None and self._said is not None and method != _LISTENING:
+            self._said(self._name, method, params)
+
+    async def follow_lists(self, refetch: Refetch, *, is_complete: bool) -> None:
+        """Fetch the lists again after each burst of changes; until then the old ones stay.
+
+        Args:
+            refetch: Told whether they changed, fetches them, and says whether all could be had.
+            is_complete: Whether all could be had so far; if not, they are asked for now and then.
+        """
+        self._listed = True
+        pause = FIRST_RETRY
+        while True:
+            changed = False
+            with anyio.move_on_after(None if is_complete else pause):
+                await self._lists_changed.wait()
+                changed = True
+            if changed:
+                # a server that changes ten tools says so ten times
+                await anyio.sleep(DEBOUNCE)
+                # before the lists are fetched: what changes meanwhile is fetched again
+                self._lists_changed = Latch()
+            is_complete = await refetch(changed)
+            pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
+            # some change their lists because they were listed
+            await anyio.sleep(RELIST_GAP)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody wants to hear of changes of its resources."""
+        return bool(self._uris)
+
+    async def subscribe(self, uri: str) -> None:
+        """Be told when a resource changes, in this life and those to come.
+
+        Raises:
+            UpstreamError: The server refuses or does not answer.
+        """
+        if uri not in self._uris:
+            self._uris.add(uri)
+            await self._change("resources/subscribe", uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        if uri in self._uris:
+            self._uris.discard(uri)
+            await self._change("resources/unsubscribe", uri)
+
+    async def want_logs(self, level: str) -> None:
+        """Have it send log messages from this level on, in this life and those to come.
+
+        Raises:
+            UpstreamError: The server refuses or does not answer.
+        """
+        if level == self.log_level:
+            return
+        # first: a server that is down or refuses is asked again when it comes back
+        self.log_level = level
+        session = self._availability.session
+        if session is not None and session.era is Era.HANDSHAKE and session.capabilities.logging:
+            await self._ask(session, "logging/setLevel", {"level": level})
+
+    async def _change(self, method: str, uri: str) -> None:
+        self._uris_changed.ring()
+        session = self._availability.session
+        if session is None:
+            return
+        if session.era is Era.HANDSHAKE:
+            await self._ask(session, method, {"uri": uri})
+            return
+        with anyio.move_on_after(GRANT_TIMEOUT):
+            while uri in self._uris and uri not in self._told_of:
+                await self._granted.wait()
+
+    async def _ask(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        try:
+            await session.ask(method, params, timeout=SUBSCRIBE_TIMEOUT)
+        except (RpcError, WireFault) as exc:
+            raise await self._requests.public_error(exc, method) from None
+
+    @asynccontextmanager
+    async def received(self, session: Session) -> AsyncGenerator[None]:
+        """Within the block the server tells its news, asked for in the way of its era.
+
+        Entered before the first list is fetched: a change in between must not go unheard.
+        """
+        self._listed = False
+        self._told_of = frozenset()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._ask_for_news, session)
+            # lets the task begin, so that changes are asked for before the lists are
+            await anyio.lowlevel.checkpoint()
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _ask_for_news(self, session: Session) -> None:
+        if session.era is Era.STATELESS:
+            await self._listen(session)
+        if self.log_level is not None and session.capabilities.logging is not None:
+            await self._tell(session, "logging/setLevel", {"level": self.log_level})
+        for uri in tuple(self._uris):
+            await self._tell(session, "resources/subscribe", {"uri": uri})
+
+    async def _tell(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        try:
+            await session.ask(method, params, timeout=SUBSCRIBE_TIMEOUT)
+        except (RpcError, WireFault) as exc:
+            self._on_event(Warned(self._name, f"it refuses {method} {quoted(params)}: {exc}"))
+
+    async def _listen(self, session: Session) -> None:
+        """Keep the stateless era's stream of changes open, whatever ends it."""
+        while True:
+            wanted = _wanted(session, self._uris)
+            self._asked_for = frozenset(self._uris)
+            async with anyio.create_task_group() as tasks:
+                if wanted:
+                    tasks.start_soon(self._listen_once, session, wanted)
+                # another set takes another stream: the one that is open cannot be changed
+                await self._uris_changed.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _listen_once(self, session: Session, wanted: dict[str, Any]) -> None:
+        try:
+            await session.ask("subscriptions/listen", {"notifications": wanted}, timeout=None)
+        except RpcError as exc:
+            # not asked again: it has answered, and would answer the same
+            self._on_event(Warned(self._name, f"it does not report changes: {exc}"))
+            return
+        except WireFault as exc:
+            logger.debug("%s: its stream of changes ended: %s", self._name, type(exc).__name__)
+        await anyio.sleep(RELISTEN)
+        self._lists_changed.set()  # something may have been missed
+        self._uris_changed.ring()
+
+    def _may_log(self) -> bool:
+        # a counter for each second, no queue: a flood of logs must not cost memory
+        second = int(now())
+        if second != self._log_second:
+            self._log_second, self._log_allowance = second, LOGS_PER_SECOND
+        self._log_allowance -= 1
+        return self._log_allowance >= 0
+
+
+def _wanted(session: Session, uris: set[str]) -> dict[str, Any]:
+    """What the stateless era's stream shall tell of."""
+    can = session.capabilities
+    wanted: dict[str, Any] = {}
+    if can.tools and can.tools.list_changed:
+        wanted["toolsListChanged"] = True
+    if can.prompts and can.prompts.list_changed:
+        wanted["promptsListChanged"] = True
+    if can.resources and can.resources.list_changed:
+        wanted["resourcesListChanged"] = True
+    if uris:
+        wanted["resourceSubscriptions"] = sorted(uris)
+    return wanted

@@ -1,0 +1,119 @@
+"""What is told about one server: without its secrets, not too long, and not too often."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from multitap.errors import LONGEST_QUOTE, counted, quoted, shortened
+from multitap.events import Event, Failure, ServerLog, Warned
+from multitap.redaction import Redactor
+from multitap.upstream.backoff import PROVED
+from multitap.wire.wire import Evidence
+
+logger = logging.getLogger(__name__)
+
+_MOST_REPORTED = 32  # failures that are remembered, so that each is logged once
+_MOST_MISFITS = 32  # tools that are warned about
+_MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
+_LOG_MESSAGE = 4000  # characters of one that a server sends
+
+
+class ServerReport:
+    """Owns the warnings about a server's calls, and the words in which anything about it is told.
+
+    Args:
+        name: Which server.
+        redact: Takes out what the server was given in confidence.
+        on_event: Told of what happens, in those words.
+    """
+
+    def __init__(self, name: str, redact: Redactor, *, on_event: Callable[[Event], None]) -> None:
+        self.redact = redact
+        """Replaced whenever the server's variables have new values."""
+        self._name = name
+        self._on_event = on_event
+        self._reported: set[str] = set()
+        """Failures that were logged since it last proved healthy."""
+        self._misfits: dict[str, str] = {}
+        """By tool: what was wrong with arguments that were passed on all the same."""
+        self._odd_results: dict[tuple[str, str], str] = {}
+        """By tool and kind of trouble: what was wrong with its results."""
+
+    def tell(self, event: Event) -> None:
+        match event:
+            case Warned(_, text):
+                event = replace(event, text=self._worded(text))
+            case ServerLog(_, level, source, text):
+                event = replace(
+                    event,
+                    level=self._worded(level, LONGEST_QUOTE),
+                    logger=None if source is None else self._worded(source, LONGEST_QUOTE),
+                    text=self._worded(text, _LOG_MESSAGE),
+                )
+            case _:
+                pass
+        self._on_event(event)
+
+    def log_failure(self, failure: Failure, healthy_for: float | None) -> None:
+        """Log a failure once, however often the same one comes back."""
+        if (healthy_for or 0.0) >= PROVED or len(self._reported) >= _MOST_REPORTED:
+            self._reported.clear()
+        if (text := str(failure)) not in self._reported:
+            self._reported.add(text)
+            logger.warning("%s: %s", self._name, text)
+
+    def note_misfit(self, tool: str, words: str) -> None:
+        """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
+        if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
+            return
+        warning = (
+            f"arguments for {quoted(tool)} that do not match its schema were passed on: {words}"
+        )
+        self._misfits[tool] = warning
+        self.tell(Warned(self._name, warning))
+
+    def note_result(self, tool: str, words: str) -> None:
+        """Warn, once for each tool and kind of trouble, of what is wrong with a result.
+
+        Args:
+            tool: By the server's own name.
+            words: What is wrong: the kind of trouble, a colon, the details.
+        """
+        key = (tool, words.partition(":")[0])
+        if key in self._odd_results or len(self._odd_results) >= _MOST_MISFITS:
+            return
+        warning = f"in a result of {quoted(tool)}, {words}"
+        self._odd_results[key] = warning
+        self.tell(Warned(self._name, warning))
+
+    def warnings(
+        self, of_offers: tuple[str, ...], of_lists: Iterable[str], evidence: Evidence
+    ) -> tuple[str, ...]:
+        """All that is wrong with the server and does not keep it from working.
+
+        Args:
+            of_offers: What is wrong with single offers; only the first ones are told.
+            of_lists: What is wrong with whole lists of them.
+            evidence: What its wire has seen.
+        """
+        own = [*of_lists, *self._misfits.values(), *self._odd_results.values()]
+        if evidence.noise:
+            times = "once" if evidence.noise == 1 else f"{evidence.noise} times"
+            own.append(
+                f"it sent something that is not an MCP message ({times}): {evidence.noise_sample!r}"
+            )
+        return (*self._bounded(of_offers), *map(self._worded, own))
+
+    def said(self, text: str | None) -> str | None:
+        """What the server says about itself."""
+        return None if text is None else self.redact(text)
+
+    def _bounded(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+        """The first warnings, each without secrets and not too long."""
+        told = [self._worded(warning) for warning in warnings[:_MOST_WARNINGS]]
+        if (more := len(warnings) - len(told)) > 0:
+            told.append(f"{counted(more, 'more warning')} like these")
+        return tuple(told)
+
+    def _worded(self, warning: str, limit: int = _WARNING) -> str:
+        return shortened(self.redact(shortened(warning, 2 * limit)), limit)

@@ -1,0 +1,35 @@
+"""When a call has to be over."""
+
+import math
+
+import msgspec
+
+
+class Deadline(msgspec.Struct, eq=False):
+    """One for a call and all its attempts: whoever tries again has what is left."""
+
+    timeout: float | None
+    """Seconds without a sign of life; None: none are needed."""
+    hard_timeout: float | None
+    """Seconds after which no sign of life helps; None: there is no such limit."""
+    latest: float
+    """When no sign of life helps any more, by the loop's clock."""
+    at: float
+    """When it is over, by the loop's clock."""
+
+    @classmethod
+    def since(cls, now: float, timeout: float | None, hard_timeout: float | None) -> "Deadline":
+        """The deadline of what begins `now`, by the loop's clock."""
+        latest = math.inf if hard_timeout is None else now + hard_timeout
+        at = latest if timeout is None else min(now + timeout, latest)
+        return cls(timeout, hard_timeout, latest, at)
+
+    def renew(self, now: float) -> None:
+        """The server is alive and working: the time starts again, up to the hard limit."""
+        self.at = self.latest if self.timeout is None else min(now + self.timeout, self.latest)
+
+    def words(self, method: str) -> str:
+        """Which limit a request has reached."""
+        if self.timeout is None or (self.at >= self.latest and self.timeout != self.hard_timeout):
+            return f"no end of {method!r} within its hard limit of {self.hard_timeout or 0:.3g} s"
+        return f"no answer to {method!r} within {self.timeout:.3g} s"

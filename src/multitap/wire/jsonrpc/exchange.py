@@ -1,0 +1,187 @@
+"""Answers that arrive on one stream, matched to the requests under way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec import UNSET, Raw
+
+from multitap.faults import AnswerInvalid, AnswerTimeout, WireFault
+from multitap.redaction import Redactor
+from multitap.tasks import Tasks
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.envelope import Envelope, RequestId, parse
+from multitap.wire.jsonrpc.inbound import InboundMessages
+from multitap.wire.jsonrpc.message_reader import no_message, read_message
+from multitap.wire.jsonrpc.pending_requests import ID_BITS, PendingRequest, PendingRequests, closing
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.wire import RpcError
+
+_BRACE = ord("{")
+_BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
+
+
+class Exchange:
+    """The requests under way on one stream, and what the server says unasked.
+
+    Args:
+        respond: Delivers our encoded answer to a request of the server.
+        tasks: Where the server's requests are answered; owned by the wire.
+        origin: Who the server is, for log lines.
+        junk_limit: Bytes a minute of what is no message, after which we hang up.
+        redact: Takes secrets out of what is quoted.
+    """
+
+    def __init__(
+        self,
+        respond: Callable[[bytes], Awaitable[None]],
+        tasks: Tasks,
+        origin: str,
+        junk_limit: int,
+        redact: Redactor,
+    ) -> None:
+        self.closed = asyncio.Event()
+        self.fault: WireFault | None = None
+        self.pending_requests = PendingRequests()
+        self._by_id = self.pending_requests.by_id
+        self._is_closed = False
+        self.inbound_messages = InboundMessages(
+            respond,
+            tasks,
+            self.pending_requests,
+            origin=origin,
+            cut_off=self.close,
+            junk_limit=junk_limit,
+            redact=redact,
+        )
+
+    def begin(self, request: Request) -> PendingRequest:
+        """A request is under way from here on, until `result` or `failed`.
+
+        Raises:
+            WireClosed: The wire is closed.
+        """
+        if self._is_closed:
+            raise closing(self.fault, sent=False)
+        pending_requests, by_id = self.pending_requests, self._by_id
+        # an id that no server can guess, so that none can answer before it was asked
+        while (number := pending_requests.random_bits(ID_BITS)) in by_id:
+            pass
+        pending = by_id[number] = PendingRequest(pending_requests, request, number)
+        if request.deadline.at < pending_requests.due:
+            pending_requests.wake_at(request.deadline.at)
+        return pending
+
+    def result(self, pending: PendingRequest, answer: Envelope) -> Raw:
+        """The result in the answer to a request, which has come to its end.
+
+        Raises:
+            RpcError: The answer is an error.
+            AnswerInvalid: The answer cannot be used.
+        """
+        result, pending_requests = answer.result, self.pending_requests
+        if len(result) and memoryview(result)[0] == _BRACE and not len(answer.error):
+            if pending.answer is None:
+                pending_requests.by_id.pop(pending.id, None)
+                if pending_requests.doubts:
+                    pending_requests.clear_up(pending, answered=True)
+            return result
+        outcome = envelope.outcome(answer)
+        pending_requests.leave(pending, answered=not isinstance(outcome, WireFault))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def failed(
+        self, pending: PendingRequest, exc: BaseException, call_off: Callable[[bytes], None] | None
+    ) -> None:
+        """A request has come to its end without an answer.
+
+        Args:
+            pending: Which one.
+            exc: Why.
+            call_off: Tells the server, without blocking, that the answer is not wanted any more;
+                None: it need not know.
+        """
+        self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
+        if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
+            return
+        self.pending_requests.given_up.append(pending.id)
+        if call_off is not None and pending.sent and not self.closed.is_set():
+            reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
+            call_off(envelope.calling_off(pending.id, reason))
+
+    def feed(self, data: bytes) -> bool:
+        """Take one message of the stream; whether anybody waits for it, or for what may follow."""
+        if self._is_closed:  # what is still on its way is nobody's any more
+            return False
+        if data[:1] != b"{":
+            data = data.lstrip(_BLANK)
+            if data[:1] != b"{":
+                self._misread(data)
+                return bool(self._by_id)
+        try:
+            message = parse(data)
+            if not data.isascii():
+                data.decode()  # what is left undecoded must be text, too
+        except envelope.UNPARSABLE:
+            self._damaged_message(data)
+            return bool(self._by_id)
+        if message.method is not UNSET:
+            self.inbound_messages.overhear(message)
+            return bool(self._by_id)
+        pending = self._by_id.get(message.id)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - none has such an id
+        is_wanted = self._settle_other(message) if pending is None else pending.settle(message)
+        if not is_wanted:
+            self.inbound_messages.noise(data)  # twice, or never asked
+        return is_wanted or bool(self._by_id)
+
+    def _damaged_message(self, data: bytes) -> None:
+        try:
+            read_message(data)
+        except AnswerInvalid as exc:
+            self.damaged(data, exc)
+
+    def _misread(self, data: bytes) -> None:
+        """Take what is no message, as cheaply as can be: there may be millions of it."""
+        if b'"' in data:  # it may be what is left of an answer
+            self.damaged(data, no_message(data))
+        else:
+            self.inbound_messages.noise(data)
+
+    def damaged(self, data: bytes, fault: AnswerInvalid) -> None:
+        """Fail the request whose answer this was, where that can be seen."""
+        hit = envelope.recover_ids(data, self.pending_requests)
+        if (
+            not hit
+            and envelope.looks_like_an_answer(data)
+            and (only := self.pending_requests.only())
+        ):
+            hit = {only.id}
+        for request_id in hit:
+            if (pending := self.pending_requests.get(request_id)) is not None:
+                pending.settle(fault)
+        self.inbound_messages.noise(data)
+
+    def close(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
+        """No more messages: whoever waits is told, but for `spare`, which knows."""
+        if not self.closed.is_set():
+            self.fault = fault
+            self._is_closed = True
+            self.closed.set()
+            self.pending_requests.cut(fault, spare)
+
+    def _settle_other(self, message: Envelope) -> bool:
+        """Give an answer to whom it may belong though it has no id of theirs."""
+        if message.id is UNSET:
+            return False
+        if message.id is None:
+            pending = self.pending_requests.only() if len(message.error) else None
+            return pending is not None and pending.settle(message)
+        if (twin := self._twin(message.id)) is not None:
+            twin.settle(AnswerInvalid("the answer carries the id as another type", sent=True))
+        return message.id in self.pending_requests.given_up
+
+    def _twin(self, request_id: RequestId) -> PendingRequest | None:
+        if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():
+            return self.pending_requests.get(int(request_id))
+        return None

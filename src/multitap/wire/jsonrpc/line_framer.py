@@ -1,0 +1,90 @@
+"""Lines out of a stream of chunks, in linear time and bounded memory."""
+
+from multitap.records import dataclass
+
+EDGE = 512
+"""Bytes kept of each end of a line that is over the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """A line over the limit: reported once it is, and again with its `tail` when it ends."""
+
+    size: int
+    head: bytes
+    tail: bytes = b""
+
+
+class LineFramer:
+    """Cuts chunks into lines, one at a time; a line over `limit` bytes is dropped as it comes in.
+
+    Lines are cut off only when they are taken: the taker decides how much work that is.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._chunk = b""
+        self._at = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._head = b""
+        self._tail = b""
+        self.held = False
+        """Whether anything is left of what was fed, be it half a line."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that was fed has been taken, except for a line that has not ended."""
+        return not self._chunk
+
+    def feed(self, chunk: bytes) -> None:
+        """Add what has come in."""
+        self.held = True
+        # only the rest is copied, so that many lines in one chunk stay linear
+        self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
+        self._at = 0
+
+    def take(self) -> bytes | Oversized | None:
+        """The next line, without its end; None where there is no whole one."""
+        if not (chunk := self._chunk):
+            return None
+        end = chunk.find(b"\n", self._at)
+        if end < 0:
+            rest, self._chunk = chunk[self._at :], b""
+            return self._begun(rest)
+        piece = chunk[self._at : end]
+        if not self._size and len(piece) <= self._limit:  # most are whole
+            self._go_to(end + 1)
+            return piece
+        if (early := self._begun(piece)) is not None:
+            self._at = end  # the line ends here; its end is reported next
+            return early
+        self._go_to(end + 1)
+        return self._ended()
+
+    def _go_to(self, position: int) -> None:
+        if position == len(self._chunk):
+            self._chunk, position = b"", 0
+            self.held = False
+        self._at = position
+
+    def _begun(self, piece: bytes) -> Oversized | None:
+        self._size += len(piece)
+        if self._size <= self._limit:
+            self._parts.append(piece)
+            return None
+        first = not self._head
+        if first:
+            self._head = b"".join(self._parts)[:EDGE] + piece[:EDGE]
+            self._parts.clear()
+        self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
+        return Oversized(self._size, self._head) if first else None
+
+    def _ended(self) -> bytes | Oversized:
+        line: bytes | Oversized = b"".join(self._parts)
+        if self._size > self._limit:
+            line = Oversized(self._size, self._head, self._tail)
+        self._parts.clear()
+        self._size = 0
+        self._head = self._tail = b""
+        return line

@@ -1,0 +1,300 @@
+"""A request under way: how long it may still take, and what cuts it short."""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from random import Random
+from typing import Any, NoReturn, Self
+
+import anyio
+import msgspec
+
+from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed, WireFault
+from multitap.http.client.response import Response
+from multitap.tasks import WAIT
+from multitap.wire.jsonrpc.envelope import Envelope, RequestId
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.jsonrpc.unclear_owner import UnclearOwner, common
+from multitap.wire.wire import SEVERAL, owner_of
+
+logger = logging.getLogger(__name__)
+
+DOUBT = 10.0
+"""Seconds a question waits until it is certain to which call it belongs."""
+_REMEMBERED = 64
+ID_BITS = 31  # some servers keep ids in 32 bits
+_WAIT_ONCE = (WAIT,)
+
+
+class ProgressReport(msgspec.Struct):
+    """What a server reports of a request it works on."""
+
+    progressToken: int | str  # noqa: N815 - the wire's spelling
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class PendingRequest(msgspec.Struct, eq=False):
+    """One request, from before it is sent until its answer is there.
+
+    `await pending` waits for news: the answer, the fault that ends the request, or whatever `stir`
+    stands for. Where more has to be waited for than news, that happens in a task inside
+    `with pending`, which ends with the deadline or with the wire.
+    """
+
+    pending_requests: "PendingRequests"
+    request: Request
+    id: int
+    sent: bool = False
+    """Whether the server may have seen it."""
+    answer: Envelope | None = None
+    """What came for it on a stream that several requests share."""
+    response: Response | None = None
+    """What came for it on a connection of its own."""
+    fault: Exception | None = None
+    """Why there will be no answer."""
+    wake: Callable[[], None] | None = None
+    """Goes on with whoever waits for news."""
+    _held: int = 0
+    _expired: bool = False
+    _task: asyncio.Task[Any] | None = None
+    _cancelling: int = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether neither its answer is there, nor a reason why there is none."""
+        return self.answer is None and self.fault is None
+
+    # An iterator made in C, rather than a generator: resuming each frame costs every answer.
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self.answer is not None or self.fault is not None:
+            return iter(())  # type: ignore[return-value] # pyright: ignore[reportReturnType] - see above
+        light = self.request.light
+        if light is not None and light.task is None:
+            self.wake = light.run
+            return iter(_WAIT_ONCE)  # type: ignore[return-value] # pyright: ignore[reportReturnType]
+        news = self.pending_requests.loop.create_future()
+        self.wake = partial(_ring, news)
+        return news.__await__()
+
+    def raise_fault(self) -> NoReturn:
+        """Raise what ended it. Not kept here: an error keeps its frames, and they keep us."""
+        fault, self.fault = self.fault, None
+        raise fault or RuntimeError("there is no answer, and no fault") from None
+
+    def stir(self, _: object = None) -> None:
+        """There is news."""
+        if (wake := self.wake) is not None:
+            self.wake = None
+            wake()
+
+    def responded(self, outcome: Response | WireFault) -> None:
+        """Its connection has a response for it, or broke."""
+        if not isinstance(outcome, WireFault):
+            self.response = outcome
+        elif self.waiting:
+            self.fault = outcome
+        if (wake := self.wake) is not None:
+            self.wake = None
+            wake()
+
+    def settle(self, answer: "Envelope | AnswerInvalid") -> bool:
+        """Give it its answer; the first one wins."""
+        if self.answer is not None or self.fault is not None:
+            return False
+        if isinstance(answer, AnswerInvalid):
+            self.fault = answer
+        else:
+            self.answer = answer
+            # at once: what the server says next does not belong to it any more
+            pending_requests = self.pending_requests
+            if pending_requests.by_id.pop(self.id, None) is not None and pending_requests.doubts:
+                pending_requests.clear_up(self, answered=True)
+        if (wake := self.wake) is not None:
+            self.wake = None
+            wake()
+        return True
+
+    def cut(self, fault: WireFault) -> None:
+        """End it now, with `fault`."""
+        if self.waiting:
+            self.fault = fault
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self.wake is not None:
+            self.stir()
+        elif self._task is not None and not self._expired:
+            if self._task is asyncio.current_task(self.pending_requests.loop):
+                return  # it will see: cancelled by itself, it would stumble over that later on
+            self._expired = True
+            self._task.cancel()
+
+    # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
+    def __enter__(self) -> Self:
+        task = asyncio.current_task(self.pending_requests.loop)
+        if task is None:
+            raise RuntimeError("this takes a task")
+        if self.fault is not None:
+            self.raise_fault()
+        self._task = task
+        self._cancelling = task.cancelling()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, _: object
+    ) -> None:
+        task, self._task = self._task, None
+        if self._expired and task is not None:
+            self._expired = False
+            ours = task.uncancel() <= self._cancelling
+            if ours and isinstance(exc, asyncio.CancelledError) and self.fault is not None:
+                self.raise_fault()
+        if isinstance(self.fault, WireClosed) and isinstance(exc, Exception):
+            # what a closing connection says of itself matters less
+            self.raise_fault()
+
+    def on_report(self, report: ProgressReport) -> None:
+        """The server is alive and at it, whoever wants to know."""
+        self.request.deadline.renew(self.pending_requests.loop.time())
+        if (on_progress := self.request.on_progress) is None:
+            return
+        try:
+            on_progress(report.progress, report.total, report.message)
+        except Exception:
+            logger.exception("a progress callback raised")
+
+    def hold(self, *, held: bool) -> None:
+        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
+        self._held += 1 if held else -1
+        self.request.deadline.renew(self.pending_requests.loop.time())
+
+    def check(self, now: float) -> None:
+        """End it if its time is over."""
+        deadline = self.request.deadline
+        if self._held:
+            deadline.renew(now)
+        if deadline.at <= now and self.waiting:
+            self.fault = AnswerTimeout(deadline.words(self.request.method), sent=self.sent)
+            self._interrupt()
+
+
+def _ring(news: "asyncio.Future[None]") -> None:
+    if not news.done():
+        news.set_result(None)
+
+
+class PendingRequests:
+    """All requests of one wire that are under way."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
+        self.by_id: dict[RequestId, PendingRequest] = {}
+        self.doubts: set[UnclearOwner] = set()
+        self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
+        """Ids whose answers may still come, and are not wanted any more."""
+        # seeded by the system; asking it each time costs more
+        self.random_bits = Random().getrandbits  # noqa: S311
+        self._timer: asyncio.TimerHandle | None = None
+        self.due = math.inf
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self.by_id
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def get(self, request_id: RequestId) -> PendingRequest | None:
+        return self.by_id.get(request_id)
+
+    def only(self) -> PendingRequest | None:
+        """The one that waits for an answer, if it is alone; a stream without end is none."""
+        pending_requests = self.by_id.values()
+        waiting = [
+            one
+            for one in pending_requests
+            if one.waiting and one.request.deadline.timeout is not None
+        ]
+        return waiting[0] if len(waiting) == 1 else None
+
+    def of(self, call: object | None) -> list[PendingRequest]:
+        """Those made for `call` and by whoever made it; where it is not certain, for any call."""
+        calls = [one for one in self.by_id.values() if one.request.call is not None]
+        if call is None or call is SEVERAL:
+            return calls
+        return [one for one in calls if owner_of(one.request.call) is owner_of(call)]
+
+    def meant(self) -> object | None:
+        """The call that a message of the server belongs to, which does not say so itself.
+
+        One of them where all are of the same owner, `SEVERAL` where they are not.
+        """
+        return common(self._calls())
+
+    def serve_only(self, owner: object) -> bool:
+        """Whether no call of anybody else is under way."""
+        return all(owner_of(call) is owner for call in self._calls().values())
+
+    def doubt(self) -> UnclearOwner:
+        """That a message belongs to one of the calls under way, and not yet to which."""
+        doubt = UnclearOwner(self._calls())
+        self.doubts.add(doubt)
+        return doubt
+
+    async def certain(self, doubt: UnclearOwner) -> object:
+        """The call that a message belongs to, once it is certain; `SEVERAL`: not in time."""
+        try:
+            with anyio.move_on_after(DOUBT):
+                return await doubt.outcome
+        finally:
+            self.doubts.discard(doubt)
+        return SEVERAL
+
+    def _calls(self) -> dict[object, object]:
+        calls = {one: one.request.call for one in self.by_id.values()}
+        return {one: call for one, call in calls.items() if call is not None}
+
+    def leave(self, pending: PendingRequest, *, answered: bool = False) -> None:
+        """One of them has come to its end; the first time counts."""
+        pending.wake = None
+        if self.by_id.pop(pending.id, None) is not None and self.doubts:
+            self.clear_up(pending, answered=answered)
+
+    def clear_up(self, pending: PendingRequest, *, answered: bool) -> None:
+        """A message that may belong to this request may now be certain to belong to another."""
+        for doubt in self.doubts:
+            doubt.ended(pending, answered=answered)
+
+    # One timer for all of them: to set and cancel one for each costs more than the rest of it.
+    def wake_at(self, due: float) -> None:
+        """Look at all deadlines then."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.due = due
+        self._timer = None
+        if due < math.inf:
+            self._timer = self.loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        for pending in tuple(self.by_id.values()):
+            pending.check(now)
+        deadlines = [one.request.deadline.at for one in self.by_id.values()]
+        self.wake_at(min((at for at in deadlines if at > now), default=math.inf))
+
+    def cut(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
+        """End them all, because the wire is closed; `spare` ends by itself."""
+        for pending in tuple(self.by_id.values()):
+            if pending is not spare:
+                pending.cut(closing(fault, sent=pending.sent))
+        self.wake_at(math.inf)
+
+
+def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:
+    """What a request is told when its wire is closed, because of `fault` or on purpose."""
+    kind = type(fault) if isinstance(fault, WireClosed) else WireClosed
+    return kind(str(fault or "the connection is closed"), sent=sent)

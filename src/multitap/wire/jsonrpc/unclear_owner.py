@@ -1,0 +1,44 @@
+"""A question of a server that may belong to one of several calls."""
+
+import asyncio
+from collections.abc import Mapping
+
+from multitap.wire.wire import SEVERAL, owner_of
+
+
+class UnclearOwner:
+    """Waits until all calls but those of one owner are answered: it is theirs then.
+
+    A call that is answered waits for nothing any more. One that was given up may still be worked
+    on, and the question may be its own: it never becomes certain then.
+
+    Args:
+        calls: The calls under way when it was asked, by request.
+    """
+
+    __slots__ = ("_calls", "outcome")
+
+    def __init__(self, calls: Mapping[object, object]) -> None:
+        self._calls = dict(calls)
+        self.outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        """The call it belongs to; `SEVERAL` where nobody will ever know."""
+
+    def ended(self, request: object, *, answered: bool) -> None:
+        """One of the requests has come to its end."""
+        if request not in self._calls or self.outcome.done():
+            return
+        if not answered:
+            self.outcome.set_result(SEVERAL)
+            return
+        del self._calls[request]
+        if (call := common(self._calls)) is not SEVERAL:
+            self.outcome.set_result(call)
+
+
+def common(calls: Mapping[object, object]) -> object | None:
+    """One of the calls if all are of the same owner, `SEVERAL` if not; None: there are none."""
+    found = list(calls.values())
+    if not found:
+        return None
+    same = all(owner_of(call) is owner_of(found[0]) for call in found)
+    return found[-1] if same else SEVERAL

@@ -1,0 +1,158 @@
+"""The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import anyio
+from msgspec import Raw
+from yarl import URL
+
+from multitap.config import HttpServer
+from multitap.errors import ungrouped
+from multitap.faults import AnswerInvalid, AnswerTimeout, NotSpoken, WireClosed, WireFault
+from multitap.http.client.event_parser import Event, EventParser
+from multitap.http.client.headers import merged
+from multitap.http.client.http_client import http_client
+from multitap.http.client.origins import joined, same_origin, shown
+from multitap.http.client.response import Response
+from multitap.pace import Turns
+from multitap.tasks import Tasks, in_task
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.streamable.http_origin import EVENTS, Authorize, ClientFactory, HttpOrigin
+from multitap.wire.streamable.http_wire import HttpWire
+from multitap.wire.wire import RpcError
+
+
+@asynccontextmanager
+async def open_sse(
+    config: HttpServer,
+    *,
+    authorize: Authorize | None = None,
+    client_factory: ClientFactory = http_client,
+) -> AsyncGenerator["LegacySseWire"]:
+    """A wire to the server whose event stream is at `config.url`.
+
+    Raises:
+        WireFault: There is no such stream within `config.connect_timeout`.
+    """
+    async with HttpOrigin(config, client_factory, authorize) as origin:
+        with ungrouped():
+            async with Tasks() as tasks:
+                wire = LegacySseWire(origin, tasks)
+                try:
+                    await wire.connect(config.connect_timeout)
+                    yield wire
+                finally:
+                    wire.close()
+
+
+class LegacySseWire(HttpWire):
+    """See `Wire`; the old era only."""
+
+    kind = "sse"
+
+    async def connect(self, timeout: float) -> None:
+        """Open the stream and learn where to post."""
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks.start_soon(self._listen, connected)
+        try:
+            with anyio.fail_after(timeout):
+                await connected
+        except TimeoutError:
+            words = f"no event stream from {self._origin.name} within {timeout:g} s"
+            raise AnswerTimeout(words, sent=False) from None
+
+    def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002
+        self._established = True
+
+    def close(self) -> None:
+        """Cut what is under way."""
+        self._exchange.close(None)
+
+    async def request(self, request: Request) -> Raw:
+        # the POST may have to open a connection
+        await in_task(request.light)
+        exchange = self._exchange
+        pending = exchange.begin(request)
+        try:
+            with pending:
+                await self._hand_over(pending, request.encoded(pending.id), request.headers)
+            await pending
+            if (answer := pending.answer) is None:
+                pending.raise_fault()
+        except BaseException as exc:
+            exchange.failed(pending, exc, self._call_off if request.cancellable else None)
+            raise
+        return exchange.result(pending, answer)
+
+    async def _listen(self, connected: asyncio.Future[None]) -> None:
+        try:
+            response = await self._origin.ask("GET", merged(self._headers, {"Accept": EVENTS}))
+            try:
+                await self._check(response)
+                fault = await self._hear_out(response, connected)
+            finally:
+                response.close()
+            if not self._in_session:
+                raise fault  # noqa: TRY301 - one way out for all that keeps us from connecting
+        except Exception as exc:
+            if connected.done():
+                raise
+            # raised by `connect`, where somebody waits; raised here, it would end the block of the
+            # wire
+            connected.set_exception(exc)
+        else:
+            self._exchange.close(fault)
+
+    async def _check(self, response: Response) -> None:
+        if response.status != HTTPStatus.OK:
+            fault = await self._refused(response, None)
+            raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
+        if response.content_type != EVENTS:
+            kind = ascii(response.content_type).strip("'") or "no content type"
+            raise NotSpoken(f"{self._origin.name} answers with {kind}, not with events", sent=True)
+
+    async def _hear_out(self, response: Response, connected: asyncio.Future[None]) -> WireClosed:
+        """Take all that comes on the stream; why there is no more is returned."""
+        stream = EventParser(self._origin.limit)
+
+        def hear(turns: Turns) -> None:
+            turns.useful |= self._take_events(
+                stream, turns.budget, lambda event: self._take(event, connected)
+            )
+
+        try:
+            await self._read_events(response, stream, hear)
+        except WireFault as exc:
+            if not self._in_session:
+                raise
+            return WireClosed(str(exc), sent=False)
+        return WireClosed(f"{self._origin.name} ended the event stream", sent=False)
+
+    def _checked(self, data: bytes) -> URL:
+        """Where the server wants its messages: anywhere, as long as it is its own place."""
+        endpoint = joined(self._origin.url, data.decode("utf-8", "replace").strip())
+        if endpoint is None:
+            raise AnswerInvalid("the server gives no valid address to post to", sent=False)
+        if not same_origin(self._origin.url, endpoint):
+            words = f"the server asks for messages at {shown(endpoint)}, which is another origin"
+            raise AnswerInvalid(words, sent=False)
+        return endpoint
+
+    def _take(self, event: Event, connected: asyncio.Future[None]) -> bool:
+        """Take one event; whether anybody waited for it."""
+        if event.kind == "endpoint" and not self._in_session:
+            self._endpoint = self._checked(event.data)
+            self._in_session = True
+            if not connected.done():  # nobody waits any more: we are about to be closed
+                connected.set_result(None)
+            return True
+        if event.kind != "message" or not event.data:
+            self._inbound_messages.wasted(len(event.data))
+        elif event.oversized:
+            self._exchange.damaged(event.data, self._origin.oversized())
+        else:
+            return self._exchange.feed(event.data)
+        return False

@@ -1,0 +1,319 @@
+"""Processes for servers, started and ended through one warden per hub."""
+
+import asyncio
+import errno
+import logging
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from multitap.faults import WireFault
+from multitap.wire.process.warden import LENGTH
+
+logger = logging.getLogger(__name__)
+
+_WARDEN = (
+    *(sys.executable, "-I", "-S"),
+    # imported, not run as a script: Python keeps only what it imports compiled
+    *("-c", "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"),
+    str(Path(__file__).parent),
+)
+_PATIENCE = 5.0
+
+
+class CannotStart(WireFault):
+    """The program could not be started."""
+
+    def __init__(self, message: str, *, hint: str, missing: bool = False) -> None:
+        super().__init__(message, sent=False)
+        self.hint = hint
+        self.missing = missing
+        """The program is not there: trying again does not help."""
+
+
+class Child:
+    """One started program: its id, and whether and how it ended."""
+
+    def __init__(self, spawner: "Spawner", number: int) -> None:
+        self.pid = 0
+        self.exit_code: int | None = None
+        self.exited = asyncio.Event()
+        self._spawner = spawner
+        self._number = number
+        self._failed = False
+        self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._swept: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is stopped by a signal, which no pipe shows."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return stat.rpartition(b") ")[2][:1] == b"T"
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more can be said of it."""
+        return self._failed or (self._swept.done() and self.exited.is_set())
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to its whole group, unless it has already ended."""
+        if not self.exited.is_set():
+            await self._spawner.order("signal", self._number, int(number))
+
+    async def sweep(self) -> None:
+        """End whatever is left of it: group, session, daemonised grandchildren."""
+        await self._spawner.order("sweep", self._number)
+        with anyio.move_on_after(_PATIENCE):
+            await asyncio.shield(self._swept)
+
+    def told(self, kind: str, value: Any) -> None:
+        if kind == "spawned":
+            self.pid = value
+            _settle(self._started, value)
+        elif kind == "failed":
+            self._failed = True
+            _settle(self._started, OSError(value[0], value[1]))
+        elif kind == "exited":
+            self.exit_code = value
+            self.exited.set()
+        elif kind == "swept":
+            _settle(self._swept, value)
+
+    def lost(self) -> None:
+        """The warden is gone, and with it every process it started."""
+        _settle(self._started, OSError(errno.ECHILD, "warden"))
+        _settle(self._swept, 0)
+        self.exited.set()
+
+    async def wait_started(self) -> None:
+        await asyncio.shield(self._started)
+
+
+def _settle(future: "asyncio.Future[int]", value: int | OSError) -> None:
+    if future.done():
+        return
+    if isinstance(value, OSError):
+        future.set_exception(value)
+        future.exception()  # nobody may be waiting any more
+    else:
+        future.set_result(value)
+
+
+class Spawner:
+    """Starts programs for one hub; the warden behind it comes with the first of them."""
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._children: dict[int, Child] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._buffer = bytearray()
+        self._sending = asyncio.Lock()
+
+    async def spawn(
+        self,
+        program: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        pipes: Sequence[int],
+    ) -> Child:
+        """Start `program` with `pipes` as its standard input, output and error.
+
+        Raises:
+            CannotStart: The system refuses.
+        """
+        self._numbers += 1
+        number = self._numbers
+        child = self._children[number] = Child(self, number)
+        started = False
+        try:
+            await self.order(
+                "spawn", number, program, list(argv), dict(env), cwd and str(cwd), fds=pipes
+            )
+            with anyio.fail_after(_PATIENCE):
+                await child.wait_started()
+            started = True
+        except OSError as exc:  # a `TimeoutError` too
+            raise _cannot_start(exc, program, cwd) from None
+        finally:
+            if not started and number in self._children:
+                with anyio.CancelScope(shield=True):  # it may start yet, and nobody wants it now
+                    await self.order("sweep", number)
+        return child
+
+    def prepare(self) -> None:
+        """Start the warden now: it is up by the time that the first program is wanted."""
+        if self._control is None:
+            with suppress(OSError):  # whoever spawns is told why
+                self._start()
+
+    async def order(self, kind: str, number: int, *rest: Any, fds: Sequence[int] = ()) -> None:
+        message = marshal.dumps((kind, number, *rest))
+        async with self._sending:
+            if self._control is None and kind != "spawn":
+                return  # the warden is gone, and what it started with it
+            control = self._control or self._start()
+            try:
+                # not to be given up in between: the warden would take the next order for the rest
+                with anyio.fail_after(_PATIENCE, shield=True):
+                    await _send(control, message, fds)
+            except OSError:  # a `TimeoutError` too
+                self._lose()
+                if kind == "spawn":
+                    raise
+
+    def _start(self) -> socket.socket:
+        if self._process is not None:
+            self._process.kill()  # its socket is closed: it is ending anyway
+            self._process.wait()
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, our own interpreter
+                [*_WARDEN, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._control = ours
+        self._buffer.clear()
+        asyncio.get_running_loop().add_reader(ours, self._readable)
+        return ours
+
+    def _readable(self) -> None:
+        if self._control is None:
+            return
+        try:
+            data = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            logger.warning("the warden exited; its servers are restarted")
+            self._lose()
+            return
+        self._buffer += data
+        while len(self._buffer) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            kind, number, value = marshal.loads(self._buffer[LENGTH.size : end])  # noqa: S302 - from our own warden
+            del self._buffer[:end]
+            if child := self._children.get(number):
+                child.told(kind, value)
+                if child.done:
+                    del self._children[number]
+
+    def _lose(self) -> None:
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+            self._control = None
+        for child in tuple(self._children.values()):
+            child.lost()
+        self._children.clear()
+
+    async def close(self) -> None:
+        """End every process and the warden itself."""
+        process = self._process
+        self._lose()
+        if process is None:
+            return
+        with anyio.move_on_after(_PATIENCE, shield=True):
+            while process.poll() is None:
+                await anyio.sleep(0.002)
+            return
+        process.kill()
+        process.wait()
+
+
+async def _send(control: socket.socket, message: bytes, fds: Sequence[int]) -> None:
+    while True:
+        try:
+            socket.send_fds(control, [LENGTH.pack(len(message))], list(fds))
+        except BlockingIOError:
+            await anyio.sleep(0.002)  # the warden is busy starting another one
+        else:
+            break
+    await asyncio.get_running_loop().sock_sendall(control, message)
+
+
+def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
+    if isinstance(exc, TimeoutError) or exc.errno == errno.ECHILD:
+        return CannotStart(
+            f"starting {program!r} took too long", hint="the machine may be overloaded; try again"
+        )
+    words = os.strerror(exc.errno or 0).lower()
+    if exc.args[1] == "cwd":
+        return CannotStart(
+            f"its working directory {str(cwd)!r} cannot be entered: {words}",
+            hint="correct `cwd` in its configuration",
+            missing=True,
+        )
+    if exc.errno == errno.ENOEXEC:
+        return CannotStart(
+            f"{program!r} is not a program this system can run",
+            hint="a script needs a first line such as `#!/usr/bin/env python3`, or its interpreter "
+            "as the command",
+            missing=True,
+        )
+    permanent = exc.errno in {errno.EACCES, errno.ENOENT, errno.EPERM, errno.E2BIG}
+    return CannotStart(
+        f"{program!r} cannot be started: {words}",
+        hint="check that the file exists and is executable"
+        if permanent
+        else "the system is short of processes or memory; it will be tried again",
+        missing=permanent,
+    )
+
+
+@asynccontextmanager
+async def open_spawner() -> AsyncGenerator[Spawner]:
+    """A spawner; leaving the block ends every process it started."""
+    spawner = Spawner()
+    try:
+        yield spawner
+    finally:
+        await spawner.close()
+
+
+async def stop(child: Child, *, patience: tuple[float, float]) -> None:
+    """End a child whose standard input is closed: wait, SIGTERM, wait, SIGKILL, and sweep.
+
+    Args:
+        child: What to end.
+        patience: Seconds to wait before SIGTERM, and then before SIGKILL.
+    """
+    with anyio.CancelScope(shield=True):
+        for wait, number in zip(patience, (signal.SIGTERM, signal.SIGKILL), strict=True):
+            if child.stopped:
+                continue  # it cannot react; the sweep kills it
+            with anyio.move_on_after(wait):
+                await child.exited.wait()
+            await child.signal(number)
+        await child.sweep()
+        with anyio.move_on_after(_PATIENCE):
+            await child.exited.wait()

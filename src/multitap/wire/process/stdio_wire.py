@@ -1,0 +1,409 @@
+"""A server as a child process: one JSON-RPC message a line over its pipes."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
+
+import anyio
+from msgspec import Raw
+
+from multitap.config import StdioServer
+from multitap.errors import ungrouped
+from multitap.faults import AnswerInvalid, WireClosed, WireFault
+from multitap.pace import FULL_READ, Pace
+from multitap.tasks import Tasks
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.envelope import RequestId
+from multitap.wire.jsonrpc.exchange import Exchange
+from multitap.wire.jsonrpc.line_framer import Oversized
+from multitap.wire.jsonrpc.line_reader import LineReader
+from multitap.wire.jsonrpc.pending_requests import PendingRequest
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.process.child_environment import child_environment
+from multitap.wire.process.read_receipt import ReadReceipt
+from multitap.wire.process.spawner import CannotStart, Child, Spawner, stop
+from multitap.wire.process.stderr_log import StderrLog
+from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Params
+
+_PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
+_BUFFERED = 1024 * 1024  # bytes written but not read by the server before we hold back
+_JOINED = 64 * 1024  # bytes of a message that is not held back to be sent with others
+_SEVERAL = 3  # requests under way at which it pays to wait for more
+_LAST_WORDS = 0.1  # seconds for what a dead server's pipe still holds
+PATIENCE = (1.0, 2.0)
+"""Seconds a server has to leave by itself, and then after SIGTERM.
+
+One that never spoke MCP has nothing to put away, and does not know what a closed input means.
+"""
+
+_INSTALL = {
+    "npx": "install Node.js, which brings npx",
+    "npm": "install Node.js, which brings npm",
+    "node": "install Node.js",
+    "uvx": "install uv, which brings uvx",
+    "uv": "install uv",
+    "bun": "install Bun",
+    "bunx": "install Bun, which brings bunx",
+    "deno": "install Deno",
+    "docker": "install Docker and start it",
+    "podman": "install Podman",
+    "python": "use `python3`, or the full path of the interpreter",
+}
+
+
+class StdioWire:
+    """See `Wire`; the pipes carry no headers."""
+
+    kind = "stdio"
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        writer: "LineWriter",
+        child: Child,
+        stderr: StderrLog,
+        receipt: ReadReceipt,
+    ) -> None:
+        self._exchange = exchange
+        self._receipt = receipt
+        self._send = writer.send
+        self._child = child
+        self._stderr = stderr
+        self.closed = exchange.closed
+        self.has_spoken = False
+        """Whether it has shown that it is an MCP server."""
+        self.attach = exchange.inbound_messages.attach
+        self.serves_only = exchange.pending_requests.serve_only
+
+    @property
+    def fault(self) -> WireFault | None:
+        return self._exchange.fault
+
+    async def request(self, request: Request) -> Raw:
+        exchange = self._exchange
+        pending = exchange.begin(request)
+        try:
+            self._send(request.encoded(pending.id), pending)
+            await pending
+            if (answer := pending.answer) is None:
+                pending.raise_fault()
+        except BaseException as exc:
+            exchange.failed(pending, exc, self._send if request.cancellable else None)
+            raise
+        return exchange.result(pending, answer)
+
+    async def notify(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - pipes have none
+    ) -> None:
+        if not self.closed.is_set():
+            self._send(envelope.notification(method, params))
+
+    def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - only others need them
+        """Pipes need no more than the handshake; whoever answered it has read it."""
+        self.has_spoken = True
+        self._receipt.close()
+
+    def is_stopped(self) -> bool:
+        return self._child.stopped
+
+    def evidence(self) -> Evidence:
+        return replace(
+            self._exchange.inbound_messages.evidence(),
+            pid=self._child.pid,
+            exit_code=self._child.exit_code,
+            stderr=self._stderr.tail(),
+            has_read=self._receipt.is_read(),
+        )
+
+
+@asynccontextmanager
+async def open_stdio(
+    name: str, config: StdioServer, spawner: Spawner, *, log: Path | None = None
+) -> AsyncGenerator[StdioWire]:
+    """Start the program; leaving the block ends it with all that it started.
+
+    Args:
+        name: The server's name, for log lines.
+        config: What to start.
+        spawner: Who starts it.
+        log: The file that gets its standard error.
+
+    Raises:
+        CannotStart: The program is missing or the system refuses.
+    """
+    env = child_environment(os.environ, config.env)
+    program = locate(config.command, env, config.cwd)
+    stderr = StderrLog(log, config.redact)
+    with ungrouped(), contextlib.closing(stderr), _Pipes() as pipes:
+        child = await spawner.spawn(
+            program,
+            [config.command, *config.args],
+            env=env,
+            cwd=config.cwd,
+            pipes=pipes.theirs,
+        )
+        async with Tasks() as tasks:
+            writer = LineWriter()
+            exchange = Exchange(writer.respond, tasks, name, config.limits.junk, config.redact)
+            writer.serves(exchange)
+            output = _Output(exchange, config.limits.message)
+            wire = None
+            try:
+                receipt = await pipes.connect(
+                    stdin=writer,
+                    stdout=LineReader(
+                        config.limits.message, exchange.feed, output.on_oversized, output.on_end
+                    ),
+                    stderr=_ErrorReader(stderr),
+                )
+                tasks.start_soon(_notice_exit, child, exchange)
+                wire = StdioWire(exchange, writer, child, stderr, receipt)
+                yield wire
+            finally:
+                exchange.close(None)
+                writer.clear()
+                pipes.close_stdin()  # the others stay open: a polite program says its last words
+                grace, last = PATIENCE
+                has_spoken = wire is not None and wire.has_spoken
+                await stop(child, patience=(grace if has_spoken else 0.0, last))
+
+
+def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
+    """The program file that `command` means to a server with this environment.
+
+    Raises:
+        CannotStart: There is none.
+    """
+    if os.sep in command:
+        path = Path(cwd or ".", Path(command).expanduser())
+        if path.exists():
+            return str(path)
+        raise CannotStart(
+            f"there is no program {str(path)!r}", hint="correct `command`", missing=True
+        )
+    found = shutil.which(command, path=env.get("PATH", os.defpath))
+    if found is None:
+        install = _INSTALL.get(command, "install it, or give its full path as `command`")
+        raise CannotStart(f"the program {command!r} is not on the PATH", hint=install, missing=True)
+    return found
+
+
+async def _notice_exit(child: Child, exchange: Exchange) -> None:
+    """A dead leader ends the wire even when a grandchild still holds its pipe."""
+    await child.exited.wait()
+    with anyio.move_on_after(_LAST_WORDS):
+        await exchange.closed.wait()
+    exchange.close(WireClosed("the program exited", sent=True))
+
+
+class _Pipes:
+    """The three pipes between us and a child, closed whatever happens."""
+
+    def __init__(self) -> None:
+        self._writer: asyncio.WriteTransport | None = None
+        self._readers: list[asyncio.ReadTransport] = []
+        self._receipt: ReadReceipt | None = None
+
+    def __enter__(self) -> Self:
+        stdin, self._stdin = os.pipe()
+        self._stdout, stdout = os.pipe()
+        self._stderr, stderr = os.pipe()
+        self.theirs = (stdin, stdout, stderr)
+        self._open = {*self.theirs, self._stdin, self._stdout, self._stderr}
+        with contextlib.suppress(OSError, AttributeError):  # a quota, or no Linux: only slower
+            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        for fd in self._open:
+            os.close(fd)
+
+    async def connect(
+        self, *, stdin: "LineWriter", stdout: asyncio.Protocol, stderr: asyncio.Protocol
+    ) -> ReadReceipt:
+        loop = asyncio.get_running_loop()
+        self._flush = stdin.flush
+        for fd in self.theirs:
+            self._open.remove(fd)
+            os.close(fd)
+        self._writer, _ = await loop.connect_write_pipe(
+            lambda: stdin, self._file(self._stdin, "wb")
+        )
+        self._writer.set_write_buffer_limits(high=_BUFFERED)
+        receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
+        for fd, protocol in ((self._stdout, stdout), (self._stderr, stderr)):
+            reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._file(fd, "rb"))  # type: ignore[misc]
+            self._readers.append(reader)
+        return receipt
+
+    def _file(self, fd: int, mode: str) -> object:
+        self._open.remove(fd)
+        return os.fdopen(fd, mode, buffering=0)
+
+    def close_stdin(self) -> None:
+        if self._writer is not None:
+            self._flush()
+            if self._receipt is not None:
+                self._receipt.close()
+            if self._writer.get_write_buffer_size():
+                self._writer.abort()  # a server that does not read would keep us waiting
+            else:
+                self._writer.close()
+
+    def close(self) -> None:
+        self.close_stdin()
+        for reader in self._readers:
+            reader.close()
+
+
+@runtime_checkable
+class _Writable(Protocol):
+    """What there is to write to; the transports of uvloop are no `WriteTransport`."""
+
+    def write(self, data: bytes, /) -> None: ...
+
+
+def line_of(message: bytes) -> bytes:
+    """A message as one line.
+
+    JSON has line breaks between its words, never in them; passed on as they came, they would let
+    a caller's arguments pose as messages of ours.
+    """
+    if b"\n" in message or b"\r" in message:
+        message = message.replace(b"\r", b" ").replace(b"\n", b" ")
+    return message + b"\n"
+
+
+_BREAK, _RETURN = b"\n", b"\r"
+
+
+class LineWriter(asyncio.BaseProtocol):
+    """Our end of the server's standard input.
+
+    Messages to a server that does not read are held back, so that our memory is not its buffer.
+    """
+
+    def __init__(self) -> None:
+        self._exchange: Exchange | None = None
+        self._held: deque[tuple[bytes, PendingRequest | None]] = deque()
+        self._full = False
+        self.receipt: ReadReceipt | None = None
+        self._transport: _Writable | None = None
+        self._lines: list[bytes] = []
+        self._pending: Mapping[RequestId, PendingRequest] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def serves(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._pending = exchange.pending_requests.by_id
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, _Writable):
+            self._transport = transport
+
+    async def respond(self, message: bytes) -> None:
+        """Answer a request of the server."""
+        self.send(message)
+
+    def send(self, message: bytes, pending_request: PendingRequest | None = None) -> None:
+        """Send a message now, or as soon as the pipe takes it.
+
+        Where several are under way it goes with all others of this moment: each write costs a
+        system call, and so does each turn of the loop.
+        """
+        if self._full:
+            if pending_request is not None or len(self._held) < INBOUND_REQUESTS:
+                self._held.append((message, pending_request))
+            return  # else: a server that asks and does not read gets no answer
+        if pending_request is not None:
+            pending_request.sent = True
+        line = line_of(message) if _BREAK in message or _RETURN in message else message + _BREAK
+        pending = self._pending
+        # a lone call would only wait for a turn of the loop in which nothing joins it
+        if len(pending) < _SEVERAL or len(message) > _JOINED:
+            receipt = self.receipt
+            if self._lines or (receipt is not None and receipt.is_open):
+                self._lines.append(line)
+                self.flush()
+            elif self._transport is not None:
+                self._transport.write(line)
+            return
+        self._lines.append(line)
+        if len(self._lines) == 1:
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines and self._transport is not None:
+            data = lines[0] if len(lines) == 1 else b"".join(lines)
+            if self.receipt is not None:
+                data = self.receipt.write_first(data)
+            if data:
+                self._transport.write(data)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        while self._held and not self._full:
+            message, pending = self._held.popleft()
+            if pending is None or pending.waiting:
+                self.send(message, pending)
+
+    def clear(self) -> None:
+        """Forget what was held back: nobody will read it."""
+        self._held.clear()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._transport = None
+        if self._exchange is not None:
+            self._exchange.close(WireClosed("the program closed its standard input", sent=True))
+
+
+class _Output:
+    """What the server writes to its standard output."""
+
+    def __init__(self, exchange: Exchange, limit: int) -> None:
+        self._exchange = exchange
+        self._limit = limit
+
+    def on_oversized(self, line: Oversized) -> None:
+        words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
+        self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
+
+    def on_end(self) -> None:
+        self._exchange.close(WireClosed("the program closed its standard output", sent=True))
+
+
+class _ErrorReader(asyncio.Protocol):
+    """Our end of the server's standard error."""
+
+    def __init__(self, log: StderrLog) -> None:
+        self._log = log
+        self._pace = Pace(lambda: False)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
+
+    def data_received(self, data: bytes) -> None:
+        self._log.feed(data)
+        if len(data) >= FULL_READ:
+            self._pace.hold()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._pace.stop()

@@ -1,0 +1,511 @@
+"""Starts a hub's servers, and ends whatever is left of them when the hub is gone.
+
+A program of its own, so that the promise holds even when the hub is killed with SIGKILL: the socket
+that is its last argument closes, and everything the hub started is ended. It is the
+servers' parent, which lets it adopt daemonised grandchildren (Linux) without changing the host
+process. Messages in both directions are a 4-byte length and a marshalled tuple; the other side is
+the same Python, see `spawner.py`.
+
+It must never end what is not ours, and ids of processes are reused. So a server that has ended
+stays a zombie until the rest of its group is gone, which keeps the id of the group from being
+reused; any other process is looked at, opened as a pidfd and looked at again before it is ended.
+Processes that an earlier warden left behind are known by the tag in their environment, see `Tag`.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False  # `typing` would cost more than all other imports together
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+LENGTH = struct.Struct("!I")
+TAG = "MULTITAP_ORIGIN"  # wardens of older versions would end what has a MULTITAP_TAG of this form
+PROC = "/proc"
+SWEEPS = 20  # a process that forks while it is being ended is found in the next round
+LAST_SWEEPS = 400  # when the hub is gone nobody waits, and what is missed now is missed for good
+PAUSE = 0.005  # seconds between two rounds
+IDLE = 1000  # milliseconds: orphans of an earlier run can wait for the start-up rush
+
+RESET = (
+    signal.SIGCHLD,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGPIPE,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGXFSZ,
+)  # ignored by Python or by us; a server starts with the defaults
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Tag:
+    """What a server's environment says about where it comes from.
+
+    `PLACE.WARDEN.STARTED.NUMBER.LEADER`: the boot and the namespaces within which ids have a
+    meaning, the warden that started the server, when that warden was started, and the server's
+    own number and process id. Whatever the server starts inherits it.
+    """
+
+    def __init__(self, place: str, warden: str, started: str, number: str, leader: str) -> None:
+        self.place = place
+        self.warden = warden
+        self.started = started
+        self.number = number
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return f"{self.place}.{self.warden}.{self.started}.{self.number}.{self.leader}"
+
+    @classmethod
+    def of(cls, pid: int) -> Tag | None:
+        """The tag of a process; None: it has none that we could understand."""
+        for entry in _environment(pid).split(b"\0"):
+            if entry.startswith(TAG.encode() + b"="):
+                parts = entry.partition(b"=")[2].decode("utf-8", "replace").split(".")
+                whole = len(parts) == 5 and all(part.isdecimal() for part in parts[1:])  # noqa: PLR2004 - see above
+                return cls(*parts) if whole else None
+        return None
+
+
+class Stat:
+    """What the system says about one process."""
+
+    def __init__(self, fields: list[str]) -> None:
+        self.zombie = fields[0] in {"Z", "X"}
+        self.parent = int(fields[1])
+        self.group = int(fields[2])
+        self.session = int(fields[3])
+        self.at_terminal = fields[4] != "0"
+        self.started = fields[19]
+
+    @classmethod
+    def of(cls, pid: int | str) -> Stat | None:
+        """None: there is no such process, or none that we may see."""
+        try:
+            with open(f"{PROC}/{pid}/stat", "rb") as file:
+                return cls(file.read().rpartition(b")")[2].decode().split())
+        except OSError:
+            return None
+
+
+class Warden:
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.leaders: dict[int, int] = {}
+        self.ended: set[int] = set()
+        """Servers that are zombies: each keeps its id from being reused until it is swept."""
+        self.swept: set[int] = set()
+        """Servers that were swept and are about to end."""
+        self.place = _place()
+        self.prctl = _prctl()
+
+    def run(self) -> None:
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _ignore)  # only the wake-up counts
+        if self.prctl:
+            self.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        idle: int | None = IDLE
+        while True:
+            ready = poll.poll(idle)
+            if not ready and idle is not None:
+                self._end_orphans()
+                idle = None
+            for fd, _ in ready:
+                if fd == wake_read:
+                    _drain(wake_read)
+                    self._reap()
+                elif not self._obey():
+                    return
+
+    def end_everything(self) -> None:
+        for _ in range(LAST_SWEEPS):
+            for leader in self.leaders:
+                _kill_group(leader, signal.SIGKILL)
+            for kept in (self.leaders, self.ended, self.swept):
+                kept.clear()
+            victims = _descendants(os.getpid())
+            for pid, stat in victims.items():
+                _end(pid, stat)
+            self._reap()
+            if not victims:
+                return
+            select.select([], [], [], PAUSE)
+
+    def _obey(self) -> bool:
+        try:
+            header, fds, _, _ = socket.recv_fds(self.control, LENGTH.size, 3)
+            while header and len(header) < LENGTH.size:
+                header += self.control.recv(LENGTH.size - len(header))
+            order = marshal.loads(_read_exactly(self.control, LENGTH.unpack(header)[0]))
+        except (OSError, EOFError, struct.error):
+            return False
+        kind, number, *rest = order
+        if kind == "spawn":
+            self._spawn(number, fds, *rest)
+            return True
+        leader = next((pid for pid, known in self.leaders.items() if known == number), None)
+        if kind == "signal" and leader is not None:
+            _kill_group(leader, rest[0])
+        elif kind == "sweep":
+            self._say("swept", number, self._sweep(leader) if leader is not None else 0)
+        return True
+
+    def _spawn(
+        self,
+        number: int,
+        fds: list[int],
+        program: str,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str | None,
+    ) -> None:
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        failed_read, failed_write = os.pipe()
+        warden = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            env[TAG] = str(self._tag(warden, number, os.getpid()))
+            self._become(program, argv, env, cwd, fds, warden=warden, failed=failed_write)
+        os.close(failed_write)
+        for fd in fds:
+            os.close(fd)
+        failure = _read_all(failed_read)
+        os.close(failed_read)
+        if failure:
+            os.waitpid(pid, 0)
+            errno, stage = failure.decode().split(":")
+            self._say("failed", number, (int(errno), stage))
+        else:
+            self.leaders[pid] = number
+            self._say("spawned", number, pid)
+
+    def _tag(self, warden: int, number: int, leader: int) -> Tag:
+        stat = Stat.of(warden)
+        return Tag(
+            self.place or "", str(warden), stat.started if stat else "0", str(number), str(leader)
+        )
+
+    def _become(
+        self,
+        program: str,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str | None,
+        fds: list[int],
+        *,
+        warden: int,
+        failed: int,
+    ) -> NoReturn:
+        stage = "setup"
+        try:
+            os.setsid()
+            if self.prctl:
+                self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != warden:  # it died before the line above
+                    os._exit(127)
+            for number in RESET:
+                signal.signal(number, signal.SIG_DFL)
+            for target, fd in enumerate(fds):
+                os.dup2(fd, target)
+            stage = "cwd"
+            if cwd is not None:
+                os.chdir(cwd)
+            stage = "exec"
+            os.execve(program, argv, env)
+        except OSError as exc:
+            os.write(failed, f"{exc.errno}:{stage}".encode())
+        finally:
+            os._exit(127)
+
+    def _reap(self) -> None:
+        """Say which servers have ended, and let go of every other process that has."""
+        if not hasattr(os, "waitid"):
+            self._reap_at_once()
+            return
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        for pid in self.leaders.keys() - self.ended:
+            self._notice(os.waitid(os.P_PID, pid, look))
+        while not self.ended:  # a zombie that is kept would be seen again and again
+            try:
+                found = os.waitid(os.P_ALL, 0, look)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            if found.si_pid in self.leaders:
+                self._notice(found)
+            else:
+                os.waitpid(found.si_pid, 0)
+
+    def _notice(self, found: os.waitid_result | None) -> None:
+        if found is None:
+            return
+        ended_itself = found.si_code == os.CLD_EXITED
+        code = found.si_status if ended_itself else -found.si_status
+        self._say("exited", self.leaders[found.si_pid], code)
+        self.ended.add(found.si_pid)
+        if found.si_pid in self.swept:
+            self._release(found.si_pid)
+
+    def _release(self, leader: int) -> None:
+        """Give the id of a server back: nobody means it by that any longer."""
+        os.waitpid(leader, 0)
+        del self.leaders[leader]
+        self.ended.discard(leader)
+        self.swept.discard(leader)
+
+    def _reap_at_once(self) -> None:
+        """The same where a process cannot be seen to have ended without giving its id back."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            number = self.leaders.pop(pid, None)
+            if number is not None:
+                _kill_group(pid, signal.SIGKILL)  # now or never: its id is free from here on
+                self._say("exited", number, os.waitstatus_to_exitcode(status))
+
+    def _sweep(self, leader: int) -> int:
+        """End what is left of one server: its session, its group, whatever carries its tag."""
+        tag = str(self._tag(os.getpid(), self.leaders[leader], leader))
+        ended: set[int] = set()
+        for _ in range(SWEEPS):
+            _kill_group(leader, signal.SIGKILL)
+            found = {
+                pid: stat
+                for pid, stat in _descendants(os.getpid()).items()
+                if leader in {stat.group, stat.session} or str(Tag.of(pid)) == tag
+            }
+            for pid, stat in found.items():
+                _end(pid, stat)
+            ended |= found.keys()
+            self._reap()
+            if not found:
+                break
+            select.select([], [], [], PAUSE)
+        if leader in self.ended:
+            self._release(leader)
+            self._reap()
+        elif leader in self.leaders:
+            self.swept.add(leader)
+        return len(ended)
+
+    def _end_orphans(self) -> None:
+        """End what servers left behind whose warden was killed too, so that nobody else will."""
+        if self.place is None:
+            return
+        seen = _processes()
+        used = _at_terminals(seen)
+        for pid, stat in seen.items():
+            tag = Tag.of(pid)
+            if (
+                tag is not None
+                and tag.place == self.place
+                and _is_gone(int(tag.warden), tag.started)
+                and (
+                    stat.session == int(tag.leader)
+                    or not (pid in used or _is_guest(tag, stat, seen))
+                )
+            ):
+                _end(pid, stat, tag)
+
+    def _say(self, kind: str, number: int, value: int | tuple[int, str]) -> None:
+        message = marshal.dumps((kind, number, value))
+        try:
+            self.control.sendall(LENGTH.pack(len(message)) + message)
+        except OSError:
+            return  # the hub is gone; the next read says so too
+
+
+def _ignore(number: int, frame: object) -> None:
+    """A handler must be there for a signal to wake anybody."""
+
+
+def _prctl() -> Callable[..., Any] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # noqa: PLC0415 - not needed elsewhere
+
+    return ctypes.CDLL(None, use_errno=True).prctl
+
+
+def _read_exactly(control: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        part = control.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _read_all(fd: int) -> bytes:
+    data = b""
+    while part := os.read(fd, 256):
+        data += part
+    return data
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _end(pid: int, seen: Stat, tag: Tag | None = None) -> None:
+    """End a process that was looked at, unless its id belongs to another one by now."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        handle = None  # an old kernel, or a filter in front of it: the second look has to do
+    try:
+        now = Stat.of(pid)
+        if now is None or now.started != seen.started:
+            return
+        if tag is not None and str(Tag.of(pid)) != str(tag):
+            return
+        _kill(pid, handle)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _kill(pid: int, handle: int | None) -> None:
+    try:
+        if handle is None:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _kill_group(leader: int, number: int) -> None:
+    """Signal the group of a process that was not waited for, so that its id is still its own."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _place() -> str | None:
+    """Where the ids of processes mean what they mean to us; None: that cannot be found out."""
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        namespaces = [os.stat(f"{PROC}/self/ns/pid").st_ino]
+        if os.path.exists(f"{PROC}/self/ns/time"):  # it shifts the times of starts
+            namespaces.append(os.stat(f"{PROC}/self/ns/time").st_ino)
+    except OSError:
+        return None
+    return "-".join([boot, *map(str, namespaces)]) if _is_proc_ours() else None
+
+
+def _is_proc_ours() -> bool:
+    """Whether /proc names processes as we do; that of another namespace names others so."""
+    try:
+        return os.readlink(f"{PROC}/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _processes() -> dict[int, Stat]:
+    if not _is_proc_ours():
+        return {}
+    found = {int(entry): Stat.of(entry) for entry in os.listdir(PROC) if entry.isdigit()}
+    return {pid: stat for pid, stat in found.items() if stat is not None}
+
+
+def _descendants(root: int) -> dict[int, Stat]:
+    """All living processes below `root`; zombies are already ended."""
+    seen = _processes()
+    below: set[int] = set()
+    grown = True
+    while grown:
+        grown = False
+        for pid, stat in seen.items():
+            if pid not in below and (stat.parent == root or stat.parent in below):
+                below.add(pid)
+                grown = True
+    return {pid: seen[pid] for pid in below if not seen[pid].zombie}
+
+
+def _at_terminals(seen: dict[int, Stat]) -> set[int]:
+    """The processes at a terminal, and those above them: somebody may be working there."""
+    used: set[int] = set()
+    for pid, stat in seen.items():
+        above = pid if stat.at_terminal else 0
+        while above in seen and above not in used:
+            used.add(above)
+            above = seen[above].parent
+    return used
+
+
+def _is_guest(tag: Tag, stat: Stat, seen: dict[int, Stat]) -> bool:
+    """Whether it lives in a session that some other program opened: it only got the tag.
+
+    The leader of a session may be gone, or outside our namespace; then the oldest member left
+    shows who opened it.
+    """
+    members = [
+        (int(other.started), pid)
+        for pid, other in seen.items()
+        if other.session == stat.session and not other.zombie
+    ]
+    return bool(members) and str(Tag.of(min(members)[1])) != str(tag)
+
+
+def _is_gone(pid: int, started: str) -> bool:
+    """Whether a process has certainly ended; one that may not be looked at may be there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    stat = Stat.of(pid)
+    return stat is not None and (stat.zombie or stat.started != started)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"{PROC}/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    control = socket.socket(fileno=int(sys.argv[-1]))
+    control.set_inheritable(False)  # it was passed to us, no server may have it
+    warden = Warden(control)
+    try:
+        warden.run()
+    finally:
+        warden.end_everything()

@@ -1,0 +1,266 @@
+"""One server's web address: every HTTP request to it, and how each can fail."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple, Self
+
+import anyio
+from yarl import URL
+
+from multitap.config import HttpServer
+from multitap.config.secrets import in_headers
+from multitap.faults import AnswerInvalid, RequestFailed, WireFault
+from multitap.http.client.client_connection import ClientConnection
+from multitap.http.client.headers import Headers, merged
+from multitap.http.client.http_client import HttpClient, PreparedHead
+from multitap.http.client.lingering import Lingering
+from multitap.http.client.origins import joined, shown, stays_home, without_credentials
+from multitap.http.client.pieces import Pieces
+from multitap.http.client.response import Response
+from multitap.wire.jsonrpc.pending_requests import PendingRequest
+
+
+class Challenge(NamedTuple):
+    """A request was refused for lack of authority."""
+
+    status: int
+    words: str
+    """Its `WWW-Authenticate` header."""
+    authorization: str | None
+    """What the request had to show."""
+
+
+Authorize = Callable[[Challenge | None], Awaitable[Mapping[str, str]]]
+"""Asked for the headers that authorise a request: before it, and once more if it is refused.
+
+Raises `WireFault` where there are none.
+"""
+
+ClientFactory = Callable[[URL], HttpClient]
+"""Opens the connections to one server; the seam between a wire and the network."""
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+_REDIRECTS = 3
+_REDIRECT = frozenset({301, 302, 303, 307, 308})
+_KEEPS_METHOD = frozenset({307, 308})
+_PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
+_MOST_KEPT = 256
+_NONE: Headers = {}
+
+
+class _Asking(NamedTuple):
+    """One request, before it is bytes."""
+
+    method: str
+    url: URL
+    headers: Headers
+    extra: Headers
+    message: bytes | None
+    pending: PendingRequest | None
+
+
+class _Kept(NamedTuple):
+    """The head of a message: most are followed by more of their kind."""
+
+    url: URL
+    headers: Headers
+    extra: Headers
+    head: PreparedHead
+
+
+Idle = tuple[ClientConnection, bytes]
+"""A connection on which a message can be sent at once, and the head to send before it."""
+
+
+class HttpOrigin:
+    """Sends requests to the server's origin, and nowhere else.
+
+    Raises:
+        RequestFailed: From every method: the request or its answer did not get through.
+        AnswerInvalid: What came back is no HTTP, or over the limit.
+    """
+
+    def __init__(
+        self, config: HttpServer, client_factory: ClientFactory, authorize: Authorize | None
+    ) -> None:
+        try:
+            self.url, credentials = without_credentials(URL(config.url))
+            self.name = shown(self.url)
+        except ValueError:
+            raise RequestFailed("the url is not a valid web address", sent=False) from None
+        self.limit = config.limits.message
+        self.redact = config.redact
+        self.redact.learn(in_headers(credentials))
+        self.junk_limit = config.limits.junk
+        self.headers: Mapping[str, str] = {**credentials, **config.headers}
+        self._client = client_factory(self.url)
+        self._authorize = authorize
+        self._granted: Headers = {}
+        self._lingering = Lingering(self._client.loop)
+        self._grant: tuple[Headers, Headers] | None = None
+        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._redirected = False
+        self.linger = self._lingering.add
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lingering.close()
+        await self._client.aclose()
+
+    async def post(
+        self,
+        url: URL,
+        headers: Headers,
+        extra: Headers | None,
+        message: bytes,
+        pending: PendingRequest,
+    ) -> Response:
+        """Send a message.
+
+        Args:
+            url: Where to; it is of the server's origin.
+            headers: Those of all messages, not changed but replaced where they differ.
+            extra: Those of this one, which come before the others.
+            message: What to send.
+            pending: Told when the server may have seen it.
+        """
+        return await self._send(_Asking("POST", url, headers, extra or _NONE, message, pending))
+
+    def idle(self, url: URL, headers: Headers, extra: Headers | None) -> Idle | None:
+        """A connection on which a message can be sent at once, and the head to send before it.
+
+        None where there is none, or where it takes more than one request.
+        """
+        # either may take a second request, and so a task
+        if self._authorize is not None or self._redirected:
+            return None
+        extra = extra or _NONE
+        # by identity: headers are replaced, never changed; what is kept holds them, so ids stay
+        # theirs
+        kept = self._kept.get((id(headers), id(extra)))
+        if kept is not None and kept.url is url:
+            head = kept.head
+        else:
+            head = self._head("POST", url, headers, extra)
+        connection = head.pool.take()
+        return None if connection is None else (connection, head.text)
+
+    async def ask(self, method: str, headers: Headers) -> Response:
+        """Send a request without a message: GET or DELETE."""
+        return await self._send(_Asking(method, self.url, headers, _NONE, None, None))
+
+    def whole(self, response: Response) -> bytes | None:
+        """The whole body if it is here, and not compressed."""
+        if (body := response.whole()) is not None and len(body) > self.limit:
+            body = None  # an error keeps this frame, and with it whatever is in it
+            raise self.oversized()
+        return body
+
+    async def read(self, response: Response) -> bytes:
+        """The whole body, decompressed."""
+        if (body := self.whole(response)) is not None:
+            return body
+        pieces, size = Pieces(), 0
+        try:
+            while size <= self.limit and (chunk := await response.chunk()):
+                pieces.add(chunk)
+                size += len(chunk)
+            if size > self.limit:
+                response.close()
+                raise self.oversized()
+            return pieces.joined()
+        finally:
+            pieces.clear()  # an error keeps this frame, and with it whatever is in it
+
+    async def beginning(self, response: Response, size: int) -> bytes:
+        """The first bytes of a body to be quoted, without what may be secret."""
+        data = b""
+        with anyio.move_on_after(_PATIENCE), contextlib.suppress(WireFault):
+            while len(data) < size and (chunk := await response.chunk()):
+                data += chunk
+        response.close()
+        return self.redact(data[:size].decode("utf-8", "replace")).encode()
+
+    def oversized(self) -> AnswerInvalid:
+        return AnswerInvalid(
+            f"the answer has more than the {self.limit:,} bytes of `limits.message`", sent=True
+        )
+
+    def _head(self, method: str, url: URL, headers: Headers, extra: Headers) -> PreparedHead:
+        """How a request begins; made once for those that have the very same headers."""
+        key = (id(headers), id(extra))
+        kept = self._kept.get(key) if method == "POST" else None
+        if kept is not None and kept.url is url:
+            return kept.head
+        head = self._client.head(method, url, merged(headers, extra) if extra else headers)
+        if method == "POST":
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = _Kept(url, headers, extra, head)
+        return head
+
+    async def _send(self, asking: _Asking) -> Response:
+        if self._authorize is None:
+            return await self._reach(asking)
+        asked = self._authorized(asking, await self._authorize(None))
+        response = await self._reach(asked)
+        challenge = _challenge(response, asked)
+        if challenge is None:
+            return response
+        response.close()
+        return await self._reach(self._authorized(asking, await self._authorize(challenge)))
+
+    def _authorized(self, asking: _Asking, granted: Headers) -> _Asking:
+        """A request with what authorises it; the headers are the same while both of theirs are."""
+        if self._grant is None or self._grant[0] is not asking.headers or granted != self._granted:
+            self._grant = (asking.headers, merged(asking.headers, granted))
+            self.redact.learn(in_headers(granted))
+        self._granted = granted
+        return asking._replace(headers=self._grant[1])
+
+    async def _reach(self, asking: _Asking) -> Response:
+        for _ in range(_REDIRECTS + 1):
+            head = self._head(asking.method, asking.url, asking.headers, asking.extra)
+            response = await self._client.send(head, asking.message, asking.pending)
+            if response.status not in _REDIRECT:
+                return response
+            location = response.header("Location")
+            if location is None:
+                return response
+            self.linger(response)
+            self._redirected = True
+            target = _followed(asking.method, asking.url, response.status, location)
+            asking = asking._replace(url=target)
+        raise RequestFailed(f"{self.name} redirects in circles", sent=True)
+
+
+def _challenge(response: Response, asked: _Asking) -> Challenge | None:
+    words = response.header("WWW-Authenticate") or ""
+    if response.status == HTTPStatus.UNAUTHORIZED or (
+        response.status == HTTPStatus.FORBIDDEN and "insufficient_scope" in words
+    ):
+        shown = merged({"Authorization": ""}, asked.headers, asked.extra)["Authorization"]
+        return Challenge(response.status, words, shown or None)
+    return None
+
+
+def _followed(method: str, url: URL, status: int, location: str) -> URL:
+    target = joined(url, location)
+    if target is None:
+        raise RequestFailed(f"HTTP {status} redirects to an invalid address", sent=True)
+    words = f"HTTP {status} redirects to {shown(target)}"
+    # our headers may hold credentials, and go nowhere else
+    if not stays_home(url, target):
+        raise RequestFailed(
+            f"{words}, which is another origin; if that is the right server, configure its url",
+            sent=True,
+        )
+    # by custom, clients send a GET there
+    if method == "POST" and status not in _KEEPS_METHOD:
+        raise RequestFailed(f"{words}, which would lose the request's body", sent=True)
+    return target

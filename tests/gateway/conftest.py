@@ -1,0 +1,15 @@
+"""What tests of the gateway share."""
+
+import pytest
+
+from multitap import Settings
+from tests.http.loops import no_task_left  # noqa: F401 - a fixture
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(**servers):
+        more = {key: servers.pop(key) for key in ("profiles", "naming") if key in servers}
+        return Settings(state_dir=tmp_path / "state", servers=servers, **more)
+
+    return make

@@ -1,0 +1,180 @@
+"""Clients that take all they can get, of everything there is only so much of, and one other."""
+
+import json
+from contextlib import AsyncExitStack
+
+import anyio
+import mcp_types as types
+import pytest
+from msgspec import Raw
+
+from multitap.config import Limits
+from multitap.errors import Overloaded
+from multitap.gateway.client import Client
+from multitap.gateway.client_message import EMPTY, Params, Refused
+from multitap.gateway.client_request import modern_turn
+from multitap.gateway.eras.parked_calls import MOST_EACH, ParkedCalls
+from multitap.gateway.eras.subscriptions import Subscriptions
+from multitap.gateway.fronts.http_sessions import Mailbox, SessionLimits
+from multitap.gateway.private_links import PrivateLinks
+from tests.gateway.hostile.raw import (
+    dial,
+    hello,
+    http,
+    stateless,
+)
+from tests.gateway.hostile.stage import (
+    BEARER,
+    OTHER_BEARER,
+    TOKENS,
+    open_stage,
+)
+from tests.gateway.talking import gate, zoo
+from tests.waiting import until
+
+PATIENCE = 15
+
+
+def client(principal):
+    client = Client(Mailbox(), principal=principal)
+    client.introduce("2025-11-25", EMPTY, {})
+    return client
+
+
+def request(principal):
+    client = Client(Mailbox(), principal=principal)
+    return modern_turn(client, Raw(b"1"), client.outlet, Params(), None)
+
+
+async def test_sessions(tmp_path):
+    async with open_stage(tmp_path, tokens=TOKENS, sessions=SessionLimits(most=8)) as stage:
+        async with AsyncExitStack() as stack:
+            statuses, words = [], b""
+            for _ in range(8):
+                line = await stack.enter_async_context(stage.dial())
+                await line.send(http("GET", "/sse", authorization=BEARER))
+                status, headers = await line.head()
+                statuses.append(status)
+                if status == 503:
+                    words = await line.reader.readexactly(int(headers["content-length"]))
+            other = await stack.enter_async_context(stage.dial())
+            opened = await other.asks(http(body=hello(), authorization=OTHER_BEARER))
+
+        await stage.until(lambda: len(stage.front.sessions) == 1)
+        assert statuses == [200] * 6 + [503] * 2
+        assert words == b"one client already has 6 of the 8 sessions"
+        assert opened.status == 200
+
+
+async def test_sessions_that_nobody_uses_make_room_for_others_of_the_same_client(tmp_path):
+    async with open_stage(tmp_path, tokens=TOKENS, sessions=SessionLimits(most=8)) as stage:
+        async with stage.dial() as line:
+            theirs = await line.asks(http(body=hello(), authorization=OTHER_BEARER))
+            for _ in range(20):
+                opened = await line.asks(http(body=hello(), authorization=BEARER))
+                assert opened.status == 200
+        ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+        session = theirs.headers["mcp-session-id"]
+        async with stage.dial() as line:
+            asked = http(body=ping, mcp_session_id=session, authorization=OTHER_BEARER)
+            assert (await line.asks(asked)).status == 200
+
+
+async def test_sessions_of_clients_with_servers(settings):
+    names = [f"s{number}" for number in range(4)]
+    async with gate(
+        settings(**{name: zoo(session="per-client", start="lazy") for name in names})
+    ) as opened:
+        private = PrivateLinks(opened.hub, opened.gateway.tasks, most=4)
+        links, greedy = opened.hub.links, client("ann")
+        for name in names[:3]:
+            await private.link(greedy, links[name])
+        with pytest.raises(Overloaded, match="3 of the 4 sessions of single clients"):
+            await private.link(greedy, links["s3"])
+        other = await private.link(client("bob"), links["s3"])
+
+        assert other is not links["s3"]
+
+
+async def test_calls_that_may_have_to_wait_for_their_client():
+    async def hang(_):
+        await anyio.sleep_forever()
+
+    async def ask(principal, parked_calls):
+        await parked_calls.begin(request(principal), "subject", hang)
+
+    async def answer(_):
+        return b"{}"
+
+    async with anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(tasks, most=8)
+        for _ in range(6):
+            tasks.start_soon(ask, "ann", parked_calls)
+        await until(lambda: len(parked_calls) == 6)
+        with pytest.raises(Refused, match="6 of the 8 calls"):
+            await ask("ann", parked_calls)
+
+        assert await parked_calls.begin(request("bob"), "subject", answer) == b"{}"
+        await until(lambda: len(parked_calls) == 6)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_client():
+    async def work(context):
+        return bytes(await context.client.ask("elicitation/create", {}))
+
+    def asked(principal):
+        meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
+        client = Client(Mailbox(), principal=principal)
+        return modern_turn(client, Raw(b"1"), client.outlet, Params(meta=meta), None)
+
+    assert MOST_EACH > 6
+    async with anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(tasks, most=8)
+        for _ in range(10):
+            assert b"input_required" in await parked_calls.begin(asked("ann"), "subject", work)
+        assert b"input_required" in await parked_calls.begin(asked("bob"), "subject", work)
+
+        await until(lambda: len(parked_calls) == 7)
+        tasks.cancel_scope.cancel()
+
+
+async def test_streams_of_changes(settings):
+    wanted = types.SubscriptionFilter(tools_list_changed=True)
+
+    def find(uri):
+        raise Refused(-32002, uri)
+
+    async with gate(settings()) as opened, anyio.create_task_group() as tasks:
+        subscriptions = Subscriptions(opened.hub, opened.gateway.view, tasks, most=4)
+        for _ in range(3):
+            tasks.start_soon(subscriptions.listen, request("ann"), wanted, find)
+        await until(lambda: len(subscriptions._streams) == 3)
+        with pytest.raises(Refused, match="3 of the 4 streams of changes"):
+            await subscriptions.listen(request("ann"), wanted, find)
+        tasks.start_soon(subscriptions.listen, request("bob"), wanted, find)
+        await until(lambda: len(subscriptions._streams) == 4)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_time_of_a_server(settings):
+    """However many calls hang, of one client, that of another is answered."""
+    server = zoo("good_legacy", limits=Limits(in_flight=4, queue=4))
+    async with gate(settings(zoo=server), tokens=TOKENS) as opened:
+        port = int(opened.url.split(":")[2].partition("/")[0])
+        async with AsyncExitStack() as stack:
+            lines = [await stack.enter_async_context(dial(port)) for _ in range(7)]
+            for line in lines:
+                await line.send(call("zoo_sleep", BEARER, seconds=60))
+            refused = (await lines[-1].response()).message
+            async with dial(port) as other:
+                answered = await other.asks(call("zoo_echo", OTHER_BEARER, text="hi"))
+                again = await other.asks(call("zoo_echo", OTHER_BEARER, text="there"))
+
+    assert "3 of the 4 waiting calls" in refused["error"]["message"]
+    assert [answered.text, again.text] == ["hi", "there"]
+
+
+def call(tool, bearer, **arguments):
+    headers = {"authorization": bearer}
+    return stateless(1, "tools/call", name=tool, arguments=arguments, headers=headers)

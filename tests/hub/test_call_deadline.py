@@ -1,0 +1,25 @@
+"""When a call has to be over."""
+
+import pytest
+
+from multitap import CallContext
+from multitap.hub.call_deadline import limits
+
+
+@pytest.mark.parametrize(
+    ("configured", "own", "at", "latest"),
+    [
+        pytest.param((30.0, 300.0), {}, 130.0, 400.0, id="configured"),
+        pytest.param((None, 300.0), {}, 400.0, 400.0, id="hard limit only"),
+        pytest.param((30.0, 10.0), {}, 130.0, 130.0, id="hard limit below the other"),
+        pytest.param((30.0, 300.0), {"timeout": 5.0}, 105.0, 400.0, id="shorter for a caller"),
+        pytest.param((30.0, 300.0), {"timeout": 500.0}, 600.0, 600.0, id="longer for a caller"),
+        pytest.param((30.0, 300.0), {"hard_timeout": 60.0}, 130.0, 160.0, id="hard for a caller"),
+    ],
+)
+def test_the_deadline_of_a_call_follows_from_the_callers_limits_then_the_configured_ones(
+    configured, own, at, latest
+):
+    deadline = limits(*configured).deadline(CallContext(**own), since=100.0)
+
+    assert (deadline.at, deadline.latest) == (at, latest)

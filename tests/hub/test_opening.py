@@ -1,0 +1,132 @@
+"""A hub without settings: the files that the command line reads."""
+
+import asyncio
+import json
+
+import anyio
+import pytest
+
+from multitap import Settings, SyncHub, open_hub
+from multitap.errors import ConfigError
+from multitap.events import LinkState, Reloaded
+from tests.zoo.modes import command
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A project of its own, with nothing of the real user's around it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+    return folder
+
+
+def zoo(name="zoo", **more):
+    program, *args = command("good")
+    table = {"command": program, "args": args, **more}
+    return "\n".join((f"[servers.{name}]", *(f"{key} = {json.dumps(table[key])}" for key in table)))
+
+
+def say(path, *parts):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text("\n".join(parts) + "\n")
+    fresh.replace(path)
+
+
+async def called(**options):
+    async with open_hub(**options) as hub:
+        with anyio.fail_after(20):
+            await hub.settled()
+        result = await hub.call("zoo_echo", {"text": "hello"})
+        return result.text, set(hub.links)
+
+
+async def test_the_users_and_the_projects_file_are_read(folder, tmp_path):
+    say(tmp_path / "config" / "multitap" / "multitap.toml", zoo())
+    say(folder / "multitap.toml", zoo("other", start="lazy"))
+
+    assert await called() == ("hello", {"zoo", "other"})
+
+
+def test_it_does_so_under_plain_asyncio(folder):
+    say(folder / "multitap.toml", zoo())
+
+    assert asyncio.run(called()) == ("hello", {"zoo"})
+
+
+async def test_the_variable_names_the_file(folder, tmp_path, monkeypatch):
+    say(folder / "multitap.toml", zoo("ignored"))
+    program, *args = command("good")
+    other = tmp_path / "mcp.json"
+    other.write_text(json.dumps({"mcpServers": {"zoo": {"command": program, "args": args}}}))
+    monkeypatch.setenv("MULTITAP_CONFIG", str(other))
+
+    assert await called() == ("hello", {"zoo"})
+
+
+def test_code_that_does_not_await_gets_the_same(folder):
+    say(folder / "multitap.toml", zoo())
+    with SyncHub() as hub:
+        hub.settled()
+
+        assert hub.call("zoo_echo", {"text": "hello"}).text == "hello"
+
+
+async def test_settings_stand_alone(folder):
+    say(folder / "multitap.toml", zoo())
+    async with open_hub(Settings()) as hub:
+        assert not hub.links
+
+
+async def test_the_files_are_followed(folder):
+    say(folder / "multitap.toml", zoo())
+    async with open_hub() as hub:
+        with hub.events.subscribe(calls=False) as events, anyio.fail_after(20):
+            await hub.settled()
+            say(folder / "multitap.toml", zoo(), zoo("more"))
+            while not isinstance(await anext(events), Reloaded):
+                pass
+            await hub.settled()
+
+        assert {name: link.state for name, link in hub.links.items()} == {
+            "zoo": LinkState.CONNECTED,
+            "more": LinkState.CONNECTED,
+        }
+
+
+async def test_an_unset_variable_is_reported_with_its_place(folder):
+    say(folder / "multitap.toml", zoo(), 'env = { TOKEN = "${NO_SUCH_TOKEN}" }')
+    async with open_hub() as hub:
+        with anyio.fail_after(20):
+            await hub.settled()
+
+        assert f"{folder / 'multitap.toml'}:4:" in str(hub.links["zoo"].failure)
+        assert "NO_SUCH_TOKEN" in str(hub.links["zoo"].failure)
+
+
+@pytest.mark.parametrize("opened", ["async", "sync"])
+def test_a_file_that_cannot_be_read_is_raised_with_its_place(folder, opened):
+    say(folder / "multitap.toml", "[servers.zoo", "")
+
+    with pytest.raises(ConfigError, match=r"multitap\.toml:1:\d+: error: "):
+        asyncio.run(called()) if opened == "async" else SyncHub().__enter__()
+
+
+async def test_a_named_file_that_is_missing_is_raised(folder, monkeypatch):
+    monkeypatch.setenv("MULTITAP_CONFIG", "nowhere.toml")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: error: there is no such file"):
+        await called()
+
+
+async def test_an_entry_that_cannot_be_used_is_logged_and_costs_only_itself(folder, caplog):
+    say(folder / "multitap.toml", zoo(), "[servers.bad]", 'comand = "x"')
+
+    assert await called() == ("hello", {"zoo"})
+    told = [record.message for record in caplog.records if record.name == "multitap.hub.reload"]
+    assert "multitap.toml:4:10: error: `servers.bad`: neither `command` nor `url`" in told[-1]
+    assert told[-1].endswith("hint: did you mean `command` instead of `comand`?")

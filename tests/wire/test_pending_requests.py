@@ -1,0 +1,87 @@
+"""Requests in no task of their own: each comes to one end, and somebody is told."""
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from multitap.faults import AnswerTimeout, WireClosed
+from multitap.tasks import Tasks
+from multitap.wire.wire import RpcError
+from tests.waiting import until
+from tests.wire.asking import Launched
+from tests.wire.test_exchange import exchange_with
+
+
+@pytest.fixture
+async def launching():
+    """A wire, what was written to it, and a way to launch on it whose outcomes are kept."""
+    written, outcomes = [], []
+    async with Tasks() as tasks, exchange_with(written) as (exchange, wire, _):
+
+        def launch(on_end=outcomes.append, timeout=60):
+            return Launched(wire, tasks, "x", {}, timeout=timeout, on_end=on_end)
+
+        yield exchange, written, launch, outcomes
+
+
+def answered(message, **more):
+    return msgspec.json.encode({"id": msgspec.json.decode(message)["id"], **more})
+
+
+async def test_the_outcome_is_told_once(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    launch()
+
+    for message in (*written, *written):
+        exchange.feed(answered(message, result={}))
+
+    assert outcomes == [Raw(b"{}"), Raw(b"{}")]
+    assert not len(exchange.pending_requests)
+
+
+async def test_an_error_of_the_server_is_an_outcome(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    exchange.feed(answered(written[0], error={"code": -7, "message": "no"}))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, RpcError)
+    assert (outcome.code, str(outcome)) == (-7, "no")
+
+
+async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launching):
+    exchange, written, launch, outcomes = launching
+    pending = launch()
+    pending.give_up()
+    pending.give_up()
+
+    asked, called_off = map(msgspec.json.decode, written)
+    assert called_off["method"] == "notifications/cancelled"
+    assert called_off["params"]["requestId"] == asked["id"]
+    exchange.feed(answered(written[0], result={}))
+    assert outcomes == []
+    assert exchange.inbound_messages.evidence().noise == 0
+
+
+async def test_what_takes_too_long_ends_and_is_called_off(launching):
+    exchange, written, launch, outcomes = launching
+    launch(timeout=0.01)
+    await until(lambda: outcomes)
+
+    assert isinstance(outcomes[0], AnswerTimeout)
+    assert msgspec.json.decode(written[1])["params"]["reason"] == "timed out"
+    assert not len(exchange.pending_requests)
+
+
+async def test_what_is_under_way_ends_with_the_wire(launching):
+    exchange, _, launch, outcomes = launching
+    launch()
+    exchange.close(WireClosed("the program exited", sent=True))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, WireClosed)
+    assert outcome.sent
+    launch()
+    assert isinstance(outcomes[1], WireClosed)
+    assert not outcomes[1].sent

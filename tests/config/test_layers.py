@@ -134,6 +134,13 @@ def test_a_project_cannot_say_where_we_listen_or_write():
     assert layered(text).settings.state_dir == Path("/tmp/x")
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_project_cannot_say_that_the_user_described_its_server(trusted):
+    result = layered("[servers.x]\ncommand = '1'\nprovenance = 'user'\n", trusted=trusted)
+
+    assert result.settings.servers["x"].provenance == ("user" if trusted else "project")
+
+
 def test_every_value_knows_its_place_and_what_it_overrode():
     result = layered(
         "[servers.x]\ncommand = 'old'\nenv = { A = '1' }\ntimeout = 1\n",

@@ -226,7 +226,10 @@ def _built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     if entry.broken:
         return None, ()
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
-        return validate.server(entry)
+        model, problems = validate.server(entry)
+        if model is not None and not stack.trusted:
+            model = model.model_copy(update={"provenance": "project"})
+        return model, problems
     switch = entry.fields["enabled",]
     message = "disables a server that no file defines"
     return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)

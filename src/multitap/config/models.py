@@ -64,6 +64,7 @@ class _ConfigModel(FrozenModel):
 
 CheckArguments = Literal["refuse", "warn", "off"]
 CheckResults = Literal["warn", "off"]
+Provenance = Literal["user", "project", "registry"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -129,6 +130,9 @@ class _Server(_Confidant):
     enabled: bool = True
     description: str | None = None
     """For people; tools keep their own."""
+    provenance: Provenance = "user"
+    """Who described the server; whatever a project's file says here, it is `project`. Servers that
+    the user did not write down are held to stricter defaults."""
     start: Literal["eager", "lazy"] = "eager"
     """`lazy`: tools come from the stored catalog, the server starts with the first call."""
     idle_timeout: Duration | None = None

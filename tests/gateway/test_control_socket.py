@@ -16,6 +16,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts import control_socket as control_module
+from multitap.gateway.fronts.control_desk import BACKLOG, ControlDesk
 from multitap.gateway.fronts.control_places import (
     folder,
     leave,
@@ -23,10 +24,8 @@ from multitap.gateway.fronts.control_places import (
     sockets,
 )
 from multitap.gateway.fronts.control_socket import (
-    BACKLOG,
     MAX_QUESTION,
     MOST,
-    Control,
     open_control,
 )
 from multitap.gateway.gateway import open_gateway
@@ -47,7 +46,7 @@ async def gateway(state, **servers):
     settings = Settings(state_dir=state, servers=servers)
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host, recall=True)) as running,
-        open_control(Control(running), state),
+        open_control(ControlDesk(running), state),
     ):
         yield running
 

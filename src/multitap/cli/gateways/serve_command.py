@@ -25,7 +25,8 @@ from multitap.env.hosted_environment import HostedEnvironment
 from multitap.errors import ConfigError
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCall
-from multitap.gateway.fronts.control_socket import Control, open_control
+from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.http.server.access import Access, check_exposure, read_tokens
@@ -194,8 +195,8 @@ def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | Non
 async def _serve_stdio(served: Served, profile: str | None) -> None:
     async with open_gateway(served.open, host=served.host) as gateway:
         gateway.tasks.start_soon(free_leftovers)
-        control = Control(gateway, reloader=served.reloader)
-        async with open_control(control, served.state):
+        desk = ControlDesk(gateway, reloader=served.reloader)
+        async with open_control(desk, served.state):
             await serve_stdio(gateway, profile=profile)
 
 
@@ -212,13 +213,13 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
                 gateway, Access(host, tokens, serving.hosts), profile=serving.profile
             )
             async with http_front.serve_http(front, listener) as url:
-                control = Control(
+                desk = ControlDesk(
                     gateway,
                     reloader=served.reloader,
                     url=url,
                     sessions=lambda: len(front.sessions),
                 )
-                async with open_control(control, served.state):
+                async with open_control(desk, served.state):
                     _say_how_to_connect(gateway, url, secured=bool(tokens))
                     await anyio.sleep_forever()
     finally:

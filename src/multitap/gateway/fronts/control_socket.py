@@ -1,4 +1,4 @@
-"""The local socket on which a running gateway tells commands about itself."""
+"""The local socket on which commands ask a running gateway."""
 
 import contextlib
 import logging
@@ -6,11 +6,9 @@ import os
 import socket
 import struct
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, assert_never
 
 import anyio
 import anyio.lowlevel
@@ -19,65 +17,31 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Raw
 
-from multitap.errors import MultitapError, ungrouped
-from multitap.events import CallDone, Event, LinkState, Reloaded
-from multitap.gateway.client import Client
-from multitap.gateway.degradation import reasons
+from multitap.errors import ungrouped
 from multitap.gateway.fronts import control_actions, control_places
-from multitap.gateway.fronts.control_actions import (
-    CALM,
-    CommandProgress,
-    prompt_lines,
-    refusal,
-    resource_lines,
-    tool_line,
-)
+from multitap.gateway.fronts.control_actions import CALM, CommandProgress
+from multitap.gateway.fronts.control_desk import ControlDesk, ok
 from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
-    About,
     AnyQuestion,
-    AskAbout,
     AskEvents,
-    AskFigures,
-    AskPicture,
-    AskPrompts,
-    AskReload,
-    AskResources,
-    AskRestart,
-    AskTools,
-    ClientFigures,
     ControlAnswer,
-    Figures,
     GatewayAction,
-    GatewayPicture,
-    Quick,
-    ReloadReport,
-    ServerFigures,
-    files_of,
 )
-from multitap.gateway.gateway import Gateway
-from multitap.hub.reload import Reloader
-from multitap.store.log_records import Happening, LogRecord
-from multitap.version import VERSION
 from multitap.wire.jsonrpc.envelope import UNPARSABLE
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
 """Seconds for a command to ask, and to read a line of the answer."""
-WORK = 30.0
-"""Seconds for an answer to be found."""
 MOST = 32
 """Commands at the same time."""
-MOST_ERRANDS = 24
+MOST_ACTIONS = 24
 """Those among them that wait for servers, so that others still get an answer."""
 PIECE = 256 * 1024
 """Bytes of a result that are handed over in one turn of the loop."""
-BACKLOG = 4096
-"""Events that wait for a command to read them; what comes when it is full is not told."""
 
 _PAUSE = 1.0
-_LONGEST_WORD = 100
 _CHATTER = 64 * 1024
 _GONE = (
     anyio.BrokenResourceError,
@@ -92,31 +56,17 @@ _parse = msgspec.json.Decoder(AnyQuestion).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Control:
-    """Answers the commands of the person who runs the gateway.
+class ControlSocket:
+    """Carries the questions of commands to the desk, and its answers back.
 
     Args:
-        gateway: About whom.
-        reloader: Its files; None: it has none.
-        url: Where clients reach it; None: on its own pipes.
-        sessions: How many of them have a session.
+        desk: Who answers.
     """
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        *,
-        reloader: Reloader | None = None,
-        url: str | None = None,
-        sessions: Callable[[], int] | None = None,
-    ) -> None:
-        self._gateway = gateway
-        self._reloader = reloader
-        self._url = url
-        self._sessions = sessions or (lambda: len(gateway.subscriptions.clients))
-        self._started = time.time()
+    def __init__(self, desk: ControlDesk) -> None:
+        self._desk = desk
         self._meetings = 0
-        self._parked_calls = 0
+        self._actions = 0
         self._turn = anyio.Lock()
 
     async def serve(self, listener: SocketListener, tasks: TaskGroup) -> None:
@@ -162,26 +112,26 @@ class Control:
         elif isinstance(question, GatewayAction):
             await self._run(stream, question)
         else:
-            await _say(stream, await self._answer(question))
+            await _say(stream, await self._desk.answer(question))
 
     async def _run(self, stream: SocketStream, action: GatewayAction) -> None:
         """Do what takes a server's time, until it is done or the command is gone."""
-        if self._parked_calls >= MOST_ERRANDS:
-            words = f"{MOST_ERRANDS} commands are already waiting for servers"
+        if self._actions >= MOST_ACTIONS:
+            words = f"{MOST_ACTIONS} commands are already waiting for servers"
             await _say(stream, ControlAnswer(error=words, kind="unavailable"))
             return
-        self._parked_calls += 1
+        self._actions += 1
         try:
             await self._do(stream, action)
         finally:
-            self._parked_calls -= 1
+            self._actions -= 1
 
     async def _do(self, stream: SocketStream, action: GatewayAction) -> None:
         progress = CommandProgress()
         ended: list[tuple[ControlAnswer, bytes | Raw]] = []
 
         async def work() -> None:
-            ended.append(await control_actions.run(self._gateway.hub, action, progress))
+            ended.append(await control_actions.run(self._desk.gateway.hub, action, progress))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
@@ -197,96 +147,21 @@ class Control:
             await anyio.sleep(PATIENCE)
             tasks.cancel_scope.cancel()
 
-    async def _answer(self, question: Quick) -> ControlAnswer:
-        try:
-            with anyio.fail_after(WORK):
-                return _ok(await self._found(question))
-        except MultitapError as exc:
-            return refusal(exc)
-        except TimeoutError:
-            return ControlAnswer(error=f"it took more than {WORK:g} seconds")
-
-    async def _found(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
-        hub = self._gateway.hub
-        match question:
-            case AskAbout():
-                return self._about()
-            case AskPicture():
-                return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
-            case AskTools():
-                return [tool_line(tool) for tool in hub.catalog.tools.values()]
-            case AskResources():
-                return resource_lines(hub)
-            case AskPrompts():
-                return prompt_lines(hub)
-            case AskFigures():
-                return self._figures()
-            case AskReload():
-                return await self._reload()
-            case AskRestart(server):
-                return hub.restart(server)
-            case _:
-                assert_never(question)
-
     async def _tell(self, stream: SocketStream, server: str | None) -> None:
-        with self._gateway.hub.events.subscribe(BACKLOG) as events:
-            await _say(stream, _ok(self._about()))
+        with self._desk.happenings(server) as happenings:
+            await _say(stream, ok(self._desk.about()))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
-                async for event in events:
-                    told = _told(event)
-                    if told is not None and server in {None, told.server}:
-                        await _say(stream, _ok(told))
-
-    def _about(self) -> About:
-        return About(
-            pid=os.getpid(),
-            version=VERSION,
-            started=self._started,
-            files=files_of(self._reloader.loaded) if self._reloader else None,
-            url=self._url,
-        )
-
-    def _asleep(self) -> tuple[str, ...]:
-        return tuple(
-            link.name
-            for link in self._gateway.hub.links.values()
-            if link.config.start == "lazy"
-            and link.state is LinkState.DISCONNECTED
-            and link.failure is None
-        )
-
-    def _figures(self) -> Figures:
-        gateway = self._gateway
-        metrics = gateway.hub.metrics
-        return Figures(
-            servers={
-                name: ServerFigures(total, metrics.tools(name))
-                for name, total in metrics.servers().items()
-            },
-            clients=tuple(_client(client) for client in gateway.subscriptions.clients),
-            sessions=self._sessions(),
-            waiting=len(gateway.parked_calls),
-            private_links=len(gateway.private),
-        )
-
-    async def _reload(self) -> ReloadReport:
-        if self._reloader is None:
-            raise MultitapError("the gateway has no files to reload")
-        report = await self._reloader.reload(self._gateway.hub)
-        if isinstance(report, Reloaded):
-            return ReloadReport(
-                taken=True, plan=report.plan, problems=report.problems, kept=report.kept
-            )
-        return ReloadReport(taken=False, problems=report.problems)
+                async for told in happenings:
+                    await _say(stream, ok(told))
 
 
 @asynccontextmanager
-async def open_control(control: Control, state: Path) -> AsyncGenerator[None]:
-    """Within the block, commands reach the gateway; where there can be no socket, only not.
+async def open_control(desk: ControlDesk, state: Path) -> AsyncGenerator[None]:
+    """Within the block, commands reach the gateway, unless the socket cannot be created.
 
     Args:
-        control: Answers them.
+        desk: Answers them.
         state: The state directory, by which they find it.
     """
     try:
@@ -297,7 +172,7 @@ async def open_control(control: Control, state: Path) -> AsyncGenerator[None]:
         return
     with ungrouped():
         async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(control.serve, listener, tasks)
+            tasks.start_soon(ControlSocket(desk).serve, listener, tasks)
             try:
                 yield
             finally:
@@ -334,31 +209,6 @@ async def _hand_over(stream: SocketStream, result: memoryview) -> None:
         with anyio.fail_after(PATIENCE):
             await stream.send(bytes(result[start : start + PIECE]))
         await anyio.lowlevel.checkpoint()
-
-
-def _ok(value: Any) -> ControlAnswer:
-    return ControlAnswer(ok=Raw(_encode(value)))
-
-
-def _told(event: Event) -> LogRecord | None:
-    at = time.time()
-    if isinstance(event, CallDone):
-        return Happening.of_call(event, at=at)
-    return LogRecord.of(event, at=at)
-
-
-def _client(client: Client) -> ClientFigures:
-    return ClientFigures(
-        name=_word(client.info.get("title") or client.info.get("name")),
-        version=_word(client.info.get("version")),
-        protocol_version=client.version,
-        profile=client.profile,
-        requests=len(client.scopes),
-    )
-
-
-def _word(value: object) -> str:
-    return value[:_LONGEST_WORD] if isinstance(value, str) else ""
 
 
 def _is_the_user(stream: SocketStream) -> bool:

@@ -1,0 +1,189 @@
+"""What a running gateway tells the person who runs it, whichever way they ask."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, assert_never
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import MultitapError
+from multitap.events import CallDone, Event, LinkState, Reloaded
+from multitap.gateway.client import Client
+from multitap.gateway.degradation import reasons
+from multitap.gateway.fronts.control_actions import (
+    prompt_lines,
+    refusal,
+    resource_lines,
+    tool_line,
+)
+from multitap.gateway.fronts.control_messages import (
+    About,
+    AskAbout,
+    AskFigures,
+    AskPicture,
+    AskPrompts,
+    AskReload,
+    AskResources,
+    AskRestart,
+    AskTools,
+    ClientFigures,
+    ControlAnswer,
+    Figures,
+    GatewayPicture,
+    Quick,
+    ReloadReport,
+    ServerFigures,
+    files_of,
+)
+from multitap.gateway.gateway import Gateway
+from multitap.hub.reload import Reloader
+from multitap.store.log_records import Happening, LogRecord
+from multitap.version import VERSION
+
+WORK = 30.0
+"""Seconds for an answer to be found."""
+BACKLOG = 4096
+"""Events that wait for a person's program to read them; further ones are left out."""
+
+_LONGEST_WORD = 100
+_encode = msgspec.json.Encoder().encode
+
+
+class ControlDesk:
+    """Answers questions about one gateway; the socket and the page carry them.
+
+    Args:
+        gateway: About whom.
+        reloader: Its files; None: it has none.
+        url: Where clients reach it; None: on its own pipes.
+        sessions: How many of them have a session.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        reloader: Reloader | None = None,
+        url: str | None = None,
+        sessions: Callable[[], int] | None = None,
+    ) -> None:
+        self.gateway = gateway
+        self._reloader = reloader
+        self._url = url
+        self._sessions = sessions or (lambda: len(gateway.subscriptions.clients))
+        self._started = time.time()
+
+    def about(self) -> About:
+        return About(
+            pid=os.getpid(),
+            version=VERSION,
+            started=self._started,
+            files=files_of(self._reloader.loaded) if self._reloader else None,
+            url=self._url,
+        )
+
+    async def answer(self, question: Quick) -> ControlAnswer:
+        """The answer to a question, or why there is none."""
+        try:
+            with anyio.fail_after(WORK):
+                return ok(await self._found(question))
+        except MultitapError as exc:
+            return refusal(exc)
+        except TimeoutError:
+            return ControlAnswer(error=f"it took more than {WORK:g} seconds")
+
+    @contextmanager
+    def happenings(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
+        """Within the block, hear what happens, to one server or to all."""
+        with self.gateway.hub.events.subscribe(BACKLOG) as events:
+            yield _told(events, server)
+
+    async def _found(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
+        hub = self.gateway.hub
+        match question:
+            case AskAbout():
+                return self.about()
+            case AskPicture():
+                return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
+            case AskTools():
+                return [tool_line(tool) for tool in hub.catalog.tools.values()]
+            case AskResources():
+                return resource_lines(hub)
+            case AskPrompts():
+                return prompt_lines(hub)
+            case AskFigures():
+                return self._figures()
+            case AskReload():
+                return await self._reload()
+            case AskRestart(server):
+                return hub.restart(server)
+            case _:
+                assert_never(question)
+
+    def _asleep(self) -> tuple[str, ...]:
+        return tuple(
+            link.name
+            for link in self.gateway.hub.links.values()
+            if link.config.start == "lazy"
+            and link.state is LinkState.DISCONNECTED
+            and link.failure is None
+        )
+
+    def _figures(self) -> Figures:
+        gateway = self.gateway
+        metrics = gateway.hub.metrics
+        return Figures(
+            servers={
+                name: ServerFigures(total, metrics.tools(name))
+                for name, total in metrics.servers().items()
+            },
+            clients=tuple(_client(client) for client in gateway.subscriptions.clients),
+            sessions=self._sessions(),
+            waiting=len(gateway.parked_calls),
+            private_links=len(gateway.private),
+        )
+
+    async def _reload(self) -> ReloadReport:
+        if self._reloader is None:
+            raise MultitapError("the gateway has no files to reload")
+        report = await self._reloader.reload(self.gateway.hub)
+        if isinstance(report, Reloaded):
+            return ReloadReport(
+                taken=True, plan=report.plan, problems=report.problems, kept=report.kept
+            )
+        return ReloadReport(taken=False, problems=report.problems)
+
+
+def ok(value: Any) -> ControlAnswer:
+    """An answer that holds what was asked for."""
+    return ControlAnswer(ok=Raw(_encode(value)))
+
+
+async def _told(events: AsyncIterator[Event], server: str | None) -> AsyncIterator[LogRecord]:
+    async for event in events:
+        at = time.time()
+        told = (
+            Happening.of_call(event, at=at)
+            if isinstance(event, CallDone)
+            else LogRecord.of(event, at=at)
+        )
+        if told is not None and server in {None, told.server}:
+            yield told
+
+
+def _client(client: Client) -> ClientFigures:
+    return ClientFigures(
+        name=_word(client.info.get("title") or client.info.get("name")),
+        version=_word(client.info.get("version")),
+        protocol_version=client.version,
+        profile=client.profile,
+        requests=len(client.scopes),
+    )
+
+
+def _word(value: object) -> str:
+    return value[:_LONGEST_WORD] if isinstance(value, str) else ""

@@ -1,0 +1,107 @@
+"""A server that somebody is about to add: what is known, and what its user still has to say."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from multitap.config.models import Provenance
+from multitap.errors import ConfigError
+from multitap.records import dataclass
+
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftInput:
+    """Something that only the user knows: a key, a folder, an address.
+
+    It goes wherever `${input:NAME}` stands in the fields of its draft.
+    """
+
+    name: str
+    description: str = ""
+    secret: bool = False
+    """Kept in the vault; the configuration only names it."""
+    required: bool = True
+    default: str | None = None
+    """Used if the user says nothing."""
+    choices: tuple[str, ...] = ()
+    """If not empty, the only values there are."""
+    multiple: bool = False
+    """Takes several values; an argument that is nothing but this input becomes as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDraft:
+    """One server in our own words, with places for what the user still has to say."""
+
+    name: str
+    fields: Mapping[str, Any]
+    """By the keys of `multitap.toml`. A member of `args` may be a list: it stays or goes as a
+    whole, so that an option goes with its value."""
+    inputs: tuple[DraftInput, ...] = ()
+    provenance: Provenance = "user"
+    note: str = ""
+    """For the person who adds it: where it comes from, what it needs."""
+    warnings: tuple[str, ...] = field(default=())
+    """What of its source cannot be expressed, or should be looked at."""
+
+
+def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The fields of a draft with its inputs put in, as they are to be written.
+
+    Args:
+        draft: With its inputs.
+        answers: For each input the texts that stand for it; what has none is left out, and so is
+            all that needs it.
+
+    Raises:
+        ConfigError: A required input has no answer.
+    """
+    values = dict(answers)
+    for one in draft.inputs:
+        if not values.get(one.name):
+            if one.default is not None:
+                values[one.name] = (one.default,)
+            elif one.required:
+                raise ConfigError(f"{draft.name!r} needs a value for {one.name!r}", hint=hint(one))
+    fields = {key: _filled(value, values) for key, value in draft.fields.items()}
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def hint(one: DraftInput) -> str:
+    """How to give an input on the command line."""
+    about = f" ({one.description})" if one.description else ""
+    return f"add `--{one.name} VALUE`{about}"
+
+
+def _filled(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:
+    """A value with its inputs put in; None where one of them is not given."""
+    match value:
+        case str():
+            return _text(value, values)
+        case Mapping():
+            members = {key: _filled(member, values) for key, member in value.items()}
+            return {key: member for key, member in members.items() if member is not None}
+        case list() | tuple():
+            return [one for member in value for one in _elements(member, values)]
+        case _:
+            return value
+
+
+def _elements(member: Any, values: Mapping[str, tuple[str, ...]]) -> list[Any]:
+    if isinstance(member, str) and (whole := _INPUT.fullmatch(member)):
+        return [*values.get(whole[1], ())]
+    if isinstance(member, list | tuple):
+        parts = [_elements(part, values) for part in member]
+        return [one for part in parts for one in part] if all(parts) else []
+    filled_in = _filled(member, values)
+    return [] if filled_in is None else [filled_in]
+
+
+def _text(text: str, values: Mapping[str, tuple[str, ...]]) -> str | None:
+    named = _INPUT.findall(text)
+    if not all(values.get(name) for name in named):
+        return None
+    return _INPUT.sub(lambda match: " ".join(values[match[1]]), text)

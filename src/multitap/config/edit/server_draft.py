@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from multitap.config.documents import is_list, is_table
 from multitap.config.models import Provenance
 from multitap.errors import ConfigError
 from multitap.records import dataclass
@@ -78,26 +79,24 @@ def hint(one: DraftInput) -> str:
 
 def _filled(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:
     """A value with its inputs put in; None where one of them is not given."""
-    match value:
-        case str():
-            return _text(value, values)
-        case Mapping():
-            members = {key: _filled(member, values) for key, member in value.items()}
-            return {key: member for key, member in members.items() if member is not None}
-        case list() | tuple():
-            return [one for member in value for one in _elements(member, values)]
-        case _:
-            return value
+    if isinstance(value, str):
+        return _text(value, values)
+    if is_table(value):
+        members = {key: _filled(member, values) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member is not None}
+    if is_list(value):
+        return [one for member in value for one in _elements(member, values)]
+    return value
 
 
 def _elements(member: Any, values: Mapping[str, tuple[str, ...]]) -> list[Any]:
     if isinstance(member, str) and (whole := _INPUT.fullmatch(member)):
         return [*values.get(whole[1], ())]
-    if isinstance(member, list | tuple):
+    if is_list(member):
         parts = [_elements(part, values) for part in member]
         return [one for part in parts for one in part] if all(parts) else []
-    filled_in = _filled(member, values)
-    return [] if filled_in is None else [filled_in]
+    given = _filled(member, values)
+    return [] if given is None else [given]
 
 
 def _text(text: str, values: Mapping[str, tuple[str, ...]]) -> str | None:

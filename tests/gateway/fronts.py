@@ -237,7 +237,7 @@ class Sync(_Host):
         hub = SyncHub(settings_of(servers, state), handlers=self.handlers())
         self.hub = await anyio.to_thread.run_sync(hub.__enter__)
         try:
-            await anyio.to_thread.run_sync(hub.is_settled)
+            await anyio.to_thread.run_sync(hub.settled)
             yield self
         finally:
             with anyio.CancelScope(shield=True):

@@ -1,4 +1,5 @@
 import sqlite3
+import time
 from contextlib import closing
 
 import msgspec
@@ -6,8 +7,11 @@ import pytest
 
 from multitap.errors import BadArguments
 from multitap.events import Outcome
+from multitap.redaction import Redactor
 from multitap.store import CallRecord, open_store
 from multitap.store.database import FILE_NAME, open_database
+from multitap.store.exchanges import LONGEST, kept
+from multitap.store.record_filter import RecordFilter
 
 
 def call(at, **fields):
@@ -170,3 +174,38 @@ async def test_calls_of_a_file_of_an_earlier_version_are_kept(tmp_path):
     ]
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as kept:
         assert kept.execute("SELECT count(*) FROM fresh_calls").fetchone() == (0,)
+
+
+async def test_recorded_exchanges_are_found_by_their_call(store):
+    exchange = kept(b'{"key":"hunter2-secret"}', b'{"content":[]}', Redactor(["hunter2-secret"]))
+    store.log_call(call(time.time(), exchange=exchange))
+
+    page = await store.calls()
+    found = await store.exchange(page.records[0].exchange)
+
+    assert (found.arguments, found.result) == ('{"key":"***"}', '{"content":[]}')
+    assert await store.exchange("nothing") is None
+
+
+def test_an_exchange_is_bounded_and_a_secret_across_the_cut_is_not_shown():
+    secret = "s3cret-" * 10
+    text = "x" * (LONGEST - 20) + secret
+
+    exchange = kept(text.encode(), b"", Redactor([secret]))
+
+    assert len(exchange.arguments) <= LONGEST + 1
+    assert "s3cret" not in exchange.arguments
+
+
+async def test_a_filter_is_applied_page_by_page(store):
+    for number in range(2500):
+        server = "rare" if number % 500 == 0 else "often"
+        store.log_call(CallRecord(float(number), server, "t", 0.1, Outcome.OK))
+
+    wanted = RecordFilter.parse("server:rare")
+    first = await store.calls(filter=wanted, limit=3)
+    second = await store.calls(filter=wanted, limit=3, cursor=first.cursor)
+
+    assert [record.at for record in first.records] == [2000.0, 1500.0, 1000.0]
+    assert [record.at for record in second.records] == [500.0, 0.0]
+    assert second.cursor is None

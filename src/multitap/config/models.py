@@ -65,6 +65,7 @@ class _ConfigModel(FrozenModel):
 CheckArguments = Literal["refuse", "warn", "off"]
 CheckResults = Literal["warn", "off"]
 Provenance = Literal["user", "project", "registry"]
+Recording = Literal["off", "errors", "all"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -351,5 +352,8 @@ class Settings(_ConfigModel):
     """Characters of a result's text; the rest is kept to be paged."""
     drain_timeout: Grace = 10.0
     """Seconds a replaced or removed server may finish its calls."""
+    record: Recording = "off"
+    """Of which calls arguments and results are kept, to look at them later: bounded in size and
+    age, without secrets."""
     state_dir: Path | None = None
     """Where logs, call history and catalogs are kept; the user's state directory if not given."""

@@ -35,6 +35,7 @@ ASK_TIMEOUT = 600.0
 MOST_ASKED = 64
 """Requests to one client that may wait for its answer."""
 
+_LONGEST_WORD = 100  # characters of a client's name that anybody gets to see
 _ABILITIES = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -98,6 +99,8 @@ class Client:
         self.version = ""
         """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
+        self.caller = principal
+        """Who it is, in words for people: its name and version, and whom its credentials name."""
         self.capabilities = EMPTY
         self.can_be_asked = False
         """Whether it shook hands, and answers anything at all that servers may ask."""
@@ -112,6 +115,7 @@ class Client:
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
         """Take what the handshake says."""
         self.version, self.capabilities, self.info = version, capabilities, info
+        self.caller = _caller(info, self.principal)
         # by its bytes: too much does no harm, since `able` decides about each question
         said = bytes(capabilities)
         self.can_be_asked = any(
@@ -262,6 +266,12 @@ def is_grave(message: Raw, least: str) -> bool:
 def wants_log(client: Client, message: Raw) -> bool:
     """Whether a client that shook hands wants a log message; unsaid, it is up to the server."""
     return client.log_level is None or is_grave(message, client.log_level)
+
+
+def _caller(info: Mapping[str, Any], principal: str) -> str:
+    said = (info.get("title") or info.get("name"), info.get("version"))
+    name = " ".join(word[:_LONGEST_WORD] for word in said if isinstance(word, str) and word)
+    return f"{name} ({principal})" if name and principal else name or principal
 
 
 def log_level(value: Raw | None) -> str | None:

@@ -43,6 +43,10 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
         return self.client if self.client.single else self
 
     @property
+    def caller(self) -> str:
+        return self.client.caller
+
+    @property
     def drives_rounds(self) -> bool:
         return self.modern
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from multitap.catalog.catalog import Tool, allowed
 from multitap.config import ToolFilter
+from multitap.config.models import Recording
 from multitap.errors import (
     BadArguments,
     CallTimeout,
@@ -26,6 +27,7 @@ from multitap.hub.router import Route
 from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
+from multitap.store.exchanges import Exchange, kept
 from multitap.tasks import LightTask, in_task
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline
@@ -65,6 +67,8 @@ class Calls:
         self._log = store.log_call
         self._events = events
         self._clock = asyncio.get_running_loop().time
+        self.recording: Recording = "off"
+        """Of which calls arguments and results are kept."""
 
     async def make(  # noqa: PLR0917 - each name would cost every call a little
         self,
@@ -98,6 +102,10 @@ class Calls:
         result: ToolResult | None = None
         # what holds if nothing below says otherwise: no `except` here sees a cancellation
         outcome, error, size = Outcome.CANCELLED, None, 0
+        request: Request | None = None
+        given: bytes | Raw = b""
+        answered = 0.0
+        client = context.client
         try:
             if context.agent_id is not None:
                 self._permit(context.agent_id, route.tool)
@@ -105,21 +113,20 @@ class Calls:
                 _check(route, arguments)
             given = arguments if isinstance(arguments, Raw) else _encoded(arguments)
             size = len(given)
-            client = context.client
-            raw = await route.link.request(
-                Request(
-                    "tools/call",
-                    b"%b%b%b" % (route.head, given, extra),
-                    deadline or route.deadline(context, self._clock()),
-                    route.tool.raw_name,
-                    context,
-                    None if client is None else client.slot_holder,
-                    light,
-                    context.on_progress,
-                    meta,
-                    route.repeatable,
-                )
+            request = Request(
+                "tools/call",
+                b"%b%b%b" % (route.head, given, extra),
+                deadline or route.deadline(context, self._clock()),
+                route.tool.raw_name,
+                context,
+                None if client is None else client.slot_holder,
+                light,
+                context.on_progress,
+                meta,
+                route.repeatable,
             )
+            raw = await route.link.request(request)
+            answered = perf_counter()
             # the size alone decides nearly always
             if len(raw) <= SMALL or not _is_large(route.tool, raw):
                 result = _vet(route, raw)
@@ -134,7 +141,8 @@ class Calls:
             outcome, result = Outcome.ERROR, _failed(exc, route.tool)
         finally:
             # in `finally`, so that calls that are given up are counted, too
-            seconds, received = perf_counter() - started, 0
+            ended, received = perf_counter(), 0
+            seconds = ended - started
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
                 if outcome is Outcome.ERROR:
@@ -150,12 +158,26 @@ class Calls:
                 error,
                 context.agent_id,
                 context.session_id,
+                None if client is None else client.caller,
+                0.0 if request is None else request.queued,
+                0.0 if request is None else request.connecting,
+                ended - answered if answered else 0.0,
+                None
+                if self.recording == "off"
+                else self._kept(route, outcome, given, b"" if result is None else result.raw),
             )
             self._count(record)
             self._log(record)
             if self._events.watched:
                 self._events.publish(_event(record))
         return result  # pyright: ignore[reportReturnType] - or something was raised
+
+    def _kept(
+        self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
+    ) -> Exchange | None:
+        if self.recording == "errors" and outcome is Outcome.OK:
+            return None
+        return kept(bytes(arguments), bytes(result), route.link.report.redact)
 
     def _permit(self, agent: str, tool: Tool) -> None:
         """Policy: an agent calls only what its filter shows."""

@@ -125,6 +125,7 @@ class Hub:
         self.gateway_defaults = CallDefaults(
             "off", settings.serve.timeout, errors_are_results=False
         )
+        self.calls.recording = settings.record
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         self._builder.apply(settings, self.links)

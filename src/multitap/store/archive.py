@@ -2,8 +2,10 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ from multitap.store import (
     asking_servers,
     call_records,
     chosen_names,
+    exchanges,
     log_records,
     start_outcomes,
     stored_catalogs,
@@ -21,8 +24,10 @@ from multitap.store.asking_servers import Asking
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.database import Database, is_unreadable, open_database, renewed
-from multitap.store.log_query import encodable
+from multitap.store.exchanges import Exchange
+from multitap.store.log_query import MAX_LIMIT, encodable, page_size
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.record_filter import EVERYTHING
 from multitap.store.rows import Row, insert
 from multitap.store.start_outcomes import Outcomes
 from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
@@ -55,18 +60,27 @@ class Archive:
         self._database.connection.close()
 
     def read_calls(self, query: CallQuery) -> Page:
-        return query.page(self._rows(*query.select()))
+        return query.page(self._matching(query))
 
-    def write_calls(self, records: Iterable[CallRecord]) -> None:
+    def write_calls(self, records: Collection[CallRecord]) -> None:
         self._append(
             call_records.INSERT,
             [record.row() for record in records],
             call_records.TRIM,
             call_records.MAX_CALLS,
         )
+        said = [(one.exchange, one.at) for one in records if isinstance(one.exchange, Exchange)]
+        if said:
+            rows = [exchange.row(at) for exchange, at in said]
+            oldest = time.time() - exchanges.MAX_AGE
+            self._append(exchanges.INSERT, rows, exchanges.TRIM, oldest, exchanges.MAX_EXCHANGES)
+
+    def read_exchange(self, exchange_id: str) -> Exchange | None:
+        rows = self._rows(exchanges.SELECT, (exchange_id,))
+        return Exchange(*rows[0]) if rows else None
 
     def read_logs(self, query: HappeningQuery) -> Happenings:
-        return query.page(self._rows(*query.select()))
+        return query.page(self._matching(query))
 
     def write_logs(self, records: Iterable[LogRecord]) -> None:
         self._append(
@@ -124,13 +138,28 @@ class Archive:
     def _asking(self) -> Asking:
         return {(server, mark) for server, mark in self._rows(asking_servers.SELECT)}
 
+    def _matching(self, query: CallQuery | HappeningQuery) -> list[Row]:
+        """The rows of one page and, if there are more, one of the next."""
+        if query.filter is EVERYTHING:
+            return self._rows(*query.select())
+        return [*islice(self._filtered(query), page_size(query.limit) + 1)]
+
+    def _filtered(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
+        step = replace(query, limit=MAX_LIMIT)
+        while True:
+            rows = self._rows(*step.select())
+            yield from filter(step.passes, rows[:MAX_LIMIT])
+            if len(rows) <= MAX_LIMIT:
+                return
+            step = replace(step, cursor=step.cursor_after(rows[MAX_LIMIT - 1]))
+
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._try(lambda connection: connection.execute(statement, values).fetchall())
 
-    def _append(self, statement: str, rows: Sequence[Row], trim: str, most: int) -> None:
+    def _append(self, statement: str, rows: Sequence[Row], trim: str, *limits: float) -> None:
         def write(connection: sqlite3.Connection) -> None:
             insert(connection, statement, rows)
-            connection.execute(trim, (most,))
+            connection.execute(trim, limits)
 
         self._write(write)
 

@@ -1,13 +1,15 @@
-"""Past calls, newest first; their arguments and results are never kept."""
+"""Past calls, newest first; `exchanges` keeps arguments and results where that is wanted."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from multitap.events import Outcome
 from multitap.records import dataclass
+from multitap.store.exchanges import Exchange
 from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
+from multitap.store.record_filter import EVERYTHING, RecordFilter
 
 MAX_CALLS = 100_000
 _LONGEST_ERROR = 500
@@ -24,22 +26,33 @@ CREATE TABLE IF NOT EXISTS calls (
     bytes_out INTEGER NOT NULL,
     error TEXT,
     agent TEXT,
-    session TEXT
+    session TEXT,
+    client TEXT,
+    queued REAL NOT NULL DEFAULT 0,
+    connecting REAL NOT NULL DEFAULT 0,
+    encoding REAL NOT NULL DEFAULT 0,
+    exchange TEXT
 )
 """
-ADDED = ("session TEXT",)
+ADDED = (
+    "session TEXT",
+    "client TEXT",
+    "queued REAL NOT NULL DEFAULT 0",
+    "connecting REAL NOT NULL DEFAULT 0",
+    "encoding REAL NOT NULL DEFAULT 0",
+    "exchange TEXT",
+)
 """Columns that a file of an earlier version may lack."""
-COLUMNS = 10
-"""Of a row, without its id."""
+_NAMES = (
+    "at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session, client, "
+    "queued, connecting, encoding, exchange"
+)
+_LATER: tuple[Any, ...] = (None, None, 0.0, 0.0, 0.0, None)
 INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
-INSERT = """
-INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session)
-"""
+INSERT = f"INSERT INTO calls ({_NAMES})"
 # Ids are given in order and never again, so that the highest tells how many there can be.
 TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
-_SELECT = """
-SELECT id, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session FROM calls
-"""
+_SELECT = f"SELECT id, {_NAMES} FROM calls"  # noqa: S608 - all of it is ours
 
 
 class CallRecord(msgspec.Struct, frozen=True):
@@ -62,6 +75,31 @@ class CallRecord(msgspec.Struct, frozen=True):
     """Who called."""
     session: str | None = None
     """In which session of the caller's."""
+    client: str | None = None
+    """For which client of the gateway, in words for people."""
+    queued: float = 0.0
+    """Seconds of it spent waiting for its turn."""
+    connecting: float = 0.0
+    """Seconds of it spent waiting for the server to come up."""
+    encoding: float = 0.0
+    """Seconds of it spent on the answer after it came."""
+    exchange: Exchange | str | None = None
+    """What was sent and received, where it is kept; of a past call, the id to find it by."""
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What a `RecordFilter` looks at."""
+        return {
+            "server": self.server,
+            "tool": self.tool,
+            "status": self.outcome.value,
+            "client": self.client,
+            "agent": self.agent,
+            "kind": "call",
+            "text": self.error,
+            "seconds": self.seconds,
+            "at": self.at,
+        }
 
     def row(self) -> tuple[Any, ...]:
         """The values for `INSERT`."""
@@ -76,6 +114,11 @@ class CallRecord(msgspec.Struct, frozen=True):
             None if self.error is None else encodable(self.error[:_LONGEST_ERROR]),
             None if self.agent is None else encodable(self.agent),
             None if self.session is None else encodable(self.session),
+            None if self.client is None else encodable(self.client),
+            self.queued,
+            self.connecting,
+            self.encoding,
+            self.exchange.id if isinstance(self.exchange, Exchange) else self.exchange,
         )
 
 
@@ -98,6 +141,8 @@ class CallQuery:
     until: float | None = None
     outcomes: Collection[Outcome] | None = None
     text: str | None = None
+    filter: RecordFilter = EVERYTHING
+    """What a person typed; checked after the conditions above."""
     limit: int = 100
     cursor: str | None = None
 
@@ -126,9 +171,17 @@ class CallQuery:
         """What the rows of `select` say."""
         shown = rows[: self._count]
         more = len(rows) > self._count
-        return Page(
-            tuple(map(_record, shown)), cursor_at((shown[-1][1], shown[-1][0])) if more else None
-        )
+        return Page(tuple(map(_record, shown)), self.cursor_after(shown[-1]) if more else None)
+
+    def passes(self, row: tuple[Any, ...]) -> bool:
+        """Whether a row of `select` passes the filter."""
+        return self.filter.matches(_record(row).fields)
+
+    @staticmethod
+    def cursor_after(row: tuple[Any, ...]) -> str:
+        """Where what follows a row begins."""
+        number, at, *_ = row
+        return cursor_at((at, number))
 
     @property
     def _count(self) -> int:
@@ -136,16 +189,11 @@ class CallQuery:
 
 
 def _record(row: tuple[Any, ...]) -> CallRecord:
-    _, at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session = row
-    return CallRecord(
-        at=at,
-        server=server,
-        tool=tool,
-        seconds=seconds,
-        outcome=Outcome(outcome),
-        bytes_in=bytes_in,
-        bytes_out=bytes_out,
-        error=error,
-        agent=agent,
-        session=session,
-    )
+    _, at, server, tool, seconds, outcome, *rest = row
+    return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
+
+
+def completed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of an earlier version with what it lacks."""
+    missing = _NAMES.count(",") + 1 - len(row)
+    return (*row, *_LATER[len(_LATER) - missing :])

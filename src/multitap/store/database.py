@@ -14,6 +14,7 @@ from multitap.store import (
     asking_servers,
     call_records,
     chosen_names,
+    exchanges,
     log_records,
     start_outcomes,
     stored_catalogs,
@@ -30,6 +31,7 @@ _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _COMPANIONS = ("", "-wal", "-shm")
 _TABLES = (
     *(call_records.TABLE, call_records.INDEX, log_records.TABLE, log_records.INDEX),
+    exchanges.TABLE,
     *(stored_catalogs.TABLE, start_outcomes.TABLE, asking_servers.TABLE, chosen_names.TABLE),
 )
 
@@ -168,6 +170,7 @@ def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
         _take_over_batches(connection)
     connection.execute(call_records.TRIM, (call_records.MAX_CALLS,))
     connection.execute(log_records.TRIM, (log_records.MAX_RECORDS,))
+    connection.execute(exchanges.TRIM, (time.time() - exchanges.MAX_AGE, exchanges.MAX_EXCHANGES))
     connection.execute(stored_catalogs.TRIM, (stored_catalogs.MAX_CATALOGS,))
     connection.execute(start_outcomes.TRIM, (start_outcomes.MAX_OUTCOMES,))
     connection.execute(asking_servers.TRIM, (asking_servers.MAX_ASKING,))
@@ -184,6 +187,5 @@ def _take_over_batches(connection: sqlite3.Connection) -> None:
     for (body,) in connection.execute("SELECT body FROM fresh_calls ORDER BY id").fetchall():
         with suppress(msgspec.DecodeError):  # that batch is lost alone
             batch = msgspec.msgpack.decode(body, type=list[Row])
-            missing = call_records.COLUMNS - len(batch[0])
-            insert(connection, call_records.INSERT, [(*row, *(None,) * missing) for row in batch])
+            insert(connection, call_records.INSERT, [*map(call_records.completed, batch)])
     connection.execute("DELETE FROM fresh_calls")

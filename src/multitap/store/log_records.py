@@ -1,5 +1,6 @@
 """What happened: every call, what servers said, and when they came and went, newest first."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from multitap.events import (
 )
 from multitap.records import dataclass
 from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
+from multitap.store.record_filter import EVERYTHING, RecordFilter
 
 MAX_RECORDS = 100_000
 _LONGEST_TEXT = 2_000
@@ -145,6 +147,21 @@ class Happening(LogRecord, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     """How the call ended."""
 
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What a `RecordFilter` looks at."""
+        return {
+            "server": self.server,
+            "tool": self.tool,
+            "status": self.outcome and self.outcome.value,
+            "agent": self.agent,
+            "kind": self.kind,
+            "level": self.level,
+            "text": self.text,
+            "seconds": self.seconds,
+            "at": self.at,
+        }
+
     @classmethod
     def of_call(cls, event: CallDone, *, at: float) -> "Happening":
         """A call that has just ended."""
@@ -181,6 +198,8 @@ class HappeningQuery:
     until: float | None = None
     server: str | None = None
     text: str | None = None
+    filter: RecordFilter = EVERYTHING
+    """What a person typed; checked after the conditions above."""
     limit: int = 100
     cursor: str | None = None
 
@@ -214,7 +233,18 @@ class HappeningQuery:
         """What the rows of `select` say."""
         shown = rows[: self._count]
         more = len(rows) > self._count
-        return Happenings(tuple(map(_happening, shown)), _cursor(shown[-1]) if more else None)
+        cursor = self.cursor_after(shown[-1]) if more else None
+        return Happenings(tuple(map(_happening, shown)), cursor)
+
+    def passes(self, row: tuple[Any, ...]) -> bool:
+        """Whether a row of `select` passes the filter."""
+        return self.filter.matches(_happening(row).fields)
+
+    @staticmethod
+    def cursor_after(row: tuple[Any, ...]) -> str:
+        """Where what follows a row begins."""
+        number, source, at, *_ = row
+        return cursor_at((at, source, number))
 
     @property
     def _count(self) -> int:
@@ -235,8 +265,3 @@ def _happening(row: tuple[Any, ...]) -> Happening:
         seconds=seconds,
         outcome=outcome and Outcome(outcome),
     )
-
-
-def _cursor(row: tuple[Any, ...]) -> str:
-    number, source, at, *_ = row
-    return cursor_at((at, source, number))

@@ -22,7 +22,9 @@ from multitap.store.archive import Archive
 from multitap.store.asking_servers import Asking
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
+from multitap.store.exchanges import Exchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.record_filter import EVERYTHING, RecordFilter
 from multitap.store.start_outcomes import Outcomes
 from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Clock, Troubles
@@ -247,6 +249,7 @@ class Store:
         until: float | None = None,
         outcomes: Collection[Outcome] | None = None,
         text: str | None = None,
+        filter: RecordFilter = EVERYTHING,  # noqa: A002 - what the person calls it
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
@@ -259,6 +262,7 @@ class Store:
             until: Seconds since the epoch, excluded.
             outcomes: How they ended.
             text: Part of the error, the tool's or the server's name, in any case.
+            filter: What a person typed.
             limit: At most this many, and never more than 1000.
             cursor: From the page before.
 
@@ -272,6 +276,7 @@ class Store:
             until=until,
             outcomes=outcomes,
             text=text,
+            filter=filter,
             limit=limit,
             cursor=cursor,
         )
@@ -287,6 +292,7 @@ class Store:
         until: float | None = None,
         server: str | None = None,
         text: str | None = None,
+        filter: RecordFilter = EVERYTHING,  # noqa: A002 - what the person calls it
         limit: int = 100,
         cursor: str | None = None,
     ) -> Happenings:
@@ -298,6 +304,7 @@ class Store:
             until: Seconds since the epoch, excluded.
             server: By its configured name.
             text: Part of the words or of the server's name, in any case.
+            filter: What a person typed.
             limit: At most this many, and never more than 1000.
             cursor: From the page before.
 
@@ -310,11 +317,17 @@ class Store:
             until=until,
             server=server,
             text=text,
+            filter=filter,
             limit=limit,
             cursor=cursor,
         )
         await self.flush()
         return await self._thread.run(self._archive.read_logs, query)
+
+    async def exchange(self, exchange_id: str) -> Exchange | None:
+        """What a recorded call sent and received; None where that is not kept any more."""
+        await self.flush()
+        return await self._thread.run(self._archive.read_exchange, exchange_id)
 
     async def run(self) -> None:
         """Write what is logged, some at a time, until cancelled."""

@@ -33,6 +33,11 @@ class OnBehalfOf(Protocol):
         ...
 
     @property
+    def caller(self) -> str:
+        """Who it is, in words for people."""
+        ...
+
+    @property
     def drives_rounds(self) -> bool:
         """Whether it answers what a stateless server asks back by itself."""
         ...

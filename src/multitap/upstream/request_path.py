@@ -157,9 +157,9 @@ class RequestPath:
 
     async def _queue(self, request: Request) -> None:
         await in_task(request.light)
-        deadline = request.deadline
+        deadline, since = request.deadline, self._clock()
         try:
-            with anyio.fail_after(deadline.at - self._clock()):
+            with anyio.fail_after(deadline.at - since):
                 await self.slots.wait(request.slot_holder)
         except Full as exc:
             raise Overloaded(
@@ -170,10 +170,16 @@ class RequestPath:
         except TimeoutError:
             words = f"it is busy: no free slot within {deadline.timeout:g} s"
             raise CallTimeout(self._name, words) from None
+        finally:
+            request.queued = self._clock() - since
 
     async def _session(self, request: Request) -> Session:
         await in_task(request.light)
-        return await self._availability.session_by(request.deadline)
+        since = self._clock()
+        try:
+            return await self._availability.session_by(request.deadline)
+        finally:
+            request.connecting += self._clock() - since
 
     async def _go_into(self, request: Request, fault: WireFault | RpcError) -> Raw:
         """Send a request again if it may be, or find out why it failed.

@@ -103,6 +103,10 @@ class ParkedCall:
         return self.client.slot_holder
 
     @property
+    def caller(self) -> str:
+        return self.client.caller
+
+    @property
     def owner(self) -> object:
         return self.client if self.client.single else self
 

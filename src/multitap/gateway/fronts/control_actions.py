@@ -79,6 +79,7 @@ class CommandProgress:
 class CommandUser:
     """Who typed a command; a `OnBehalfOf` that cannot be asked anything."""
 
+    caller = "command line"
     capabilities = Raw(b"{}")
     log_level = None
     drives_rounds = False

@@ -41,6 +41,10 @@ class Request(msgspec.Struct):
     """What a session of the stateless era adds to `_meta`."""
     headers: Mapping[str, str] | None = None
     """Headers of its own, where the wire has headers."""
+    queued: float = 0.0
+    """Seconds it waited for its turn."""
+    connecting: float = 0.0
+    """Seconds it waited for its server to come up."""
 
     def encoded(self, number: int) -> bytes:
         """The message, under an id of ours; it asks for progress if it may take long."""

@@ -1,0 +1,54 @@
+"""What single calls sent and received, kept only where the person asked for it."""
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from multitap.redaction import Redactor
+from multitap.store.log_query import encodable
+
+MAX_EXCHANGES = 2_000
+"""How many are kept."""
+MAX_AGE = 7 * 86_400.0
+"""Seconds after which one is forgotten."""
+LONGEST = 64 * 1024
+"""Characters of a request or a response that are kept."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS exchanges (
+    id TEXT PRIMARY KEY,
+    at REAL NOT NULL,
+    arguments TEXT NOT NULL,
+    result TEXT NOT NULL
+)
+"""
+INSERT = "INSERT OR REPLACE INTO exchanges (id, at, arguments, result)"
+SELECT = "SELECT id, arguments, result FROM exchanges WHERE id = ?"
+TRIM = """
+DELETE FROM exchanges WHERE at < ? OR rowid <= (SELECT max(rowid) FROM exchanges) - ?
+"""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """The arguments and the result of one call, as JSON, without secrets."""
+
+    id: str
+    arguments: str
+    result: str
+
+    def row(self, at: float) -> tuple[Any, ...]:
+        """The values for `INSERT`."""
+        return (self.id, at, encodable(self.arguments), encodable(self.result))
+
+
+def kept(arguments: bytes, result: bytes, redact: Redactor) -> Exchange:
+    """The exchange of a call that has just ended."""
+    return Exchange(secrets.token_hex(8), _bounded(arguments, redact), _bounded(result, redact))
+
+
+def _bounded(data: bytes, redact: Redactor) -> str:
+    # some more than is kept, so that a secret that runs across the cut is seen as a whole
+    text = bytes(memoryview(data)[: 4 * (LONGEST + redact.reach)]).decode("utf-8", "replace")
+    clean = redact(text[: LONGEST + redact.reach])
+    return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"

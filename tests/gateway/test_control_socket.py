@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import stat
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap import Settings, StdioServer, open_hub
+from multitap.demo.cast import bundled
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts import control_socket as control_module
@@ -326,3 +328,36 @@ async def test_a_call_that_its_command_leaves_is_cancelled(state):
         with anyio.fail_after(PATIENCE):
             while running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight:
                 await anyio.sleep(0.01)
+
+
+async def test_past_calls_are_found_by_a_filter(state):
+    async with gateway(state) as running:
+        for outcome, seconds in ((Outcome.OK, 0.1), (Outcome.TIMEOUT, 0.9)):
+            running.hub.store.log_call(CallRecord(time.time(), "calc", "add", seconds, outcome))
+
+        slow = (await answer(state, {"ask": "calls", "filter": "status:error >500ms"}))["ok"]
+        log = (await answer(state, {"ask": "log", "filter": "kind:call tool:add"}))["ok"]
+        wrong = await answer(state, {"ask": "calls", "filter": "colour:red"})
+
+    assert [record["outcome"] for record in slow["records"]] == ["timeout"]
+    assert len(log["records"]) == 2
+    assert "no key 'colour'" in wrong["error"]
+
+
+async def test_a_recorded_call_says_what_it_sent_and_received(state):
+    calc = bundled("calculator")
+    settings = Settings(state_dir=state, servers={"calc": calc}, record="all")
+    async with (
+        open_gateway(lambda host: open_hub(settings, handlers=host)) as running,
+        open_control(ControlDesk(running), state),
+    ):
+        await running.hub.call("calc_add", {"a": 1, "b": 2})
+
+        [record] = (await answer(state, {"ask": "calls"}))["ok"]["records"]
+        said = (await answer(state, {"ask": "exchange", "id": record["exchange"]}))["ok"]
+        stderr = (await answer(state, {"ask": "stderr", "server": "calc"}))["ok"]
+
+    assert json.loads(said["arguments"]) == {"a": 1, "b": 2}
+    assert "content" in json.loads(said["result"])
+    assert record["seconds"] >= record["encoding"] > 0
+    assert isinstance(stderr, str)

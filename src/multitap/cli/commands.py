@@ -311,8 +311,41 @@ def remove_secret(name: str) -> int:
 
 
 @multitap.command()
+@click.argument("words", nargs=-1, metavar="[FILTER]...")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Only the last N calls",
+)
+@click.option("--show", metavar="ID", help="Print the request and response of a recorded call")
+@with_config
+@json_option
+def calls(
+    options: CommonOptions, words: tuple[str, ...], *, lines: int, show: str | None, as_json: bool
+) -> int:
+    """List past calls, or those that match FILTER
+
+    FILTER is made of terms such as server:github, tool:list_*, status:error, client:claude*,
+    '>500ms', since:10m and words to find. A minus sign excludes: -status:ok.
+    """
+    from multitap.cli.gateways.calls_command import CallsOptions, calls
+
+    return calls(options, CallsOptions(words, lines, show, as_json))
+
+
+@multitap.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines")
+@click.option(
+    "--filter",
+    "text",
+    metavar="FILTER",
+    help="Print events that match, as in `multitap calls`; also level:warning and kind:state",
+)
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines"
 )
@@ -321,18 +354,24 @@ def remove_secret(name: str) -> int:
 @with_config
 @click.option("--json", "as_json", is_flag=True, help="Print events as lines of JSON")
 def logs(
-    options: CommonOptions, server: str | None, *, follow: bool, lines: int | None, as_json: bool
+    options: CommonOptions,
+    server: str | None,
+    *,
+    follow: bool,
+    text: str | None,
+    lines: int | None,
+    as_json: bool,
 ) -> int:
-    """Print what a server wrote to stderr
+    """Print what a server wrote to stderr, or what happened
 
-    With -f, also print its events at a running gateway: log messages, state changes and calls.
-    Without SERVER, follow all servers.
+    With --filter, print past events instead: log messages, state changes and calls. With -f, also
+    print events at a running gateway as they happen. Without SERVER, follow all servers.
     """
-    if not follow and (server is None or as_json):
-        raise click.UsageError("name a server, or use -f to follow the gateway")
+    if not follow and text is None and (server is None or as_json):
+        raise click.UsageError("name a server, or use -f or --filter to see what happens")
     from multitap.cli.servers.logs_command import LogsOptions, logs
 
-    return logs(options, server, LogsOptions(follow, lines, as_json))
+    return logs(options, server, LogsOptions(follow, lines, as_json, text))
 
 
 @multitap.command()

@@ -13,6 +13,7 @@ from multitap.records import dataclass
 
 OWNER_ONLY = (
     "serve",
+    "record",
     "state_dir",
     "model",
     "agents.*.model",

@@ -211,6 +211,15 @@ class Client:
                 waiting.set_exception(RpcError(SERVER_ERROR, "the client is gone"))
 
 
+def abilities(capabilities: Raw) -> tuple[str, ...]:
+    """What a client can be asked at all."""
+    try:
+        declared = parse_table(capabilities)
+    except envelope.UNPARSABLE:
+        return ()
+    return tuple(ability for ability in _ABILITIES.values() if ability in declared)
+
+
 def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
     """Whether a client with these capabilities can be asked this."""
     ability = _ABILITIES.get(method, "")

@@ -80,8 +80,11 @@ class Hub:
         handlers: Handlers,
         store: Store,
         recall: bool = False,
+        logs: Path | None = None,
     ) -> None:
         self.settings = settings
+        self.logs = logs
+        """The folder that gets what servers write to standard error; None: it is not kept."""
         self.catalog = Catalog()
         """What there is to call right now; replaced, never changed."""
         self.changed = Bell()
@@ -440,6 +443,7 @@ async def open_hub(
             if dial is None and any(map(_starts_now, settings.servers.values())):
                 spawner.prepare()
             store = await stack.enter_async_context(open_store(state))
+            logs = None
             if dial is None:
                 servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
                 logs = log_folder(state, files, servers)
@@ -455,6 +459,7 @@ async def open_hub(
                 handlers=handlers,
                 store=store,
                 recall=recall,
+                logs=logs,
             )
             try:
                 yield hub

@@ -21,7 +21,10 @@ from multitap.cli.terminal.tables import one_line
 from multitap.config import Loaded
 from multitap.printable import printable
 from multitap.records import dataclass
-from multitap.store.log_records import Happening
+from multitap.store.archive import Archive
+from multitap.store.log_query import MAX_LIMIT
+from multitap.store.log_records import Happening, HappeningQuery
+from multitap.store.record_filter import RecordFilter
 from multitap.wire.process.stderr_log import log_folder, log_path, rotated
 
 INTERVAL = 0.2
@@ -44,14 +47,18 @@ class LogsOptions:
     follow: bool = False
     lines: int | None = None
     as_json: bool = False
+    filter: str | None = None
+    """Which events; None: what the server wrote is printed instead."""
 
 
 def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int:
     """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
     loaded = load_configuration(options)
     live = chosen(options, loaded) if wanted.follow else None
+    if wanted.filter is not None:
+        return _events(loaded, live, server, wanted)
     if server is None or wanted.as_json:
-        return _follow(live, server, as_json=wanted.as_json) if live else nobody_serves()
+        return _follow(live, server, wanted) if live else nobody_serves()
     path = log_path(log_folder(loaded.state_directory, loaded.files), server)
     _explain_silence(loaded, server, path)
     with ExitStack() as stack:
@@ -68,13 +75,38 @@ def _pause() -> None:
     time.sleep(INTERVAL)
 
 
-def _follow(live: Live, server: str | None, *, as_json: bool) -> Exit:
+def _events(loaded: Loaded, live: Live | None, server: str | None, wanted: LogsOptions) -> Exit:
+    """Past events, the newest last, then those that come."""
+    past = HappeningQuery(
+        server=server,
+        filter=RecordFilter.parse(wanted.filter or ""),
+        limit=MAX_LIMIT if wanted.lines is None else wanted.lines,
+    )
+    archive = Archive(loaded.state_directory)
+    try:
+        found = archive.read_logs(past).records if wanted.lines != 0 else ()
+    finally:
+        archive.close()
+    for happening in reversed(found):
+        _print_event(happening, as_json=wanted.as_json)
+    if not wanted.follow:
+        return Exit.DONE
+    return _follow(live, server, wanted) if live else nobody_serves()
+
+
+def _follow(live: Live, server: str | None, wanted: LogsOptions) -> Exit:
+    passing = RecordFilter.parse(wanted.filter or "")
     with live.follow(server) as following:
         while not following.ended:
             for happening in following.within(INTERVAL):
-                say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
+                if passing.matches(happening.fields):
+                    _print_event(happening, as_json=wanted.as_json)
     note(f"{live.words} has ended")
     return Exit.DONE
+
+
+def _print_event(happening: Happening, *, as_json: bool) -> None:
+    say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
 
 
 def _shown_meanwhile(following: Following, live: Live) -> Callable[[], None]:

@@ -8,11 +8,12 @@ from typing import Any, assert_never
 
 import anyio
 import msgspec
+from anyio import to_thread
 from msgspec import Raw
 
 from multitap.errors import MultitapError
 from multitap.events import CallDone, Event, LinkState, Reloaded
-from multitap.gateway.client import Client
+from multitap.gateway.client import Client, abilities
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts.control_actions import (
     prompt_lines,
@@ -23,26 +24,34 @@ from multitap.gateway.fronts.control_actions import (
 from multitap.gateway.fronts.control_messages import (
     About,
     AskAbout,
+    AskCalls,
+    AskExchange,
     AskFigures,
+    AskLog,
     AskPicture,
     AskPrompts,
     AskReload,
     AskResources,
     AskRestart,
+    AskStderr,
     AskTools,
     ClientFigures,
     ControlAnswer,
     Figures,
     GatewayPicture,
     Quick,
+    Recall,
     ReloadReport,
     ServerFigures,
     files_of,
 )
+from multitap.gateway.fronts.control_records import CallsPage, LogPage
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.log_records import Happening, LogRecord
+from multitap.store.record_filter import RecordFilter
 from multitap.version import VERSION
+from multitap.wire.process.stderr_log import last_lines, log_path
 
 WORK = 30.0
 """Seconds for an answer to be found."""
@@ -121,8 +130,34 @@ class ControlDesk:
                 return await self._reload()
             case AskRestart(server):
                 return hub.restart(server)
+            case AskCalls() | AskLog() | AskExchange() | AskStderr():
+                return await self._recalled(question)
             case _:
                 assert_never(question)
+
+    async def _recalled(self, question: Recall) -> Any:
+        store = self.gateway.hub.store
+        match question:
+            case AskCalls(text, limit, cursor):
+                wanted = RecordFilter.parse(text)
+                calls = await store.calls(filter=wanted, limit=limit, cursor=cursor)
+                return CallsPage(calls.records, calls.cursor)
+            case AskLog(text, limit, cursor):
+                wanted = RecordFilter.parse(text)
+                log = await store.logs(filter=wanted, limit=limit, cursor=cursor)
+                return LogPage(log.records, log.cursor)
+            case AskExchange(exchange_id):
+                return await store.exchange(exchange_id)
+            case AskStderr(server):
+                return await self._stderr(server)
+            case _:
+                assert_never(question)
+
+    async def _stderr(self, server: str) -> str:
+        logs = self.gateway.hub.logs
+        if logs is None:
+            return ""
+        return await to_thread.run_sync(last_lines, log_path(logs, server))
 
     def _asleep(self) -> tuple[str, ...]:
         return tuple(
@@ -182,6 +217,8 @@ def _client(client: Client) -> ClientFigures:
         protocol_version=client.version,
         profile=client.profile,
         requests=len(client.scopes),
+        principal=client.principal,
+        capabilities=abilities(client.capabilities),
     )
 
 

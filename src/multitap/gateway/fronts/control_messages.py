@@ -58,6 +58,35 @@ class AskPrompts(Question, frozen=True, tag="prompts"):
     """Which prompts are there? Answered by a list of `PromptLine`."""
 
 
+class AskCalls(Question, frozen=True, tag="calls"):
+    """Which calls were made? Answered by a `CallsPage`, newest first."""
+
+    filter: str = ""
+    """In the language of `RecordFilter`."""
+    limit: int = 100
+    cursor: str | None = None
+
+
+class AskLog(Question, frozen=True, tag="log"):
+    """What happened? Answered by a `LogPage`, newest first, calls included."""
+
+    filter: str = ""
+    limit: int = 100
+    cursor: str | None = None
+
+
+class AskExchange(Question, frozen=True, tag="exchange"):
+    """What did a call send and receive? Answered by an `Exchange`; null: it is not kept."""
+
+    id: str
+
+
+class AskStderr(Question, frozen=True, tag="stderr"):
+    """What did a server write to its standard error? Answered by its last lines, as one text."""
+
+    server: str
+
+
 class AskTool(Question, frozen=True, tag="tool"):
     """What does this tool take? Answered by a `ToolLine`, once its server is up."""
 
@@ -98,6 +127,8 @@ class AskFill(Question, frozen=True, tag="fill"):
 
 GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill
 """What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
+Recall = AskCalls | AskLog | AskExchange | AskStderr
+"""What is answered from what was written down."""
 Quick = (
     AskAbout
     | AskPicture
@@ -107,6 +138,7 @@ Quick = (
     | AskFigures
     | AskReload
     | AskRestart
+    | Recall
 )
 """What the gateway answers by itself."""
 AnyQuestion = Quick | AskEvents | GatewayAction
@@ -216,6 +248,10 @@ class ClientFigures(msgspec.Struct, frozen=True):
     profile: str | None = None
     requests: int = 0
     """Under way."""
+    principal: str = ""
+    """Whom its credentials name."""
+    capabilities: tuple[str, ...] = ()
+    """What it can be asked."""
 
 
 class Figures(msgspec.Struct, frozen=True):

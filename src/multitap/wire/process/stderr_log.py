@@ -142,6 +142,20 @@ def log_path(log_dir: Path, name: str) -> Path:
     return log_dir / f"{_safe(name)}.log"
 
 
+def last_lines(path: Path, size: int = RING) -> str:
+    """The end of a log file, from the beginning of a line; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            data = file.read(size)
+    except OSError:
+        return ""
+    if end > size:
+        data = data.partition(b"\n")[2]
+    return printable(data.decode("utf-8", "replace"))
+
+
 def rotated(path: Path) -> Path:
     """Where the older part of a log file goes when it has grown too large."""
     return path.with_suffix(".log.1")

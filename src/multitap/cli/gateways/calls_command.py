@@ -1,0 +1,117 @@
+"""`multitap calls`: which calls were made, by whom, how they ended and where the time went."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import Colour, advise, complain, note, say
+from multitap.cli.terminal.tables import table
+from multitap.printable import printable
+from multitap.records import dataclass
+from multitap.store.archive import Archive
+from multitap.store.call_records import CallQuery, CallRecord
+from multitap.store.exchanges import Exchange
+from multitap.store.record_filter import RecordFilter
+
+_HEADER = ("TIME", "SERVER", "TOOL", "STATUS", "TOTAL", "QUEUE", "CONNECT", "CLIENT", "NOTE")
+_TIMES = ("TOTAL", "QUEUE", "CONNECT")
+_COLOURS: Mapping[str, Colour] = {
+    "error": "yellow",
+    "failed": "red",
+    "timeout": "red",
+    "refused": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOptions:
+    """Which calls, and how."""
+
+    words: tuple[str, ...] = ()
+    lines: int = 50
+    show: str | None = None
+    as_json: bool = False
+
+
+def calls(options: CommonOptions, wanted: CallsOptions) -> int:
+    """Print past calls of all gateways and commands that share the state directory."""
+    archive = Archive(load_configuration(options).state_directory)
+    try:
+        if wanted.show is not None:
+            return _show(archive.read_exchange(wanted.show), wanted.show, as_json=wanted.as_json)
+        # quoted again: each word may have had spaces in it
+        text = " ".join(json.dumps(word) if " " in word else word for word in wanted.words)
+        query = CallQuery(filter=RecordFilter.parse(text), limit=wanted.lines)
+        page = archive.read_calls(query)
+    finally:
+        archive.close()
+    if wanted.as_json:
+        say_json([_plain(record) for record in page.records])
+    elif page.records:
+        table(
+            _HEADER,
+            [_row(record) for record in reversed(page.records)],
+            right=_TIMES,
+            paint={"STATUS": _COLOURS.get},
+        )
+        _mention(page.records)
+    else:
+        note("no calls match" if text else "no calls were made yet")
+    return Exit.DONE
+
+
+def _mention(records: tuple[CallRecord, ...]) -> None:
+    kept = next((record.exchange for record in records if record.exchange), None)
+    if isinstance(kept, str):
+        advise(f"`multitap calls --show {kept}` prints what the last recorded call said")
+
+
+def _show(exchange: Exchange | None, name: str, *, as_json: bool) -> Exit:
+    if exchange is None:
+        complain(
+            f"no recorded call has the id {name!r}",
+            'set `record = "errors"` or `"all"` to keep what calls send and receive',
+        )
+        return Exit.FAILED
+    if as_json:
+        say_json(msgspec.to_builtins(exchange))
+        return Exit.DONE
+    for title, text in (("request", exchange.arguments), ("response", exchange.result)):
+        note(title)
+        say(printable(_indented(text)))
+    return Exit.DONE
+
+
+def _indented(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:  # it was cut
+        return text
+
+
+def _plain(record: CallRecord) -> Any:
+    return msgspec.to_builtins(record)
+
+
+def _row(record: CallRecord) -> tuple[str, ...]:
+    return (
+        time.strftime("%m-%d %H:%M:%S", time.localtime(record.at)),
+        record.server,
+        record.tool,
+        record.outcome.value,
+        *_spans(record),
+        record.client or record.agent or "-",
+        " ".join(filter(None, (record.error, f"[{record.exchange}]" if record.exchange else None))),
+    )
+
+
+def _spans(record: CallRecord) -> Iterator[str]:
+    for seconds in (record.seconds, record.queued, record.connecting):
+        yield f"{seconds * 1000:,.1f} ms" if seconds else "-"

@@ -1,5 +1,6 @@
 """Every command with its options; what it does is imported when it is run."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ from multitap.cli.completion import complete_server, complete_tool
 from multitap.cli.exits import Exit
 from multitap.cli.options import (
     CommonOptions,
+    ServerCommand,
     config_option,
     json_option,
     live_option,
@@ -21,6 +23,16 @@ from multitap.cli.stopping import Terminated
 from multitap.version import VERSION
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+
+watch_option = click.option(
+    "--watch", is_flag=True, help="Do it again whenever the sources of the COMMAND change"
+)
+
+
+def _watched(options: CommonOptions, work: Callable[[], int]) -> int:
+    from multitap.cli.offers.source_watch import on_every_change
+
+    return on_every_change(options, work)
 
 
 class Ordered(click.Group):
@@ -89,7 +101,7 @@ def serve(
         return Exit.DONE  # it serves until it is told to stop
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @with_either
 @json_option
 def status(options: CommonOptions, *, as_json: bool) -> int:
@@ -102,28 +114,40 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
     return status(options, as_json=as_json)
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
 @click.option("--schema", is_flag=True, help="Show the arguments of each tool")
+@watch_option
 @with_either
 @json_option
 def tools(
-    options: CommonOptions, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
+    options: CommonOptions,
+    pattern: str | None,
+    *,
+    server: str | None,
+    schema: bool,
+    watch: bool,
+    as_json: bool,
 ) -> int:
     """List the tools, or those that match PATTERN
 
     PATTERN is a text to find in names and descriptions, or a shell-style glob that matches the
     whole name. Asks a running gateway with the same configuration files, if there is one.
+    With a COMMAND after -- or with --url, list the tools of that server alone.
     """
     from multitap.cli.offers.tools_command import tools
 
-    return tools(options, pattern, server=server, schema=schema, as_json=as_json)
+    def work() -> int:
+        return tools(options, pattern, server=server, schema=schema, as_json=as_json)
+
+    return _watched(options, work) if watch else work()
 
 
-@multitap.command()
-@click.argument("name", shell_complete=complete_tool)
+@multitap.command(cls=ServerCommand)
+@click.argument("name", required=False, metavar="NAME", shell_complete=complete_tool)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@watch_option
 @click.option("--full", is_flag=True, help="Print long results in full")
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files in DIR"
@@ -132,9 +156,10 @@ def tools(
 @json_option
 def call(
     options: CommonOptions,
-    name: str,
+    name: str | None,
     arguments: tuple[str, ...],
     *,
+    watch: bool,
     full: bool,
     save: Path | None,
     as_json: bool,
@@ -144,13 +169,41 @@ def call(
     KEY=VALUE is converted to the type in the tool's schema, KEY=@FILE reads the value from a file,
     and KEY:=JSON is always parsed as JSON. Repeat a key to make a list. To give all arguments at
     once, pass a JSON object, or - to read one from standard input.
+
+    With a COMMAND after -- or with --url, call a tool of that server. NAME and its arguments may
+    follow the COMMAND: they are the last word that is no argument, and all arguments after it.
     """
     from multitap.cli.offers.call_command import Show, call
+    from multitap.cli.offers.typed_call import split
 
-    return call(options, name, arguments, Show(full=full, save=save, as_json=as_json))
+    options, name, arguments = split(options, name, arguments)
+    show = Show(full=full, save=save, as_json=as_json)
+
+    def work() -> int:
+        return call(options, name, arguments, show)
+
+    return _watched(options, work) if watch else work()
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
+@click.argument("pattern", required=False)
+@click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
+@click.option("--summary", is_flag=True, help="Show servers only, not their tools")
+@with_either
+@json_option
+def tokens(
+    options: CommonOptions, pattern: str | None, *, server: str | None, summary: bool, as_json: bool
+) -> int:
+    """Show what each tool costs in a model's context
+
+    Counts names, descriptions and arguments of all tools, or of those that match PATTERN.
+    """
+    from multitap.cli.offers.tokens_command import tokens
+
+    return tokens(options, pattern, server=server, summary=summary, as_json=as_json)
+
+
+@multitap.command(cls=ServerCommand)
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
@@ -164,7 +217,7 @@ def resources(
     return resources(options, pattern, server=server, as_json=as_json)
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @click.argument("uri")
 @click.option(
     "-s", "--server", shell_complete=complete_server, help="Which server, if several have it"
@@ -181,7 +234,7 @@ def read(
     return read(options, uri, server=server, save=save, as_json=as_json)
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
@@ -195,7 +248,7 @@ def prompts(
     return prompts(options, pattern, server=server, as_json=as_json)
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @with_either
@@ -384,7 +437,7 @@ def stats(options: CommonOptions, *, as_json: bool) -> int:
     return stats(options, as_json=as_json)
 
 
-@multitap.command()
+@multitap.command(cls=ServerCommand)
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_servers
 @json_option

@@ -1,7 +1,7 @@
-"""What every command can be told: which configuration, and how long to wait."""
+"""What every command can be told: which configuration, or which server, and how long to wait."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from functools import wraps
 from pathlib import Path
@@ -17,6 +17,34 @@ THOROUGH = 20.0
 """The same for one who wants to know what is wrong: a first `npx` takes a while."""
 Work = Callable[..., int]
 """Does what a command says; how the program ends."""
+
+_COMMAND = "multitap.typed_command"
+
+
+class ServerCommand(click.Command):
+    """A command that takes the command line of a server after `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            end = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[end + 1 :])
+            args = args[:end]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedServer:
+    """A server that no file names: its command or its address were typed."""
+
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    headers: tuple[str, ...] = ()
+    """Each as `Name: value`."""
+    variables: tuple[str, ...] = ()
+    """Each as `NAME=value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +63,8 @@ class CommonOptions:
     """Whether a running gateway is asked rather than the servers."""
     pid: int | None = None
     """Which one; where not given, one with the same configuration."""
+    typed: TypedServer | None = None
+    """The only server there is, in place of all that files name."""
     at: float = field(default_factory=time.monotonic)
     """When that was, by the clock of `time.monotonic`."""
 
@@ -112,6 +142,25 @@ no_live_option = click.option(
     help="Ask the servers directly, not a gateway",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON")
+url_option = click.option(
+    "--url", metavar="URL", help="Use the server at this address instead of the configured ones"
+)
+header_option = click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="Send this header to --url (repeatable)",
+)
+variable_option = click.option(
+    "-e",
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a variable for the COMMAND after -- (repeatable)",
+)
 
 
 def with_config(command: Work) -> Work:
@@ -121,7 +170,7 @@ def with_config(command: Work) -> Work:
 
 def with_servers(command: Work) -> Work:
     """Give a command the options of one that examines servers."""
-    return config_option(dialect_option(timeout_option(_wait_option(THOROUGH)(_asking(command)))))
+    return _with(command, (*_TYPED, _wait_option(THOROUGH), timeout_option, *_FILES))
 
 
 def with_gateway(command: Work) -> Work:
@@ -131,9 +180,22 @@ def with_gateway(command: Work) -> Work:
 
 def with_either(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway, or else to servers."""
-    options = (no_live_option, live_option, _wait_option(WAIT), timeout_option, dialect_option)
+    waiting = (_wait_option(WAIT), timeout_option)
+    return _with(command, (*_TYPED, no_live_option, live_option, *waiting, *_FILES))
+
+
+def with_typed(command: Work) -> Work:
+    """Give a command the options of one that talks to servers, configured or typed."""
+    return _with(command, (*_TYPED, live_option, timeout_option, *_FILES))
+
+
+_TYPED = (variable_option, header_option, url_option)
+_FILES = (dialect_option, config_option)
+
+
+def _with(command: Work, options: Iterable[Callable[[Work], Work]]) -> Work:
     given = _asking(command)
-    for option in (*options, config_option):
+    for option in options:
         given = option(given)
     return given
 
@@ -147,11 +209,39 @@ def _asking(command: Work) -> Work:
         wait: float = WAIT,
         live: bool = True,  # noqa: FBT001, FBT002 - click passes it by name
         pid: int | None = None,
+        url: str | None = None,
+        headers: tuple[str, ...] = (),
+        variables: tuple[str, ...] = (),
         **given: Any,
     ) -> int:
-        whole: dict[str, Any] = click.get_current_context().find_root().params
+        ctx = click.get_current_context()
+        whole: dict[str, Any] = ctx.find_root().params
         chosen = files or whole.get("files", ())
-        options = CommonOptions(chosen, dialect, timeout=timeout, wait=wait, live=live, pid=pid)
+        typed = _typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))
+        if typed and (chosen or pid is not None):
+            raise click.UsageError("a COMMAND or --url stands alone: drop --config and --live")
+        options = CommonOptions(
+            chosen,
+            dialect,
+            timeout=timeout,
+            wait=wait,
+            live=live and typed is None,
+            pid=pid,
+            typed=typed,
+        )
         return command(options, **given)
 
     return asking
+
+
+def _typed(server: TypedServer) -> TypedServer | None:
+    """The server that was typed, if one was."""
+    if _COMMAND in click.get_current_context().meta and not server.command:
+        raise click.UsageError("a command is expected after `--`")
+    if server.command and server.url:
+        raise click.UsageError("give a COMMAND or --url, not both")
+    if server.headers and not server.url:
+        raise click.UsageError("--header needs --url")
+    if server.variables and not server.command:
+        raise click.UsageError("--env needs a COMMAND after `--`")
+    return server if server.command or server.url else None

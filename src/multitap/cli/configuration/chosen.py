@@ -3,6 +3,7 @@
 import shlex
 
 from multitap.cli.configuration.problem_lines import line
+from multitap.cli.configuration.typed_server import typed_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
 from multitap.config import Loaded, Surroundings, load, native
@@ -12,11 +13,13 @@ from multitap.errors import ConfigError, UnknownName
 
 
 def load_configuration(options: CommonOptions) -> Loaded:
-    """What the files say.
+    """What the files say, or what was typed in their place.
 
     Raises:
         ConfigError: There is no dialect of the name that was given.
     """
+    if options.typed is not None:
+        return typed_configuration(options.typed)
     return load(native(Surroundings.here(), options.files, dialect=options.dialect))
 
 

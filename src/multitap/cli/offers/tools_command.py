@@ -22,7 +22,7 @@ def tools(
     options: CommonOptions, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
 ) -> int:
     """List those that fit."""
-    offered = listed(options, _of_hub, lambda live: live.tools(), server=server)
+    offered = listed(options, lines_of, lambda live: live.tools(), server=server)
     found = [tool for tool in offered if fits(pattern, tool.name, tool.description)]
     if as_json:
         say_json([msgspec.to_builtins(tool) for tool in found])
@@ -33,7 +33,8 @@ def tools(
     return Exit.DONE
 
 
-def _of_hub(hub: "Hub") -> Iterable[ToolLine]:
+def lines_of(hub: "Hub") -> Iterable[ToolLine]:
+    """The tools of a hub of our own, as a gateway would tell of them."""
     from multitap.gateway.fronts.control_actions import tool_line  # noqa: PLC0415 - 0.5 s of imports
 
     return map(tool_line, hub.catalog.tools.values())

@@ -1,0 +1,64 @@
+"""Does something again whenever the sources of a typed server change."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import watchfiles
+
+from multitap.cli.options import CommonOptions, TypedServer
+from multitap.cli.terminal.output import complain, note
+from multitap.errors import MultitapError
+
+SOURCES = frozenset(
+    ".py .js .mjs .cjs .jsx .ts .mts .cts .tsx .go .rs .rb .java .kt .cs .php .lua .ex .sh"
+    " .json .jsonc .toml .yaml .yml .env .md .txt".split()
+)
+"""What counts as a source: a server that writes a log or a database must not restart itself."""
+_LOOK = 50  # milliseconds
+
+
+def on_every_change(options: CommonOptions, work: Callable[[], int]) -> int:
+    """Do it, and again after each change, until interrupted; failures are shown and outlived."""
+    if options.typed is None or not options.typed.command:
+        raise click.UsageError("--watch needs the COMMAND of a server after `--`")
+    changes = _changes(options.typed)
+    next(changes)  # from here on changes are seen, those made while the server works included
+    while True:
+        try:
+            work()
+        except MultitapError as exc:
+            complain(str(exc), exc.hint)
+        note(f"watching {', '.join(map(str, folders(options.typed)))}; Ctrl-C ends it")
+        changed = next(filter(None, changes))
+        note(f"{_names(changed)} changed")
+
+
+def folders(server: TypedServer) -> tuple[Path, ...]:
+    """Where the sources of a server are: beside the files its command names, else right here."""
+    named = [Path(word) for word in server.command[1:] if not word.startswith("-")]
+    there = [path if path.is_dir() else path.parent for path in named if path.exists()]
+    return tuple(dict.fromkeys(path.resolve() for path in there)) or (Path.cwd(),)
+
+
+class _Sources(watchfiles.DefaultFilter):
+    """Sources, without what tools put beside them."""
+
+    def __call__(self, change: watchfiles.Change, path: str) -> bool:
+        return Path(path).suffix in SOURCES and super().__call__(change, path)
+
+
+def _changes(server: TypedServer) -> Iterator[set[watchfiles.main.FileChange]]:
+    """What changed since the last look; nothing, now and then, while nothing does."""
+    return watchfiles.watch(
+        *folders(server),
+        watch_filter=_Sources(),
+        rust_timeout=_LOOK,
+        yield_on_timeout=True,
+        raise_interrupt=True,
+    )
+
+
+def _names(changes: set[watchfiles.main.FileChange]) -> str:
+    names = sorted({Path(path).name for _, path in changes})
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

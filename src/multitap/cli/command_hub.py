@@ -13,6 +13,7 @@ from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
 from multitap.hub.hub import Hub, open_hub
 from multitap.trust.vault import scope_for
+from multitap.upstream.handlers import Handlers
 
 _ONCE = {"reconnect": False}
 """A command starts a server once: what fails is shown, not tried again."""
@@ -24,6 +25,12 @@ Change = Callable[[str, ServerConfig], Mapping[str, Any]]
 def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
     """To call: only the server that is called, where it is known which one that is."""
     return {"start": "lazy", **_ONCE}
+
+
+def answerable(name: str, config: ServerConfig) -> Mapping[str, Any]:
+    """To call with a person there: in the era in which any server can ask during a call."""
+    change = on_demand(name, config)
+    return {**change, "era": "handshake"} if config.era == "auto" else change
 
 
 def all_awake(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
@@ -62,7 +69,9 @@ def scope_in(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
 
 
 @asynccontextmanager
-async def open_command_hub(loaded: Loaded, settings: Settings) -> AsyncGenerator[Hub]:
+async def open_command_hub(
+    loaded: Loaded, settings: Settings, handlers: Handlers = Handlers()
+) -> AsyncGenerator[Hub]:
     """A hub whose errors tell where in the files a variable is missing."""
     logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
 
@@ -70,7 +79,7 @@ async def open_command_hub(loaded: Loaded, settings: Settings) -> AsyncGenerator
         places = {key: near(place) for key, place in loaded.places(name).items()}
         return expand_server(config, scope_in(loaded, name, config), places=places)
 
-    async with open_hub(settings, expand=expand, files=loaded.files) as hub:
+    async with open_hub(settings, handlers=handlers, expand=expand, files=loaded.files) as hub:
         yield hub
 
 

@@ -427,6 +427,28 @@ def logs(
     return logs(options, server, LogsOptions(follow, lines, as_json, text))
 
 
+@multitap.command(cls=ServerCommand)
+@click.argument("words", nargs=-1, metavar="[SERVER] [TOOL [ARGUMENTS]...]")
+@click.option("--full", is_flag=True, help="Print long messages in full")
+@with_either
+@click.option("--json", "as_json", is_flag=True, help="Print messages as lines of JSON")
+def trace(options: CommonOptions, words: tuple[str, ...], *, full: bool, as_json: bool) -> int:
+    """Print the messages to and from a server as they pass
+
+    Follows a running gateway with the same configuration files until Ctrl-C. Without one, starts
+    the server, calls TOOL if one is given, and ends. After a COMMAND, SERVER is left out.
+    """
+    server = None
+    if options.typed is None:
+        if not words:
+            raise click.UsageError("Missing argument 'SERVER'.")
+        server, words = words[0], words[1:]
+    from multitap.cli.offers.trace_command import TraceOptions, trace
+
+    tool, arguments = (words[0], words[1:]) if words else (None, ())
+    return trace(options, TraceOptions(server, tool, arguments, full, as_json))
+
+
 @multitap.command()
 @with_gateway
 @json_option

@@ -184,11 +184,6 @@ def with_either(command: Work) -> Work:
     return _with(command, (*_TYPED, no_live_option, live_option, *waiting, *_FILES))
 
 
-def with_typed(command: Work) -> Work:
-    """Give a command the options of one that talks to servers, configured or typed."""
-    return _with(command, (*_TYPED, live_option, timeout_option, *_FILES))
-
-
 _TYPED = (variable_option, header_option, url_option)
 _FILES = (dialect_option, config_option)
 

@@ -78,6 +78,14 @@ class PrivateLinks:
         await agree_on_logs(shared, link)
         return link
 
+    async def askable(self, shared: Link) -> Link:
+        """The link over which a server can ask in the middle of a call, if it can at all.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        return await self._handshaken(shared) if self._needs_handshake(shared) else shared
+
     def spare(self, shared: Link, holder: str) -> Link:
         """Another session with a server, which clients use in turn.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -48,6 +49,7 @@ from multitap.upstream.link import Expand, Link
 from multitap.upstream.on_behalf_of import NOBODY, CallContext
 from multitap.upstream.signals import Bell
 from multitap.upstream.start_queue import StartQueue
+from multitap.upstream.tracing import Tracing
 from multitap.wire.jsonrpc.request import made
 from multitap.wire.process.spawner import open_spawner
 from multitap.wire.process.stderr_log import log_folder, tidy
@@ -100,6 +102,8 @@ class Hub:
         self._memory = ServerMemory(store, recall=recall)
         self._builder = CatalogBuilder(settings, store, self._memory)
         self._starts = StartQueue(settings.start_concurrency)
+        self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
+        """Where the messages of each server can be followed, those of all its links."""
         self._closed = False
         make = partial(self.make_link, on_change=self._link_changed)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
@@ -164,6 +168,7 @@ class Hub:
             health_interval=self.settings.health_interval,
             on_change=on_change,
             on_event=self.events.publish,
+            tracing=self.tracings[server],
         )
 
     async def call(

@@ -68,11 +68,14 @@ class ServerMemory:
         session = link.session
         if session is None:
             return
+        key = (link.name, fingerprint(link.config))
+        before = self._catalogs.get(key)
+        # an era that was asked for says nothing about which one a server prefers
+        era = before.era if before and link.config.era != "auto" else session.era.value
         self._store.save_catalog(
-            link.name,
-            fingerprint(link.config),
+            *key,
             StoredCatalog(
-                era=session.era.value,
+                era=era,
                 protocol_version=session.protocol_version,
                 tools=link.report.redact.data(list(offers.tools)),
                 resources=link.report.redact.data(list(offers.resources)),

@@ -18,6 +18,8 @@ from multitap.upstream.offer_lists import Offers
 from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Session, open_session
 from multitap.upstream.start_queue import Rank, StartQueue
+from multitap.upstream.traced_wire import Redact
+from multitap.upstream.tracing import Tracing
 from multitap.wire.wire import Wire
 
 Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
@@ -42,6 +44,8 @@ class Connector:
         notifications: Who hears its news.
         listing: Who fetches its lists.
         habits: Told when it asks without saying for which call.
+        tracing: Who follows what is said.
+        redact: Takes its secrets out of what they are told.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class Connector:
         notifications: Notifications,
         listing: Listing,
         habits: ServerHabits,
+        tracing: Tracing,
+        redact: Redact,
     ) -> None:
         self._name = name
         self._config = config
@@ -66,6 +72,8 @@ class Connector:
         self._notifications = notifications
         self._listing = listing
         self._habits = habits
+        self._tracing = tracing
+        self._redact = redact
 
     @asynccontextmanager
     async def connected(
@@ -100,14 +108,15 @@ class Connector:
                         clock.deadline = math.inf  # the limit was for connecting, not for living
                         if start is not None:
                             start.over()
-                        yield session, offers
+                        with self._tracing.during(session, self._redact):
+                            yield session, offers
 
     @asynccontextmanager
     async def _dialed(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Wire]:
         async with self._dial(self._name, approach.config) as wire:
             attempt.wire = wire
             try:
-                yield wire
+                yield self._tracing.through(wire, self._redact)
             finally:
                 attempt.stopped = wire.is_stopped()  # looked up before it is ended
 

@@ -28,6 +28,7 @@ from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Era, Session
 from multitap.upstream.start_queue import Rank, StartQueue
+from multitap.upstream.tracing import Tracing
 
 Expand = Callable[[str, ServerConfig], ServerConfig]
 """Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
@@ -65,6 +66,8 @@ class Link:
         health_interval: Seconds between health checks.
         on_change: Told of every change of state or offers.
         on_event: Told of what else happens.
+        restarts: What is known of its starts; nothing yet, if not given.
+        tracing: Who follows its messages.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Link:
         on_change: Callable[["Link"], None],
         on_event: Callable[[Event], None],
         restarts: Restarts | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -136,6 +140,9 @@ class Link:
             notifications=self.notifications,
             listing=self.listing,
             habits=self.habits,
+            tracing=tracing or Tracing(),
+            # asked each time: the secrets are known once the variables are put in
+            redact=lambda text: self.report.redact(text),  # noqa: PLW0108 - it is replaced
         )
         self._watcher = Watcher(
             config,

@@ -21,7 +21,7 @@ from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch
 from multitap.upstream.on_behalf_of import CallContext, OnBehalfOf
 from multitap.wire.jsonrpc import envelope, vocabulary
 from multitap.wire.jsonrpc.request import Request, made, members
-from multitap.wire.wire import RpcError, Wire
+from multitap.wire.wire import Inbound, RpcError, Wire
 
 if TYPE_CHECKING:
     from mcp.shared import inbound
@@ -79,6 +79,7 @@ class Session:
         terms: What was agreed on.
         introduction: What every request of the stateless era says about us.
         handlers: Who answers what the server asks back.
+        inbound: Who takes what it says unasked.
     """
 
     def __init__(
@@ -88,9 +89,11 @@ class Session:
         terms: Terms,
         introduction: Mapping[str, Any],
         handlers: Handlers,
+        *,
+        inbound: Inbound,
     ) -> None:
         version = terms.protocol_version
-        self.wire = wire
+        self.inbound = inbound
         self.protocol_version = version
         self.era = _era(version)
         self.capabilities = terms.capabilities
@@ -105,6 +108,11 @@ class Session:
         self._introduction = introduction
         self._last_guest: tuple[Raw, str | None, bytes] | None = None
         self._stamp = members(introduction)  # once: every request of the stateless era carries it
+        self.travel(wire)
+
+    def travel(self, wire: Wire) -> None:
+        """Speak over another wire from now on, one that leads to the same server."""
+        self.wire = wire
         # bound once: the handshake era adds nothing to a request, and pays for nothing
         self.request = wire.request if self.era is Era.HANDSHAKE else self._request
         """Asks the server; what it asks back meanwhile is answered by the host's handlers."""
@@ -418,7 +426,7 @@ async def open_session(
     introduction = greeter.introduction(terms.protocol_version)
     if log_level is not None:
         introduction[vocabulary.LOG_LEVEL_KEY] = log_level
-    session = Session(name, wire, terms, introduction, handlers)
+    session = Session(name, wire, terms, introduction, handlers, inbound=inbound)
     wire.establish(session.protocol_version, stateless=session.era is Era.STATELESS)
     yield session
 

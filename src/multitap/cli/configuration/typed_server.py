@@ -11,9 +11,9 @@ import click
 
 from multitap.cli.options import TypedServer
 from multitap.config import Loaded, Search, load
-from multitap.config.dialects.draft import Entry, Reading
+from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.dialects.rewrites import literal
-from multitap.config.documents import Document
+from multitap.config.documents import Document, Node
 from multitap.config.layers import Layer
 from multitap.config.models import URL
 from multitap.names import Naming
@@ -34,7 +34,8 @@ def typed_configuration(server: TypedServer) -> Loaded:
     if _STATE not in ctx.meta:
         ctx.meta[_STATE] = ctx.with_resource(tempfile.TemporaryDirectory())
     node = Document(PLACE, {}).root
-    fields = {(key,): node.of(value) for key, value in _fields(server).items()}
+    given = _fields(server).items()
+    fields: dict[FieldPath, Node] = {(key,): node.of(value) for key, value in given}
     entry = Entry(name_of(server), node, fields)
     preset = {"naming": Naming.BARE.value, "state_dir": ctx.meta[_STATE]}
     return load(Search((), defaults=preset), on_top=(Layer(Reading("typed", (entry,))),))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -33,6 +33,8 @@ from multitap.gateway.fronts.control_messages import (
     AskRestart,
     AskTool,
     AskTools,
+    AskTrace,
+    CommandReply,
     ControlAnswer,
     Delivery,
     Figures,
@@ -43,6 +45,7 @@ from multitap.gateway.fronts.control_messages import (
     Question,
     ReloadReport,
     ResourceLine,
+    ServerQuestion,
     ToolLine,
     files_of,
 )
@@ -52,6 +55,7 @@ from multitap.records import dataclass
 
 if TYPE_CHECKING:
     from multitap.store.log_records import Happening
+    from multitap.upstream.traced_wire import TracedMessage
 
 FIRST = 2.0
 """Seconds for a gateway to say who it is."""
@@ -61,6 +65,8 @@ MAX_ANSWER = 256 * 1024 * 1024
 
 OnStep = Callable[[float, float | None, str | None], None]
 """Told how far a call has come."""
+OnQuestion = Callable[[ServerQuestion], CommandReply]
+"""Answers what a server asks during a call."""
 
 _CHUNK = 256 * 1024
 _WITHOUT = "use `--no-live` if the command has it"
@@ -102,11 +108,18 @@ class Live:
         return self._await(AskPrompt(name, timeout), PromptLine)[0]
 
     def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float | None, on_step: OnStep
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None,
+        on_step: OnStep,
+        on_question: OnQuestion,
+        *,
+        person: bool,
     ) -> tuple[Delivery, bytes]:
         """Call a tool; leaving before it is done cancels the call."""
-        question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout)
-        return self._await(question, Delivery, on_step)
+        question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout, person=person)
+        return self._await(question, Delivery, on_step, on_question)
 
     def read(self, uri: str, server: str | None, timeout: float | None) -> bytes:
         return self._await(AskRead(uri, server, timeout), Delivery)[1]
@@ -124,23 +137,40 @@ class Live:
         self._ask(AskRestart(server), type(None))
 
     @contextmanager
-    def follow(self, server: str | None) -> Generator["Following"]:
+    def follow(self, server: str | None) -> Generator["Following[Happening]"]:
         """Within the block, hear what happens, to one server or to all."""
+        from multitap.store.log_records import Happening  # noqa: PLC0415 - most follow nothing
+
         with closing(self._opened(AskEvents(server))) as lines:
             _content(self._heard(lines, FIRST), About)
-            yield Following(lines)
+            yield Following(lines, Happening)
+
+    @contextmanager
+    def trace(self, server: str) -> Generator["Following[TracedMessage]"]:
+        """Within the block, hear of each message to and from a server."""
+        from multitap.upstream.traced_wire import TracedMessage  # noqa: PLC0415 - the same
+
+        with closing(self._opened(AskTrace(server))) as lines:
+            _content(self._heard(lines, FIRST), About)
+            yield Following(lines, TracedMessage)
 
     def _ask(self, question: Question, kind: type[_Said]) -> _Said:
         with closing(self._opened(question)) as lines:
             return _content(self._heard(lines, PATIENCE), kind)
 
     def _await(
-        self, action: GatewayAction, kind: type[_Said], on_step: OnStep | None = None
+        self,
+        action: GatewayAction,
+        kind: type[_Said],
+        on_step: OnStep | None = None,
+        on_question: OnQuestion | None = None,
     ) -> tuple[_Said, bytes]:
         """What comes of something that takes a server's time, and what follows it."""
         with closing(self._opened(action)) as lines:
             while (answer := self._heard(lines, PATIENCE)).more:
-                if on_step is not None and bytes(answer.ok) != b"null":
+                if answer.question is not None and on_question is not None:
+                    self._reply(lines, on_question(answer.question))
+                elif on_step is not None and bytes(answer.ok) != b"null":
                     step = _decoded(answer.ok, ProgressStep)
                     on_step(step.done, step.total, step.message)
             said = _content(answer, kind)
@@ -163,26 +193,31 @@ class Live:
         except OSError as exc:
             raise self._silent(exc) from None
 
+    def _reply(self, lines: "_Lines", reply: CommandReply) -> None:
+        try:
+            lines.send(msgspec.json.encode(reply) + b"\n")
+        except OSError as exc:
+            raise self._silent(exc) from None
+
     def _silent(self, exc: OSError) -> MultitapError:
         return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
 
 
-class Following:
+class Following(Generic[_Said]):
     """What happens at a gateway, as it comes."""
 
-    def __init__(self, lines: "_Lines") -> None:
+    def __init__(self, lines: "_Lines", kind: type[_Said]) -> None:
         self._lines = lines
+        self._kind = kind
         self.ended = False
         """Whether the gateway is gone."""
 
-    def within(self, seconds: float) -> "Generator[Happening]":
+    def within(self, seconds: float) -> Generator[_Said]:
         """What happens in the next `seconds`."""
-        from multitap.store.log_records import Happening  # noqa: PLC0415 - most commands follow nothing
-
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
-                yield _content(_decoded(self._lines.next(left), ControlAnswer), Happening)
+                yield _content(_decoded(self._lines.next(left), ControlAnswer), self._kind)
             except TimeoutError:
                 return
             except OSError:
@@ -198,6 +233,15 @@ class _Lines:
 
     def close(self) -> None:
         self._connection.close()
+
+    def send(self, line: bytes) -> None:
+        """Say something in the middle of it.
+
+        Raises:
+            OSError: The other side is gone, or does not read.
+        """
+        self._connection.settimeout(FIRST)
+        self._connection.sendall(line)
 
     def next(self, wait: float) -> bytes:
         """One line.

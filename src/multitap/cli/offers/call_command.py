@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -11,6 +11,7 @@ from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import Live, chosen, explained
 from multitap.cli.offers.argument_words import whole, words
+from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.offers.typed_arguments import typed
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -18,10 +19,16 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say_text
 from multitap.cli.terminal.progress import ticker
 from multitap.cli.terminal.saving import attachments, save_all
+from multitap.cli.terminal.typed_lines import is_somebody_there
 from multitap.config import Loaded
-from multitap.errors import BadArguments
+from multitap.errors import BadArguments, Unavailable
+from multitap.events import Phase
 from multitap.records import dataclass
 from multitap.results import KeptResults, ToolResult
+
+if TYPE_CHECKING:
+    from multitap.catalog.catalog import Tool
+    from multitap.hub.hub import Hub
 
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a tool's schema to the arguments that were typed."""
@@ -78,30 +85,52 @@ def _called_live(
         tool = live.tool(name, options.timeout)
     with ticker() as on_step:
         arguments = fill(tool.input_schema)
-        told, raw = live.call(name, arguments, options.timeout, on_step)
+        told, raw = live.call(
+            name,
+            arguments,
+            options.timeout,
+            on_step,
+            at_the_prompt(),
+            person=is_somebody_there(),
+        )
     return Called(raw, told.server, told.tool, told.cap)
 
 
 async def _called(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
     # 0.5 s that a gateway spares
-    from multitap.cli.command_hub import adapted, on_demand, open_command_hub  # noqa: PLC0415
-    from multitap.cli.offers.reaching import check_missing, named, reach  # noqa: PLC0415
+    from multitap.cli.command_hub import adapted, answerable, on_demand, open_command_hub  # noqa: PLC0415
+    from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
     from multitap.hub.calls import cap_of  # noqa: PLC0415
-    from multitap.hub.router import find  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
-    async with open_command_hub(loaded, adapted(loaded, options, on_demand)) as hub:
-        owns = named(loaded, name)
-        tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
-        if tool is None:
-            if name not in hub.catalog.hidden and not hub.catalog.named(name):
-                check_missing(loaded, hub, owns)
-            tool = find(hub.catalog, name)
+    may_ask = options.typed is not None or is_somebody_there()
+    settings = adapted(loaded, options, answerable if may_ask else on_demand)
+    async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
+        try:
+            tool = await _reached(hub, loaded, options, name)
+        except Unavailable as exc:
+            if exc.failure is None or exc.failure.phase is not Phase.HANDSHAKE:
+                raise
+            hub.apply(adapted(loaded, options, on_demand))  # it may know the newer era only
+            tool = await _reached(hub, loaded, options, name)
         with ticker() as on_progress:
             context = CallContext(timeout=options.timeout, on_progress=on_progress)
             result = await hub.call(name, fill(tool.input_schema), context=context)
         cap = cap_of(tool, hub.settings.result_cap)
         return Called(result.raw, result.server, result.tool, cap)
+
+
+async def _reached(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) -> "Tool":
+    from multitap.cli.offers.reaching import check_missing, named, reach  # noqa: PLC0415
+    from multitap.hub.router import find  # noqa: PLC0415
+
+    owns = named(loaded, name)
+    tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
+    if tool is None:
+        if name not in hub.catalog.hidden and not hub.catalog.named(name):
+            check_missing(loaded, hub, owns)
+        tool = find(hub.catalog, name)
+    return tool
 
 
 def _shown(called: Called, name: str, show: Show) -> Exit:

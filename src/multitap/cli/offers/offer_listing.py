@@ -46,6 +46,8 @@ def listed(
         ConfigError: No file can be read that names servers.
     """
     loaded = load_configuration(options)
+    if options.typed is not None:  # it is the one that is asked for
+        server = next(iter(loaded.settings.servers), None)
     live = chosen(options, loaded)
     if live is not None:
         told = status_lines_of(live, loaded)

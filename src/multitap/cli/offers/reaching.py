@@ -30,7 +30,10 @@ _Offered = TypeVar("_Offered", bound=Reachable)
 def named(loaded: Loaded, name: str) -> Owns:
     """Whose a tool or prompt is, as far as its name says so."""
     naming = loaded.settings.naming
-    return lambda server: naming is not Naming.BARE and bool(likely_owners(name, [server], naming))
+    if naming is Naming.BARE:
+        is_only = len(loaded.settings.servers) == 1
+        return lambda _: is_only
+    return lambda server: bool(likely_owners(name, [server], naming))
 
 
 async def reach(

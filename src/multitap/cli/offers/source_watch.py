@@ -10,10 +10,11 @@ from multitap.cli.options import CommonOptions, TypedServer
 from multitap.cli.terminal.output import complain, note
 from multitap.errors import MultitapError
 
-SOURCES = frozenset(
-    ".py .js .mjs .cjs .jsx .ts .mts .cts .tsx .go .rs .rb .java .kt .cs .php .lua .ex .sh"
-    " .json .jsonc .toml .yaml .yml .env .md .txt".split()
-)
+_SOURCES = """
+    .py .js .mjs .cjs .jsx .ts .mts .cts .tsx .go .rs .rb .java .kt .cs .php .lua .ex .sh
+    .json .jsonc .toml .yaml .yml .env .md .txt
+"""
+SOURCES = frozenset(_SOURCES.split())
 """What counts as a source: a server that writes a log or a database must not restart itself."""
 _LOOK = 50  # milliseconds
 

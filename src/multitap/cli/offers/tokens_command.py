@@ -30,9 +30,7 @@ def tokens(
 ) -> int:
     """Show what each server and each tool costs, the most expensive first."""
     offered = listed(options, lines_of, lambda live: live.tools(), server=server)
-    costs = ranked(
-        cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description)
-    )
+    costs = ranked(cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description))
     if as_json:
         say_json(_plain(costs))
         return Exit.DONE

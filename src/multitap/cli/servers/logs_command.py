@@ -109,7 +109,7 @@ def _print_event(happening: Happening, *, as_json: bool) -> None:
     say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
 
 
-def _shown_meanwhile(following: Following, live: Live) -> Callable[[], None]:
+def _shown_meanwhile(following: Following[Happening], live: Live) -> Callable[[], None]:
     """Passes the time between two looks at a file with what happens at the gateway."""
 
     def pause() -> None:

@@ -1,6 +1,5 @@
 """What a running gateway does for a command: find, call, read, fill in."""
 
-from collections.abc import Mapping
 from typing import Any, assert_never
 
 import anyio
@@ -18,6 +17,7 @@ from multitap.errors import (
     UnknownName,
     UpstreamError,
 )
+from multitap.gateway.fronts.command_questions import CommandQuestions, CommandUser
 from multitap.gateway.fronts.control_messages import (
     AskCall,
     AskFill,
@@ -33,12 +33,12 @@ from multitap.gateway.fronts.control_messages import (
     ResourceLine,
     ToolLine,
 )
+from multitap.gateway.gateway import Gateway
 from multitap.hub.calls import cap_of
 from multitap.hub.hub import Hub
+from multitap.hub.router import LIBRARY, route_to
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.upstream.signals import Latch
-from multitap.wire.jsonrpc.vocabulary import METHOD_NOT_FOUND
-from multitap.wire.wire import RpcError
 
 BEAT = 5.0
 """Seconds after which a command that waits is told that it is not forgotten."""
@@ -57,6 +57,8 @@ class CommandProgress:
         self.over = False
         self._latest: ProgressStep | None = None
         self._news = Latch()
+        self.questions = CommandQuestions(self._news.set)
+        """What servers ask meanwhile."""
 
     def on_progress(self, done: float, total: float | None, message: str | None) -> None:
         self._latest = ProgressStep(done, total, message and message[:_LONGEST_MESSAGE])
@@ -72,45 +74,25 @@ class CommandProgress:
             await self._news.wait()
         if self.over:
             return None
+        if (question := self.questions.next()) is not None:
+            self._news.set()  # there may be more
+            return ControlAnswer(question=question, more=True)
         step, self._latest = self._latest, None
         return ControlAnswer(ok=Raw(_encode(step)), more=True)
 
 
-class CommandUser:
-    """Who typed a command; a `OnBehalfOf` that cannot be asked anything."""
-
-    caller = "command line"
-    capabilities = Raw(b"{}")
-    log_level = None
-    drives_rounds = False
-
-    @property
-    def owner(self) -> object:
-        return self
-
-    @property
-    def slot_holder(self) -> object:
-        return self
-
-    def on_notification(self, method: str, params: Raw) -> None:
-        """Hear what belongs to the call, and leave it: progress comes by itself."""
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:  # noqa: ARG002 - a `OnBehalfOf`
-        raise RpcError(METHOD_NOT_FOUND, "a command line cannot answer questions", None)
-
-
 async def run(
-    hub: Hub, action: GatewayAction, progress: CommandProgress
+    gateway: Gateway, action: GatewayAction, progress: CommandProgress
 ) -> tuple[ControlAnswer, bytes | Raw]:
     """Do it; the last line of the answer, and what follows it.
 
     Args:
-        hub: By whom.
+        gateway: By whom.
         action: What.
         progress: Told how far it has come, and of the end.
     """
     try:
-        found, result = await _done(hub, action, progress)
+        found, result = await _done(gateway, action, progress)
         return ControlAnswer(ok=Raw(_encode(found))), result
     except MultitapError as exc:
         return refusal(exc), b""
@@ -119,11 +101,14 @@ async def run(
 
 
 async def _done(
-    hub: Hub, action: GatewayAction, progress: CommandProgress
+    gateway: Gateway, action: GatewayAction, progress: CommandProgress
 ) -> tuple[Any, bytes | Raw]:
-    context = CallContext(
-        timeout=action.timeout, on_progress=progress.on_progress, client=CommandUser()
-    )
+    hub = gateway.hub
+
+    def context_of(user: CommandUser) -> CallContext:
+        return CallContext(timeout=action.timeout, on_progress=progress.on_progress, client=user)
+
+    context = context_of(CommandUser())
     match action:
         case AskTool(name):
             return tool_line(await hub.lookup.find_tool(name, context=context)), b""
@@ -131,7 +116,10 @@ async def _done(
             return prompt_line(await hub.lookup.find_prompt(name, context=context)), b""
         case AskCall(name, arguments):
             tool = await hub.lookup.find_tool(name, context=context)
-            called = await hub.call(tool.name, _arguments(arguments), context=context)
+            context = context_of(CommandUser(tool.server, progress.questions))
+            link = await gateway.private.askable(tool.link) if action.person else tool.link
+            route = route_to(tool, LIBRARY).over(link)
+            called = await hub.calls.make(route, _arguments(arguments), context)
             cap = cap_of(tool, hub.settings.result_cap)
             size = len(called.raw)
             return Delivery(size, called.server, called.tool, cap), called.raw

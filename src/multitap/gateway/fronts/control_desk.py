@@ -11,7 +11,7 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
-from multitap.errors import MultitapError
+from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
 from multitap.gateway.degradation import reasons
@@ -50,6 +50,8 @@ from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.log_records import Happening, LogRecord
 from multitap.store.record_filter import RecordFilter
+from multitap.upstream.traced_wire import TracedMessage
+from multitap.upstream.tracing import follow_messages
 from multitap.version import VERSION
 from multitap.wire.process.stderr_log import last_lines, log_path
 
@@ -110,6 +112,22 @@ class ControlDesk:
         """Within the block, hear what happens, to one server or to all."""
         with self.gateway.hub.events.subscribe(BACKLOG) as events:
             yield _told(events, server)
+
+    @contextmanager
+    def messages(self, server: str) -> Generator[AsyncIterator[TracedMessage]]:
+        """Within the block, hear of each message to and from a server.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        hub = self.gateway.hub
+        if server not in hub.links:
+            raise UnknownName(
+                f"the gateway has no server named {server!r}",
+                hint="`multitap status` lists what there is",
+            )
+        with follow_messages(hub.tracings[server]) as messages:
+            yield messages
 
     async def _found(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
         hub = self.gateway.hub

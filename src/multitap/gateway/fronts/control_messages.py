@@ -50,6 +50,12 @@ class AskEvents(Question, frozen=True, tag="events"):
     server: str | None = None
 
 
+class AskTrace(Question, frozen=True, tag="trace"):
+    """Tell what passes between you and a server. Answered by `About`, then `TracedMessage`s."""
+
+    server: str
+
+
 class AskResources(Question, frozen=True, tag="resources"):
     """What is there to read? Answered by a list of `ResourceLine`."""
 
@@ -102,11 +108,13 @@ class AskPrompt(Question, frozen=True, tag="prompt"):
 
 
 class AskCall(Question, frozen=True, tag="call"):
-    """Call a tool. Answered by a `Delivery`."""
+    """Call a tool. Answered by a `Delivery`; to each `ServerQuestion` before it, a reply is due."""
 
     name: str
     arguments: Raw = Raw(b"{}")
     timeout: float | None = None
+    person: bool = False
+    """Whether somebody is there to answer what the server asks."""
 
 
 class AskRead(Question, frozen=True, tag="read"):
@@ -141,7 +149,7 @@ Quick = (
     | Recall
 )
 """What the gateway answers by itself."""
-AnyQuestion = Quick | AskEvents | GatewayAction
+AnyQuestion = Quick | AskEvents | AskTrace | GatewayAction
 
 Kind = Literal["unknown", "arguments", "configuration", "unavailable", "failed"]
 """What kind of error it is."""
@@ -158,6 +166,25 @@ class ControlAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whose error it is."""
     more: bool = False
     """Whether it is still being worked on; `ok` is the latest `ProgressStep` then, or null."""
+    question: "ServerQuestion | None" = None
+    """What a server asks in the meantime."""
+
+
+class ServerQuestion(msgspec.Struct, frozen=True):
+    """What a server asks during a call."""
+
+    number: int
+    server: str
+    method: str
+    params: Raw
+
+
+class CommandReply(msgspec.Struct, frozen=True):
+    """A line of a command in the middle of its call: the answer to a question, or why not."""
+
+    number: int
+    result: Raw = Raw(b"null")
+    error: str | None = None
 
 
 class ProgressStep(msgspec.Struct, frozen=True):

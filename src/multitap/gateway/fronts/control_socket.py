@@ -6,9 +6,10 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +18,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Raw
 
-from multitap.errors import ungrouped
+from multitap.errors import UnknownName, ungrouped
 from multitap.gateway.fronts import control_actions, control_places
 from multitap.gateway.fronts.control_actions import CALM, CommandProgress
 from multitap.gateway.fronts.control_desk import ControlDesk, ok
@@ -25,6 +26,8 @@ from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     AnyQuestion,
     AskEvents,
+    AskTrace,
+    CommandReply,
     ControlAnswer,
     GatewayAction,
 )
@@ -53,6 +56,7 @@ _GONE = (
 _CREDENTIALS = struct.Struct("3i")
 
 _parse = msgspec.json.Decoder(AnyQuestion).decode
+_parse_reply = msgspec.json.Decoder(CommandReply).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -108,7 +112,12 @@ class ControlSocket:
             # many ask at once
             await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents):
-            await self._tell(stream, question.server)
+            await self._tell(stream, self._desk.happenings(question.server))
+        elif isinstance(question, AskTrace):
+            try:
+                await self._tell(stream, self._desk.messages(question.server))
+            except UnknownName as exc:
+                await _say(stream, control_actions.refusal(exc))
         elif isinstance(question, GatewayAction):
             await self._run(stream, question)
         else:
@@ -131,10 +140,10 @@ class ControlSocket:
         ended: list[tuple[ControlAnswer, bytes | Raw]] = []
 
         async def work() -> None:
-            ended.append(await control_actions.run(self._desk.gateway.hub, action, progress))
+            ended.append(await control_actions.run(self._desk.gateway, action, progress))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
+            tasks.start_soon(_hear, stream, tasks.cancel_scope, progress)
             tasks.start_soon(work)
             while (line := await progress.next()) is not None:
                 await _say(stream, line)
@@ -147,8 +156,10 @@ class ControlSocket:
             await anyio.sleep(PATIENCE)
             tasks.cancel_scope.cancel()
 
-    async def _tell(self, stream: SocketStream, server: str | None) -> None:
-        with self._desk.happenings(server) as happenings:
+    async def _tell(
+        self, stream: SocketStream, told_of: AbstractContextManager[AsyncIterator[Any]]
+    ) -> None:
+        with told_of as happenings:
             await _say(stream, ok(self._desk.about()))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
@@ -195,6 +206,17 @@ async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
     with contextlib.suppress(*_GONE):
         while left > 0:
             left -= len(await stream.receive())
+    scope.cancel()
+
+
+async def _hear(stream: SocketStream, scope: anyio.CancelScope, progress: CommandProgress) -> None:
+    """Take answers to what servers ask, until the command is gone or says anything else."""
+    lines = BufferedByteReceiveStream(stream)
+    with contextlib.suppress(anyio.DelimiterNotFound, *UNPARSABLE, *_GONE):
+        while progress.questions.on_reply(
+            _parse_reply(await lines.receive_until(b"\n", MAX_QUESTION))
+        ):
+            continue
     scope.cancel()
 
 

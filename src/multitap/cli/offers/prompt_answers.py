@@ -1,0 +1,41 @@
+"""The person at the terminal as the host of a hub: they answer what its servers ask."""
+
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio import from_thread, to_thread
+from pydantic import BaseModel
+
+from multitap.cli.offers.server_questions import Declined, ServerQuestions
+from multitap.upstream.handlers import Handlers, RequestOrigin
+
+
+def prompt_handlers() -> Handlers:
+    """Handlers that ask the person, one question at a time, while the hub goes on."""
+    questions, turn = ServerQuestions(), anyio.Lock()
+
+    async def ask(asked: RequestOrigin, method: str, params: BaseModel) -> dict[str, Any]:
+        told = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        async with turn:
+            # a thread, because a person takes their time; it looks now and then whether the call
+            # was given up, so that nothing waits for a line that is not wanted any more
+            return await to_thread.run_sync(
+                questions.answer, asked.server, method, told, from_thread.check_cancelled
+            )
+
+    async def elicit(
+        asked: RequestOrigin, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        return types.ElicitResult.model_validate(await ask(asked, "elicitation/create", params))
+
+    async def sample(
+        asked: RequestOrigin, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        try:
+            answer = await ask(asked, "sampling/createMessage", params)
+        except Declined as exc:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(exc))
+        return types.CreateMessageResult.model_validate(answer)
+
+    return Handlers(elicit=elicit, sample=sample)

@@ -1,0 +1,198 @@
+"""What servers ask in the middle of a call, put to the person at the terminal."""
+
+import webbrowser
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Raw
+
+from multitap.cli.offers.form_fields import MOST_FIELDS, FormField, Unfit, fields_of
+from multitap.cli.terminal.output import note
+from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
+from multitap.errors import shortened
+from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
+
+LONGEST_WORDS = 4000
+MODEL = "human"
+"""What a server is told about who answered in place of a model."""
+_NOBODY = "there is no terminal to answer at"
+_END = "."
+
+
+class Declined(Exception):
+    """The person, or the lack of one, answers no; says why."""
+
+
+class ServerQuestions:
+    """Answers elicitation and sampling requests of servers, one at a time."""
+
+    def __init__(self) -> None:
+        self._lines = TypedLines()
+
+    def answer(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        is_over: Callable[[], object] = lambda: None,
+    ) -> dict[str, Any]:
+        """The result of a request of a server.
+
+        Args:
+            server: Who asks.
+            method: What for.
+            params: Its parameters.
+            is_over: Called now and then; raises if nobody waits for the answer any more.
+
+        Raises:
+            Declined: There is none.
+        """
+
+        def ask(words: str) -> str:
+            return self._lines.ask(words, is_over)
+
+        if method == "elicitation/create":
+            return _elicited(server, params, ask)
+        if method == "sampling/createMessage":
+            return _sampled(server, params, ask)
+        raise Declined(f"{method} is not supported")
+
+
+_Ask = Callable[[str], str]
+
+
+def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
+    """Answers what servers ask during a call of a running gateway."""
+    questions = ServerQuestions()
+
+    def reply(asked: ServerQuestion) -> CommandReply:
+        params = msgspec.json.decode(asked.params)
+        try:
+            result = questions.answer(asked.server, asked.method, params)
+        except Declined as exc:
+            return CommandReply(asked.number, error=str(exc))
+        return CommandReply(asked.number, Raw(msgspec.json.encode(result)))
+
+    return reply
+
+
+def _elicited(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+    if not is_somebody_there():
+        note(f"{server} asks {_quoted(params.get('message'))}, which is declined: {_NOBODY}")
+        return {"action": "decline"}
+    note(f"{server} asks: {_cut(params.get('message'))}")
+    try:
+        if params.get("mode") == "url":
+            return _visited(str(params.get("url")), ask)
+        return _filled(params.get("requestedSchema") or {}, ask)
+    except EOFError:
+        note("declined")
+        return {"action": "decline"}
+
+
+def _filled(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+    fields = fields_of(schema)
+    if len(fields) > MOST_FIELDS:
+        note(f"declined: the form has {len(fields)} fields; {MOST_FIELDS} are the limit")
+        return {"action": "decline"}
+    if not fields:
+        return {"action": "accept", "content": {}} if _agrees(ask) else {"action": "decline"}
+    note("Enter takes the value in brackets or skips the field; Ctrl-D declines")
+    content: dict[str, Any] = {}
+    for field in fields:
+        _put(content, field, ask)
+    return {"action": "accept", "content": content}
+
+
+def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
+    """Ask for one field until the answer fits."""
+    if about := field.schema.get("description"):
+        note(f"  {_cut(about)}")
+    for number, (value, title) in enumerate(field.choices, start=1):
+        note(f"    {number}. {value}" + (f": {title}" if title != value else ""))
+    given = "" if field.default is None else f" [{_shown(field.default)}]"
+    need = ", required" if field.required and not given else ""
+    while True:
+        text = ask(f"  {field.name} ({field.words}{need}){given}: ").strip()
+        if not text and field.default is not None:
+            content[field.name] = field.default
+            return
+        if not text and not field.required:
+            return
+        try:
+            content[field.name] = field.value(text)
+        except Unfit as exc:
+            note(f"  {exc}")
+        else:
+            return
+
+
+def _visited(url: str, ask: _Ask) -> dict[str, Any]:
+    """A page that the server wants the person to visit: shown in full, opened only on request."""
+    parts = urlsplit(url)
+    note(f"  {_cut(url)}")
+    note(f"  on the host {parts.hostname or '(none)'}; do not open what you do not trust")
+    is_page = parts.scheme in {"https", "http"}
+    choice = ask("  [o]pen it in the browser, [a]ccept without opening, or decline: ").strip()
+    if choice.lower() in {"o", "open"} and is_page:
+        webbrowser.open(url)
+        return {"action": "accept"}
+    if choice.lower() in {"a", "accept"} and is_page:
+        return {"action": "accept"}
+    note("declined" if is_page else "declined: it is not a web page")
+    return {"action": "decline"}
+
+
+def _sampled(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+    if not is_somebody_there():
+        note(f"{server} asks for a model's answer, which is declined: {_NOBODY}")
+        raise Declined(f"the request is declined: {_NOBODY}")
+    note(f"{server} asks for a model's answer. You can answer in its place:")
+    if system := params.get("systemPrompt"):
+        note(f"  system: {_cut(system)}")
+    for message in params.get("messages", ()):
+        note(f"  {message.get('role')}: {_content(message.get('content'))}")
+    note(f"Type the answer and end it with a line of a single `{_END}`; Ctrl-D declines")
+    lines: list[str] = []
+    try:
+        while (line := ask("> ")) != _END:
+            lines.append(line)
+    except EOFError:
+        note("declined")
+        raise Declined("the person at the terminal declined to answer") from None
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": "\n".join(lines)},
+        "model": MODEL,
+        "stopReason": "endTurn",
+    }
+
+
+def _agrees(ask: _Ask) -> bool:
+    return ask("  agree? [y/N]: ").strip().lower() in {"y", "yes"}
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, list):
+        return " ".join(map(_content, content))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    if isinstance(content, Mapping):
+        return _cut(content.get("text") or f"({content.get('type')})")  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType]
+    return _cut(content)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    return _cut(value)
+
+
+def _quoted(text: Any) -> str:
+    return repr(shortened(str(text), 200))
+
+
+def _cut(text: Any) -> str:
+    return shortened(str(text), LONGEST_WORDS)

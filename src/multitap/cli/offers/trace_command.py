@@ -1,0 +1,141 @@
+"""`multitap trace`: the messages between us and a server, as they pass."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.offers.argument_words import whole, words
+from multitap.cli.offers.server_questions import at_the_prompt
+from multitap.cli.offers.typed_arguments import typed
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.terminal.output import complain, note, painted, say
+from multitap.cli.terminal.tables import cut, one_line
+from multitap.cli.terminal.typed_lines import is_somebody_there
+from multitap.config import Loaded
+from multitap.errors import Unavailable
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    from multitap.upstream.traced_wire import TracedMessage
+
+LOOK = 1.0
+"""Seconds between two looks whether a gateway is still there."""
+LAST_WORDS = 0.5
+"""Seconds for messages that come after the answer to a call."""
+_WIDTH = 400
+"""Characters of a line where there is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """What to follow, and how to show it."""
+
+    server: str | None
+    """None: the one that was typed."""
+    tool: str | None
+    """Called meanwhile; None: whatever passes."""
+    arguments: tuple[str, ...]
+    full: bool
+    as_json: bool
+
+
+def trace(options: CommonOptions, wanted: TraceOptions) -> int:
+    """Show messages: those of a running gateway until interrupted, else of a start and a call."""
+    loaded = load_configuration(options)
+    server = wanted.server or next(iter(loaded.settings.servers))
+    live = chosen(options, loaded)
+    if live is None:
+        require(loaded, server)
+        run_async(lambda: _traced(loaded, options, server, wanted))
+        return Exit.DONE
+    return _followed(live, options, server, wanted)
+
+
+def _followed(live: Live, options: CommonOptions, server: str, wanted: TraceOptions) -> Exit:
+    with live.trace(server) as following:
+        if wanted.tool is not None:
+            schema = live.tool(wanted.tool, options.timeout).input_schema
+            live.call(
+                wanted.tool,
+                _arguments(wanted, schema),
+                options.timeout,
+                lambda *_: None,
+                at_the_prompt(),
+                person=is_somebody_there(),
+            )
+            for message in following.within(LAST_WORDS):
+                show(message, wanted)
+            return Exit.DONE
+        note(f"following {server}; Ctrl-C ends it")
+        while not following.ended:
+            for message in following.within(LOOK):
+                show(message, wanted)
+    complain("the gateway has ended")
+    return Exit.UNAVAILABLE
+
+
+async def _traced(
+    loaded: Loaded, options: CommonOptions, server: str, wanted: TraceOptions
+) -> None:
+    """Start the server, call the tool if there is one, and show all that passes."""
+    from multitap.cli.command_hub import adapted, all_awake, open_command_hub  # noqa: PLC0415
+    from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
+    from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
+
+    settings = adapted(loaded, options, all_awake, only=server)
+    async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
+        with hub.tracings[server].follow(lambda message: show(message, wanted)):
+            await hub.settled()
+            failure = hub.snapshot().server(server).failure
+            if failure is not None:
+                raise Unavailable(server, str(failure), hint=failure.hint, failure=failure)
+            if wanted.tool is not None:
+                context = CallContext(timeout=options.timeout)
+                tool = await hub.lookup.find_tool(wanted.tool, context=context)
+                given = _arguments(wanted, tool.input_schema)
+                await hub.call(tool.name, given, context=context)
+
+
+def _arguments(wanted: TraceOptions, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = wanted.arguments
+    if len(given) == 1 and (arguments := whole(given[0])) is not None:
+        return arguments
+    return typed(words(given), schema)
+
+
+def show(message: "TracedMessage", wanted: TraceOptions) -> None:
+    """One message on one line."""
+    if wanted.as_json:
+        say(msgspec.json.encode(message).decode())
+        return
+    said = line(message)
+    if not wanted.full:
+        said = cut(said, _room())
+    is_bad = message.kind in {"error", "lost"}
+    say(painted(said, "red" if is_bad else None, sys.stdout))
+
+
+def line(message: "TracedMessage") -> str:
+    """A message in words: when, which way, which request, what, how long it took."""
+    at = time.localtime(message.at)
+    clock = f"{time.strftime('%H:%M:%S', at)}.{int(message.at % 1 * 1000):03}"
+    arrow = "->" if message.way == "out" else "<-"
+    number = "" if message.number is None else f"#{message.number}"
+    what = message.method if message.kind in {"request", "notification"} else message.kind
+    took = "" if message.seconds is None else f" ({message.seconds * 1000:.1f} ms)"
+    return f"{clock} {arrow} {number:<5} {what}{took} {one_line(message.text)}".rstrip()
+
+
+def _room() -> int:
+    if not sys.stdout.isatty():
+        return _WIDTH
+    import shutil  # noqa: PLC0415 - only for a terminal
+
+    return shutil.get_terminal_size().columns

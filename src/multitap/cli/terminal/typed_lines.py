@@ -1,0 +1,58 @@
+"""Lines that a person types in answer to a question, waited for without losing the rest."""
+
+import os
+import select
+import sys
+from collections.abc import Callable
+
+import click
+
+from multitap.printable import printable
+
+LOOK = 0.1
+"""Seconds between two looks whether the answer is still wanted."""
+LONGEST = 64 * 1024
+_CHUNK = 4096
+
+
+class TypedLines:
+    """Standard input, line by line.
+
+    It is read by its descriptor: what Python keeps in a buffer would look as if nobody typed.
+    """
+
+    def __init__(self) -> None:
+        self._typed = bytearray()
+
+    def ask(self, words: str, is_over: Callable[[], object] = lambda: None) -> str:
+        """Show the words and wait for a line.
+
+        Args:
+            words: What is asked.
+            is_over: Called now and then; raises if nobody waits for the answer any more.
+
+        Raises:
+            EOFError: Ctrl-D, or the end of the input.
+        """
+        click.echo(printable(words), nl=False, err=True)
+        fd = sys.stdin.fileno()
+        while (end := self._typed.find(b"\n")) < 0:
+            is_over()
+            if not select.select([fd], [], [], LOOK)[0]:
+                continue
+            received = os.read(fd, _CHUNK)
+            if not received or len(self._typed) > LONGEST:
+                click.echo(err=True)
+                raise EOFError
+            self._typed += received
+        line = self._typed[:end].decode(errors="replace").rstrip("\r")
+        del self._typed[: end + 1]
+        return line
+
+
+def is_somebody_there() -> bool:
+    """Whether questions can be shown, and answers typed."""
+    try:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+    except ValueError:  # closed
+        return False

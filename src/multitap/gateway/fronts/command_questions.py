@@ -1,0 +1,99 @@
+"""What servers ask during the call of a command, brought to the person who typed it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
+from multitap.wire.jsonrpc.vocabulary import INVALID_REQUEST, METHOD_NOT_FOUND
+from multitap.wire.wire import RpcError
+
+CAPABILITIES = Raw(b'{"elicitation":{"form":{},"url":{}},"sampling":{}}')
+"""What a person at a terminal can be asked."""
+NONE = Raw(b"{}")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class CommandQuestions:
+    """The open questions of one call.
+
+    Args:
+        on_question: Told that there is one to send.
+    """
+
+    def __init__(self, on_question: Callable[[], None]) -> None:
+        self._on_question = on_question
+        self._numbers = count(1)
+        self._unsent: deque[ServerQuestion] = deque()
+        self._open: dict[int, asyncio.Future[CommandReply]] = {}
+
+    async def ask(self, server: str, method: str, params: Mapping[str, Any]) -> Raw:
+        """The person's answer.
+
+        Raises:
+            RpcError: There is none.
+        """
+        number = next(self._numbers)
+        reply: asyncio.Future[CommandReply] = asyncio.get_running_loop().create_future()
+        self._open[number] = reply
+        self._unsent.append(ServerQuestion(number, server, method, Raw(_encode(params))))
+        self._on_question()
+        try:
+            said = await reply
+        finally:
+            self._open.pop(number, None)
+        if said.error is not None:
+            raise RpcError(INVALID_REQUEST, said.error)
+        return said.result
+
+    def next(self) -> ServerQuestion | None:
+        """The next one to send, if there is one."""
+        return self._unsent.popleft() if self._unsent else None
+
+    def on_reply(self, reply: CommandReply) -> bool:
+        """Take an answer; False: nobody asked for it."""
+        waiting = self._open.pop(reply.number, None)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(reply)
+        return True
+
+
+class CommandUser:
+    """Who typed a command; an `OnBehalfOf` that can be asked if there is a person.
+
+    Args:
+        server: Whose tool is called, for the person to know who asks.
+        questions: Where they go; None: nobody can be asked.
+    """
+
+    caller = "command line"
+    log_level = None
+    drives_rounds = False
+
+    def __init__(self, server: str = "", questions: CommandQuestions | None = None) -> None:
+        self._server = server
+        self._questions = questions
+        self.capabilities = NONE if questions is None else CAPABILITIES
+
+    @property
+    def owner(self) -> object:
+        return self
+
+    @property
+    def slot_holder(self) -> object:
+        return self
+
+    def on_notification(self, method: str, params: Raw) -> None:
+        """Hear what belongs to the call, and leave it: progress comes by itself."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        if self._questions is None:
+            raise RpcError(METHOD_NOT_FOUND, "a command line cannot answer questions", None)
+        return await self._questions.ask(self._server, method, params)

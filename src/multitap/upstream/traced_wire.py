@@ -1,0 +1,170 @@
+"""A wire whose messages somebody follows, both ways."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from multitap.faults import WireFault
+from multitap.wire.jsonrpc.envelope import encode
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.wire import Evidence, Inbound, Params, RpcError, Wire
+
+MAX_TEXT = 64 * 1024
+"""Bytes of a message that are shown; large ones are not decoded for it."""
+
+Redact = Callable[[str], str]
+
+
+class TracedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message as it passed."""
+
+    at: float
+    """Seconds since the epoch."""
+    way: Literal["out", "in"]
+    """To the server, or from it."""
+    kind: Literal["request", "result", "error", "notification", "lost"]
+    """`lost`: no usable answer came."""
+    method: str
+    number: int | None = None
+    """The same for a request and its answer; negative if the server asked."""
+    seconds: float | None = None
+    """How long the answer took."""
+    size: int = 0
+    """Bytes of parameters or result."""
+    text: str = ""
+    """Parameters, result or error, without secrets, cut if long."""
+
+
+OnMessage = Callable[[TracedMessage], None]
+"""Told of each message; must not block."""
+
+
+class TracedWire:
+    """See `Wire`; tells of everything that passes.
+
+    Args:
+        wire: Where it travels.
+        redact: Takes the server's secrets out of a text.
+        tell: Who follows.
+    """
+
+    def __init__(self, wire: Wire, redact: Redact, tell: OnMessage) -> None:
+        self.wire = wire
+        self.kind = wire.kind
+        self.closed = wire.closed
+        self.establish = wire.establish
+        self.serves_only = wire.serves_only
+        self.is_stopped = wire.is_stopped
+        self._inbound: Inbound | None = None
+        self._note = _Notes(redact, tell)
+        self._numbers = count(1)
+
+    @property
+    def fault(self) -> WireFault | None:
+        return self.wire.fault
+
+    def evidence(self) -> Evidence:
+        return self.wire.evidence()
+
+    def attach(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+        self.wire.attach(_TracedInbound(inbound, self._note))
+
+    def released(self) -> Wire:
+        """The wire alone, as it was."""
+        if self._inbound is not None:
+            self.wire.attach(self._inbound)
+        return self.wire
+
+    async def request(self, request: Request) -> Raw:
+        note, number, method = self._note, next(self._numbers), request.method
+        note("out", "request", method, _params(request), number)
+        on_progress, began = request.on_progress, time.perf_counter()
+
+        def progressed(done: float, total: float | None, message: str | None) -> None:
+            told = {"progress": done, "total": total, "message": message}
+            note("in", "notification", "notifications/progress", encode(told), number)
+            if on_progress is not None:
+                on_progress(done, total, message)
+
+        request.on_progress = progressed
+        try:
+            result = await self.wire.request(request)
+        except RpcError as exc:
+            error = encode({"code": exc.code, "message": str(exc), "data": exc.data})
+            note("in", "error", method, error, number, began)
+            raise
+        except (WireFault, asyncio.CancelledError) as exc:
+            why = str(exc) or "cancelled"
+            note("in", "lost", method, encode(why), number, began)
+            raise
+        finally:
+            request.on_progress = on_progress
+        note("in", "result", method, result, number, began)
+        return result
+
+    async def notify(
+        self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._note("out", "notification", method, encode(params or {}))
+        await self.wire.notify(method, params, headers=headers)
+
+
+def _params(request: Request) -> bytes:
+    """The parameters as they are sent, but for the token by which progress is reported."""
+    meta = b",".join(filter(None, (request.stamp, request.meta)))
+    said = b'"_meta":{%b}' % meta if meta else b""
+    return b"{%b}" % b",".join(filter(None, (request.params, said)))
+
+
+class _TracedInbound:
+    """See `Inbound`."""
+
+    def __init__(self, inbound: Inbound, note: "_Notes") -> None:
+        self._inbound = inbound
+        self._note = note
+        self._numbers = count(-1, -1)
+        self.unaddressed = inbound.unaddressed
+
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
+        self._note("in", "notification", method, params)
+        self._inbound.notification(method, params, call)
+
+    async def request(self, method: str, params: Raw, call: object | None) -> Any:
+        number, began = next(self._numbers), time.perf_counter()
+        self._note("in", "request", method, params, number)
+        try:
+            result = await self._inbound.request(method, params, call)
+        except RpcError as exc:
+            error = encode({"code": exc.code, "message": str(exc)})
+            self._note("out", "error", method, error, number, began)
+            raise
+        self._note("out", "result", method, encode(result), number, began)
+        return result
+
+
+class _Notes:
+    """Puts a message into words."""
+
+    def __init__(self, redact: Redact, tell: OnMessage) -> None:
+        self._redact = redact
+        self._tell = tell
+
+    def __call__(  # noqa: PLR0917 - one line for each message is read best
+        self,
+        way: Literal["out", "in"],
+        kind: Literal["request", "result", "error", "notification", "lost"],
+        method: str,
+        data: bytes | Raw,
+        number: int | None = None,
+        began: float | None = None,
+    ) -> None:
+        shown = bytes(memoryview(data)[:MAX_TEXT]).decode(errors="replace")
+        text = self._redact(shown if len(data) <= MAX_TEXT else f"{shown}…")
+        seconds = None if began is None else time.perf_counter() - began
+        self._tell(TracedMessage(time.time(), way, kind, method, number, seconds, len(data), text))

@@ -92,8 +92,7 @@ class FormField:
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """The questions of a form, in its order."""
-    required = schema.get("required")
-    wanted = frozenset(required) if isinstance(required, list) else frozenset[str]()
+    wanted = frozenset(map(str, _list(schema.get("required"))))
     return tuple(
         FormField(name, _table(one), name in wanted)
         for name, one in _table(schema.get("properties")).items()

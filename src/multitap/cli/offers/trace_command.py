@@ -66,7 +66,7 @@ def _followed(live: Live, options: CommonOptions, server: str, wanted: TraceOpti
                 wanted.tool,
                 _arguments(wanted, schema),
                 options.timeout,
-                lambda *_: None,
+                lambda _done, _total, _message: None,
                 at_the_prompt(),
                 person=is_somebody_there(),
             )

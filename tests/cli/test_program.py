@@ -36,6 +36,7 @@ COMMANDS = (
     "secret set",
     "secret list",
     "secret remove",
+    "calls",
     "logs",
     "trace",
     "stats",

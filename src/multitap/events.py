@@ -192,6 +192,35 @@ class Warned:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolsChanged:
+    """A server offers other tools than those that are pinned, or describes them otherwise."""
+
+    server: str
+    changed: tuple[str, ...]
+    """The server's own names of tools with another definition than before."""
+    new: tuple[str, ...]
+    """The same of tools that it did not have before."""
+    withheld: bool
+    """Whether they can be neither seen nor called until a person has reviewed them."""
+    text: str
+    """The same in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSuspected:
+    """What a tool says of itself, or answers, looks like an attack."""
+
+    server: str
+    tool: str
+    """What the server calls it."""
+    kind: str
+    """Of what: `instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
+    withheld: bool
+    text: str
+    """The same in words, with the place in question quoted."""
+
+
 class CallDone(NamedTuple):
     """A call has ended; made for every call, and so of the cheapest kind."""
 
@@ -237,6 +266,8 @@ Event = (
     | ResourceUpdated
     | ServerLog
     | Warned
+    | ToolsChanged
+    | ToolSuspected
     | CallDone
     | Reloaded
     | ReloadFailed

@@ -11,6 +11,7 @@ from typing import Any
 from multitap.catalog import schemas
 from multitap.catalog.address_directory import AddressDirectory, fits
 from multitap.catalog.name_books import NameBook, NameBooks
+from multitap.catalog.vetting import Reason, Vetted, Vetting
 from multitap.config import ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
@@ -94,6 +95,14 @@ class Prompt:
     link: Link = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Withheld:
+    """A tool that is neither shown nor called until a person has looked at it."""
+
+    tool: Tool
+    reason: Reason
+
+
 @dataclass(frozen=True, slots=True)
 class Shelf:
     """One server's part of the catalog; rebuilt only when its offers change."""
@@ -107,6 +116,8 @@ class Shelf:
     templates: tuple[Resource, ...]
     warnings: tuple[str, ...]
     """Which of its tools are not usable, and why."""
+    withheld: Mapping[str, Withheld]
+    vetted: Vetted
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +136,8 @@ class Catalog:
     """Whose each address is, of servers that are up and of others."""
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
     """All servers, up or not."""
+    withheld: Mapping[str, Withheld] = field(default_factory=lambda: MappingProxyType({}))
+    """Tools that wait for a review."""
 
     def named(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
@@ -181,17 +194,20 @@ def allowed(name: str, filter_: ToolFilter) -> bool:
     )
 
 
-def stock(link: Link, offers: Offers, books: NameBooks) -> Shelf:
+def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting) -> Shelf:
     """Name and check what one server offers.
 
     Args:
         link: The server.
         offers: What it says it has.
         books: Who has which name.
+        vetting: Says what of it may be shown.
     """
     usable, warnings = _usable(offers.tools)
     names = books.tools.give(link.name, tuple(usable))
+    vetted = vetting.vet(link, usable, names)
     tools: dict[str, Tool] = {}
+    withheld: dict[str, Withheld] = {}
     hidden: set[str] = set()
     for raw_name, definition in usable.items():
         name = names[raw_name]
@@ -201,7 +217,11 @@ def stock(link: Link, offers: Offers, books: NameBooks) -> Shelf:
         description = prefix_description(
             books.naming, link.name, _text(definition.get("description"))
         )
-        tools[name] = Tool(name, link.name, raw_name, description, definition, link)
+        tool = Tool(name, link.name, raw_name, description, definition, link)
+        if (reason := vetted.withheld.get(raw_name)) is None:
+            tools[name] = tool
+        else:
+            withheld[name] = Withheld(tool, reason)
     return Shelf(
         offers,
         tools,
@@ -209,7 +229,9 @@ def stock(link: Link, offers: Offers, books: NameBooks) -> Shelf:
         _prompts(link, offers, books.prompts),
         _resources(link, offers.resources, "uri", books.resources),
         _resources(link, offers.templates, "uriTemplate", books.templates),
-        tuple(warnings),
+        (*vetted.warnings, *warnings),
+        withheld,
+        vetted,
     )
 
 
@@ -242,8 +264,10 @@ def build(
     resources: list[Resource] = []
     templates: list[Resource] = []
     hidden: set[str] = set()
+    withheld: dict[str, Withheld] = {}
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         hidden |= shelf.hidden
+        withheld |= shelf.withheld
         if not link.live:
             absent.update(shelf.tools)
             continue
@@ -261,6 +285,7 @@ def build(
         frozenset(hidden),
         AddressDirectory(books.servers, books.resources.holders, books.templates.holders),
         MappingProxyType(dict(links)),
+        MappingProxyType(withheld),
     )
 
 

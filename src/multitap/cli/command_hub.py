@@ -12,6 +12,7 @@ from multitap.cli.terminal.places import near
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
 from multitap.hub.hub import Hub, open_hub
+from multitap.trust.lock_places import places_of
 from multitap.trust.vault import scope_for
 from multitap.upstream.handlers import Handlers
 
@@ -79,7 +80,10 @@ async def open_command_hub(
         places = {key: near(place) for key, place in loaded.places(name).items()}
         return expand_server(config, scope_in(loaded, name, config), places=places)
 
-    async with open_hub(settings, handlers=handlers, expand=expand, files=loaded.files) as hub:
+    locks = places_of(loaded)
+    async with open_hub(
+        settings, handlers=handlers, expand=expand, files=loaded.files, locks=locks
+    ) as hub:
         yield hub
 
 
@@ -100,4 +104,5 @@ async def open_settled(
         async with progress(hub):
             with anyio.move_on_after(options.patience()):
                 await hub.settled()
+                await hub.scanned()
         yield hub

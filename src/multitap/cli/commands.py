@@ -363,6 +363,50 @@ def remove_secret(name: str) -> int:
     return remove_secret(name)
 
 
+@multitap.group(cls=Ordered)
+def pins() -> None:
+    """Review tools that changed since they were first seen"""
+
+
+@pins.command("list")
+@click.argument("server", required=False, shell_complete=complete_server)
+@with_config
+@json_option
+def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """List what is pinned, without starting a server"""
+    from multitap.cli.servers.pins_command import list_pins
+
+    return list_pins(options, server, as_json=as_json)
+
+
+@pins.command("review")
+@click.argument("server", required=False, shell_complete=complete_server)
+@click.option("--accept", "accepting", is_flag=True, help="Accept all changes that are shown")
+@with_either
+@json_option
+def review_pins(
+    options: CommonOptions, server: str | None, *, accepting: bool, as_json: bool
+) -> int:
+    """Show what changed, and accept it
+
+    Asks on a terminal; elsewhere it only shows, unless --accept is given. Exits with code 1 if
+    changes remain.
+    """
+    from multitap.cli.servers.pins_command import review_pins
+
+    return review_pins(options, server, accepting=accepting, as_json=as_json)
+
+
+@pins.command("reset")
+@click.argument("server", shell_complete=complete_server)
+@with_config
+def reset_pins(options: CommonOptions, server: str) -> int:
+    """Forget the pins of a server, so that its next list is pinned"""
+    from multitap.cli.servers.pins_command import reset_pins
+
+    return reset_pins(options, server)
+
+
 @multitap.command()
 @click.argument("words", nargs=-1, metavar="[FILTER]...")
 @click.option(

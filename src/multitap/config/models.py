@@ -64,6 +64,8 @@ class _ConfigModel(FrozenModel):
 
 CheckArguments = Literal["refuse", "warn", "off"]
 CheckResults = Literal["warn", "off"]
+Pin = Literal["enforce", "report", "off"]
+Scan = Literal["block", "report", "off"]
 Provenance = Literal["user", "project", "registry"]
 Recording = Literal["off", "errors", "all"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -160,6 +162,16 @@ class _Server(_Confidant):
     check_results: CheckResults = "warn"
     """What becomes of results that do not fit the tool's output schema, and of malformed content:
     `warn` and drop the malformed blocks, or `off`: not looked at."""
+    pin: Annotated[Pin, setting()] | None = None
+    """What becomes of tools that are not as they were when first seen: `enforce` withholds them
+    until `multitap pins review`, `report` says so, `off` does not look. Where not given, `enforce`
+    for servers from a registry and `report` for others; always `enforce` for a project's."""
+    scan: Annotated[Scan, setting()] | None = None
+    """What becomes of tools that look like an attack: `block` withholds them, `report` says so,
+    `off` does not look. Where not given, `report`; a project cannot turn it off."""
+    scan_results: bool = False
+    """Whether results are searched for the same, in a thread, after they were delivered; with
+    `scan = "block"` before, and a suspicious one is refused."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
     result_cap: int | None = setting(default=None, ge=100)

@@ -39,7 +39,7 @@ async def report(hub: Hub) -> None:
 
 
 def _reasons(hub: Hub) -> Iterator[str]:
-    yield from hub.store.warnings
+    yield from hub.warnings
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and (used := _descriptors()) >= SHORT * most:
         yield f"{used} of {most} files that the process may open are in use: raise `ulimit -n`"

@@ -1,16 +1,21 @@
 """From what the servers offer to one catalog, under names that stay."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from multitap.catalog import catalog
 from multitap.catalog.catalog import Catalog, Shelf
-from multitap.catalog.name_books import Choices, NameBooks
+from multitap.catalog.name_books import Choices, NameBooks, Pair
+from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings
+from multitap.events import ToolsChanged
 from multitap.hub.server_memory import ServerMemory
 from multitap.store import Store
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Offers
+
+logger = logging.getLogger(__name__)
 
 
 class CatalogBuilder:
@@ -20,18 +25,32 @@ class CatalogBuilder:
         settings: Which servers there are, and how names are made.
         store: Keeps names from one run to the next.
         memory: Knows what servers offered that are not up.
+        vetting: Says which tools may be shown.
+        on_stocked: Told when there is something new on a shelf.
     """
 
-    def __init__(self, settings: Settings, store: Store, memory: ServerMemory) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        memory: ServerMemory,
+        vetting: Vetting,
+        on_stocked: Callable[[], None] = lambda: None,
+    ) -> None:
         self.books = NameBooks((), settings.naming, {}, lasting=False)
         self.shelves: dict[Link, Shelf] = {}
         self._settings = settings
         self._store = store
         self._memory = memory
+        self._vetting = vetting
+        self._on_stocked = on_stocked
+        self._told: dict[str, tuple[str, ...]] = {}
+        """What was last said about each server's pins."""
 
     def apply(self, settings: Settings, links: Mapping[str, Link]) -> None:
         """Have names for the configured servers; those that are given already stay."""
         self._settings = settings
+        self._vetting.pins.naming = settings.naming
         books, naming = self.books, settings.naming
         if books.servers == frozenset(settings.servers) and books.naming is naming:
             return
@@ -45,20 +64,29 @@ class CatalogBuilder:
         self.shelves = {}
         self._fill_books({}, links)
 
+    def vet_again(self) -> None:
+        """Look at all tools once more: something else is pinned now."""
+        self.shelves = {}
+
     def build(self, links: Mapping[str, Link], last: Catalog) -> Catalog:
         """The catalog that follows `last`; its revision is higher if callers see a difference.
 
         Only changed servers are looked at.
         """
         stale, shelves = self.shelves, dict[Link, Shelf]()
+        is_stocked = False
         for link in links.values():
             if (offers := link.offers) is None:
                 continue
             shelf = stale.get(link)
             if shelf is None or shelf.offers is not offers:
-                shelf = catalog.stock(link, offers, self.books)
+                shelf = catalog.stock(link, offers, self.books, self._vetting)
+                self._tell(link, shelf)
+                is_stocked = True
             shelves[link] = shelf
         self.shelves = shelves
+        if is_stocked:
+            self._on_stocked()
         if chosen := self.books.take_unsaved():
             self._store.save_choices(chosen, self.books.servers)
         fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)
@@ -71,6 +99,7 @@ class CatalogBuilder:
     def _fill_books(self, given: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
         """Names for what is known: what is given, then what is remembered, then what is stored."""
         stored = self._store.load_choices()
+        stored = {**stored, (kind := f"tools {self._settings.naming}"): self._locked(stored, kind)}
         choices = {
             kind: {**(mine := given.get(kind, {})), **_without(stored.get(kind, {}), mine)}
             for kind in given.keys() | stored.keys()
@@ -80,6 +109,25 @@ class CatalogBuilder:
         for name, config in servers.items():
             if (offers := self._last_known(name, config, links)) is not None:
                 catalog.reserve(name, offers, self.books)
+
+    def _locked(self, stored: Mapping[str, Choices], kind: str) -> dict[Pair, str]:
+        """The names in the locks, which outlive the store, and then those in the store."""
+        locked = self._vetting.pins.exposed(self._settings.servers)
+        return {**locked, **_without(stored.get(kind, {}), locked)}
+
+    def _tell(self, link: Link, shelf: Shelf) -> None:
+        """Say what is wrong with a server's tools, once."""
+        words, drift = shelf.vetted.warnings, shelf.vetted.drift
+        if words == self._told.get(link.name, ()):
+            return
+        self._told[link.name] = words
+        for text in words:
+            logger.warning("%s: %s", link.name, link.report.redact(text))
+        if drift:
+            is_withheld = bool(shelf.withheld)
+            link.report.tell(
+                ToolsChanged(link.name, drift.changed, drift.new, is_withheld, words[0])
+            )
 
     def _last_known(
         self, name: str, config: ServerConfig, links: Mapping[str, Link]
@@ -101,4 +149,5 @@ def _same(one: Catalog, other: Catalog) -> bool:
         and one.templates == other.templates
         and one.absent.keys() == other.absent.keys()
         and one.hidden == other.hidden
+        and one.withheld.keys() == other.withheld.keys()
     )

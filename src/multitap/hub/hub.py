@@ -17,6 +17,7 @@ from anyio import to_thread
 from msgspec import Raw
 
 from multitap.catalog.catalog import Catalog, Shelf, Tool
+from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings, StdioServer, expand_server
 from multitap.errors import (
     LONGEST_QUOTE,
@@ -33,14 +34,18 @@ from multitap.hub.calls import Calls, cap_of
 from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.hub.lookup import Lookup
 from multitap.hub.metrics import Metrics
+from multitap.hub.pin_keeper import PinKeeper, open_pins
 from multitap.hub.router import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.server_memory import ServerMemory
 from multitap.hub.state_events import StateEvents
 from multitap.hub.supervisor import Plan, Supervisor
+from multitap.hub.tool_scans import ToolScans
 from multitap.later import Later
 from multitap.results import KeptResult, KeptResults, ToolResult
 from multitap.store import LogRecord, Store, fingerprint, open_store
 from multitap.tasks import Tasks
+from multitap.trust.lock_places import LockPlaces, places_in
+from multitap.trust.pins import Pins
 from multitap.trust.vault import scope_for
 from multitap.upstream.connector import Dial
 from multitap.upstream.dial import Dialer
@@ -83,6 +88,7 @@ class Hub:
         store: Store,
         recall: bool = False,
         logs: Path | None = None,
+        pins: Pins | None = None,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -100,7 +106,13 @@ class Hub:
         self._handlers = handlers
         self._kept = KeptResults()
         self._memory = ServerMemory(store, recall=recall)
-        self._builder = CatalogBuilder(settings, store, self._memory)
+        self.pins = pins or Pins()
+        """What the servers offered when a person relied on it."""
+        vetting = Vetting(self.pins)
+        self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
+        self._builder = CatalogBuilder(
+            settings, store, self._memory, vetting, self._scans.look_again
+        )
         self._starts = StartQueue(settings.start_concurrency)
         self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
         """Where the messages of each server can be followed, those of all its links."""
@@ -114,7 +126,15 @@ class Hub:
         """Makes all calls."""
         self._routes: dict[Tool, Route] = {}
         store.on_disagreement = self._reread_choices
+        if self.pins.files:
+            tasks.start_soon(PinKeeper(self.pins, self._vet_again).run)
+        tasks.start_soon(self._scans.run)
         self.apply(settings)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with what outlives the process."""
+        return (*self.store.warnings, *self.pins.warnings)
 
     @property
     def links(self) -> Mapping[str, Link]:
@@ -147,6 +167,11 @@ class Hub:
     async def settled(self) -> None:
         """Wait until every server has answered, failed or timed out, successors included."""
         while not self._supervisor.is_settled:
+            await self.changed.wait()
+
+    async def scanned(self) -> None:
+        """Wait until what the servers say about their tools was searched for attacks."""
+        while not self._scans.is_done:
             await self.changed.wait()
 
     def make_link(
@@ -330,10 +355,18 @@ class Hub:
         """Everything a screen would show, as it is now."""
         coming, shelves = self._supervisor.coming, self._builder.shelves
         servers = (
-            _server_snapshot(link, shelves.get(link), coming.get(link.name))
+            self._server_snapshot(link, shelves.get(link), coming.get(link.name))
             for link in self.links.values()
         )
         return Snapshot(self.catalog.revision, tuple(servers))
+
+    def _server_snapshot(
+        self, link: Link, shelf: Shelf | None, successor: Link | None
+    ) -> ServerSnapshot:
+        tools = len(shelf.tools) if shelf else 0
+        warnings = (*self._scans.warnings(link, shelf), *shelf.warnings) if shelf else ()
+        snapshot = link.snapshot(tools=tools, warnings=warnings)
+        return replace(snapshot, pending=successor.failure) if successor else snapshot
 
     def close(self) -> None:
         """Refuse further calls; `open_hub` calls it when its block is left."""
@@ -355,6 +388,12 @@ class Hub:
             self._builder.reread_choices(self.links)
             self._rebuild()
 
+    def _vet_again(self) -> None:
+        """Show the tools that are accepted by now, and those only."""
+        if not self._closed:
+            self._builder.vet_again()
+            self._rebuild()
+
     def _rebuild(self) -> None:
         """Publish a new catalog if anything in it differs."""
         last = self.catalog
@@ -363,12 +402,6 @@ class Hub:
             self._routes = {}
             self.events.publish(CatalogChanged(fresh.revision))
         self.changed.ring()
-
-
-def _server_snapshot(link: Link, shelf: Shelf | None, successor: Link | None) -> ServerSnapshot:
-    tools = len(shelf.tools) if shelf else 0
-    snapshot = link.snapshot(tools=tools, warnings=shelf.warnings if shelf else ())
-    return replace(snapshot, pending=successor.failure) if successor else snapshot
 
 
 def _record(store: Store, event: Event) -> None:
@@ -427,6 +460,7 @@ async def open_hub(
     expand: Expand | None = None,
     recall: bool = False,
     files: Collection[str] = (),
+    locks: LockPlaces | None = None,
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -439,6 +473,7 @@ async def open_hub(
         expand: Puts in the variables of a server's configuration, in place of this process's.
         recall: Whether what a server had last time is listed while it starts.
         files: What the settings are written in: each configuration has logs of its own.
+        locks: Where pins are kept; in the state directory if not given.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     with ungrouped():
@@ -454,6 +489,7 @@ async def open_hub(
                 logs = log_folder(state, files, servers)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
                 dial = Dialer(spawner, logs, handlers.login)
+            pins = await stack.enter_async_context(open_pins(locks or places_in(state)))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
@@ -465,6 +501,7 @@ async def open_hub(
                 store=store,
                 recall=recall,
                 logs=logs,
+                pins=pins,
             )
             try:
                 yield hub

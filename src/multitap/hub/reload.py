@@ -21,6 +21,7 @@ from multitap.errors import UnknownName, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
+from multitap.trust.lock_places import places_of
 from multitap.trust.vault import scope_for
 from multitap.upstream.connector import Dial
 from multitap.upstream.handlers import Handlers
@@ -232,6 +233,7 @@ async def open_configured(
             expand=expand or files.expand,
             recall=recall,
             files=files.loaded.files,
+            locks=places_of(files.loaded),
         ) as hub,
         auto_reload(hub, files),
     ):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from multitap.catalog.catalog import Catalog, Tool
+from multitap.catalog.catalog import Catalog, Tool, Withheld
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.config.problems import nearest
@@ -119,7 +119,7 @@ def look_up(
         prefers: Whether a caller rather means a tool than others that are called the same.
 
     Raises:
-        NotAllowed: A filter hides it.
+        NotAllowed: A filter hides it, or it waits for a review.
     """
     tool = catalog.tools.get(name) or catalog.absent.get(name)
     if tool is not None:
@@ -129,8 +129,19 @@ def look_up(
             f"the tool {quoted(name)} is hidden by a filter", hint="change the server's `filter`"
         )
     alike = [tool for tool in catalog.named(name) if shows(tool)]
+    if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
+        raise NotAllowed(
+            f"the tool {quoted(name)} is withheld: {held.reason.words}", hint=held.reason.hint
+        )
     if len(alike) > 1:
         alike = [tool for tool in alike if prefers(tool)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _withheld(catalog: Catalog, name: str) -> Withheld | None:
+    if (held := catalog.withheld.get(name)) is not None:
+        return held
+    alike = [held for held in catalog.withheld.values() if held.tool.raw_name == name]
     return alike[0] if len(alike) == 1 else None
 
 

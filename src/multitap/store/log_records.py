@@ -16,6 +16,8 @@ from multitap.events import (
     Reloaded,
     ReloadFailed,
     ServerLog,
+    ToolsChanged,
+    ToolSuspected,
     Warned,
 )
 from multitap.records import dataclass
@@ -116,7 +118,11 @@ def _told(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
             told = ("info", "state", server, "removed")
         case ServerLog(server, level, logger, text):
             told = (_level(level), "server", server, f"{logger}: {text}" if logger else text)
-        case Warned(server, text):
+        case (
+            Warned(server, text)
+            | ToolsChanged(server, text=text)
+            | ToolSuspected(server, text=text)
+        ):
             told = ("warning", "warning", server, text)
         case Reloaded(plan, problems, _, changes):
             text = "; ".join((f"reloaded: {plan}", *changes, *problems))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from multitap.errors import LONGEST_QUOTE, counted, quoted, shortened
-from multitap.events import Event, Failure, ServerLog, Warned
+from multitap.events import Event, Failure, ServerLog, ToolsChanged, ToolSuspected, Warned
 from multitap.redaction import Redactor
 from multitap.upstream.backoff import PROVED
 from multitap.wire.wire import Evidence
@@ -41,8 +41,8 @@ class ServerReport:
 
     def tell(self, event: Event) -> None:
         match event:
-            case Warned(_, text):
-                event = replace(event, text=self._worded(text))
+            case Warned() | ToolsChanged() | ToolSuspected():
+                event = replace(event, text=self._worded(event.text))
             case ServerLog(_, level, source, text):
                 event = replace(
                     event,

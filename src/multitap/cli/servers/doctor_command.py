@@ -89,6 +89,7 @@ async def _examined(loaded: Loaded, options: CommonOptions, server: str | None) 
                 if hub.catalog.tools:
                     await anyio.sleep(STEADY)
                     await hub.settled()
+                await hub.scanned()
         return [
             Findings("multitap", tuple(_of_everything(loaded, hub))),
             *(Findings(name, tuple(_of_server(loaded, hub, name, programs))) for name in names),
@@ -102,7 +103,7 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
         if seen.found and seen.intact:
             how = f" ({seen.dialect})" if seen.dialect else ""
             yield Check("config", CheckVerdict.OK, f"{seen.source.path}{how}")
-    for warning in hub.store.warnings:
+    for warning in hub.warnings:
         yield Check("state", CheckVerdict.ODD, warning)
     yield Check("state", CheckVerdict.OK, str(loaded.state_directory))
     if (count := len(hub.catalog.tools)) > MOST_TOOLS:

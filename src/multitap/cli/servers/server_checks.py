@@ -16,6 +16,8 @@ from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapsh
 from multitap.records import dataclass
 
 _NAMED = 3
+_TRUST = frozenset({"pins", "scan"})
+"""What a warning begins with that says why tools of a server may not be trusted."""
 
 
 class CheckVerdict(StrEnum):
@@ -116,7 +118,10 @@ def of_health(server: ServerSnapshot) -> Iterator[Check]:
         words = f"it took {server.starts} starts to connect"
         yield Check("health", CheckVerdict.ODD, words, f"`multitap logs {server.name}` may say why")
     for warning in dict.fromkeys(server.warnings):
-        if not _about_tool(warning):
+        phase, _, words = warning.partition(": ")
+        if phase in _TRUST:
+            yield Check(phase, CheckVerdict.ODD, words)
+        elif not _about_tool(warning):
             yield Check("manners", CheckVerdict.ODD, warning)
 
 

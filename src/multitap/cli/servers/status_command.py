@@ -103,7 +103,7 @@ async def _told(
     from multitap.cli.command_hub import asleep, open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares
 
     async with open_settled(loaded, options) as hub:
-        return status_lines(loaded, hub.snapshot(), asleep(loaded)), hub.store.warnings
+        return status_lines(loaded, hub.snapshot(), asleep(loaded)), hub.warnings
 
 
 def _show(told: Sequence[StatusLine]) -> None:

@@ -1,0 +1,1 @@
+"""How well the scanner tells poisoned definitions from honest ones."""

@@ -1,0 +1,24 @@
+"""What changed in a tool's definition, line by line and with nothing hidden."""
+
+from collections.abc import Iterator
+from difflib import unified_diff
+
+from multitap.trust.lock_file import ToolPin, visible_json
+
+_TOO_LONG = "(a definition that is too long to be kept: only its digest is known)"
+_CONTEXT = 3
+
+
+def difference(before: ToolPin | None, now: ToolPin) -> Iterator[str]:
+    """The lines that went and came; all lines of a tool that is new."""
+    old, new = _lines(before) if before else [], _lines(now)
+    for number, line in enumerate(unified_diff(old, new, n=_CONTEXT, lineterm="")):
+        if number > 1:  # the two names of files
+            yield line
+
+
+def _lines(pin: ToolPin) -> list[str]:
+    if pin.definition is None:
+        return [_TOO_LONG, f"sha256 {pin.sha256}"]
+    # a long description in one line would hide what is in its middle
+    return visible_json(pin.definition).replace("\\n", "\n    ").splitlines()

@@ -1,0 +1,166 @@
+"""`multitap pins`: what tools were when they were first seen, and what has changed since."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import chosen
+from multitap.cli.options import CommonOptions
+from multitap.cli.servers.pin_difference import difference
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import Colour, advise, note, painted, say
+from multitap.cli.terminal.tables import table
+from multitap.config import Loaded, ServerConfig
+from multitap.errors import UnknownName, counted
+from multitap.printable import printable
+from multitap.trust.lock_places import LockPlaces, places_of
+from multitap.trust.pin_review import Review, accept, reset, reviews
+from multitap.trust.pins import pin_mode
+from multitap.trust.scanner import scan
+
+_COLOURS: dict[str, Colour] = {"+": "green", "-": "red"}
+
+
+def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+    """Show what is pinned; no server is started for it."""
+    loaded, servers = _chosen_servers(options, server)
+    places = places_of(loaded)
+    known = {review.server: review for review in reviews(places, servers)}
+    if as_json:
+        say_json([_described(places, *one, known.get(one[0])) for one in servers.items()])
+        return Exit.DONE
+    rows = [(name, pin_mode(config), *_cells(known.get(name))) for name, config in servers.items()]
+    if rows:
+        table(("SERVER", "PIN", "TOOLS", "PACKAGE", "NOTE"), rows, right=("TOOLS",))
+    _point_out([review for review in known.values() if review.is_due])
+    return Exit.DONE
+
+
+def review_pins(
+    options: CommonOptions, server: str | None, *, accepting: bool, as_json: bool
+) -> int:
+    """Show what differs from the pins, and pin it instead if a person agrees."""
+    loaded, servers = _chosen_servers(options, server)
+    places = places_of(loaded)
+    if chosen(options, loaded) is None:
+        _look(loaded, options, server)
+    due = [review for review in reviews(places, servers) if review.is_due]
+    if as_json:
+        say_json([_difference_of(review, tool) for review in due for tool in review.pins.pending])
+    elif not due:
+        note("all tools are as pinned")
+    left = [review for review in due if not _reviewed(places, review, accepting, as_json)]
+    if left and not as_json:
+        _point_out(left)
+    return Exit.FAILED if left else Exit.DONE
+
+
+def reset_pins(options: CommonOptions, server: str) -> int:
+    """Forget the pins of one server."""
+    loaded, servers = _chosen_servers(options, server)
+    if not reset(places_of(loaded), server, servers[server]):
+        raise UnknownName(f"nothing is pinned for {server!r}", hint="`multitap pins list` shows it")
+    note(f"forgot the pins of {server!r}; its next list of tools is pinned")
+    return Exit.DONE
+
+
+def _chosen_servers(
+    options: CommonOptions, server: str | None
+) -> tuple[Loaded, dict[str, ServerConfig]]:
+    loaded = load_configuration(options)
+    if server is not None:
+        require(loaded, server)
+    servers = loaded.settings.servers.items()
+    return loaded, {name: config for name, config in servers if server in {None, name}}
+
+
+def _look(loaded: Loaded, options: CommonOptions, server: str | None) -> None:
+    """Start the servers once: without a gateway nobody knows what they offer now."""
+    from multitap.cli.command_hub import open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares
+    from multitap.cli.running import run_async  # noqa: PLC0415 - see above
+
+    async def look() -> None:
+        async with open_settled(loaded, options, only=server):
+            pass
+
+    run_async(look)
+
+
+def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool) -> bool:  # noqa: FBT001 - its only caller passes what it has
+    """Show one server's differences; whether they are accepted."""
+    if not as_json:
+        for line in _shown(review):
+            say(line)
+    if not accepting:
+        if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return False
+        if not click.confirm(f"Accept these changes of {printable(review.server)}?", err=True):
+            return False
+    accept(places, review)
+    count = counted(len(review.pins.pending), "tool")
+    note(f"accepted {count} of {review.server!r} as shown")
+    return True
+
+
+def _shown(review: Review) -> Iterator[str]:
+    if (now := review.pins.pending_package) is not None:
+        yield f"{printable(review.server)}: package {review.pins.package} is now {now}"
+    for tool, pin in review.pins.pending.items():
+        before = review.before(tool)
+        what = "changed" if before else "new"
+        yield f"{printable(review.server)}: {printable(tool)} ({what})"
+        for line in difference(before, pin):
+            yield f"  {painted(line, _COLOURS.get(line[:1]), sys.stdout)}"
+        for finding in scan(pin.definition or {}):
+            yield f"  {painted('!', 'yellow', sys.stdout)} {finding.words}"
+
+
+def _difference_of(review: Review, tool: str) -> dict[str, Any]:
+    before, now = review.before(tool), review.pins.pending[tool]
+    return {
+        "server": review.server,
+        "tool": tool,
+        "change": "changed" if before else "new",
+        "before": before and before.definition,
+        "after": now.definition,
+        "sha256": now.sha256,
+        "findings": [finding.words for finding in scan(now.definition or {})],
+    }
+
+
+def _described(
+    places: LockPlaces, server: str, config: ServerConfig, review: Review | None
+) -> dict[str, Any]:
+    own, project = places.of(config)
+    pins = review and review.pins
+    return {
+        "server": server,
+        "pin": pin_mode(config),
+        "lock": str((project or own).path),
+        "package": msgspec.to_builtins(pins and pins.package),
+        "tools": {raw: pin.sha256 for raw, pin in pins.tools.items()} if pins else {},
+        "pending": sorted(pins.pending) if pins else [],
+    }
+
+
+def _cells(review: Review | None) -> tuple[str, str, str]:
+    if review is None:
+        return "-", "-", "not seen yet"
+    pins = review.pins
+    waiting = len(pins.pending) + bool(pins.pending_package)
+    return (
+        str(len(pins.tools)),
+        str(pins.package) if pins.package else "-",
+        f"{waiting} to review" if waiting else "as pinned",
+    )
+
+
+def _point_out(due: list[Review]) -> None:
+    if due:
+        which = f" {due[0].server}" if len(due) == 1 else ""
+        advise(f"`multitap pins review{which}` shows what changed; `--accept` pins it")

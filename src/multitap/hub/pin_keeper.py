@@ -1,0 +1,63 @@
+"""Keeps pins and lock files equal: writes what was seen, and notices what a person accepts."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio import to_thread
+
+from multitap.trust.lock_places import LockPlaces
+from multitap.trust.pins import Pins, read, save, stamps
+from multitap.upstream.signals import Latch
+
+LOOK = 0.5
+"""Seconds between two looks at the files: what is accepted holds within a second."""
+SAVING = 5.0
+"""Seconds to write what was seen last, when all is over."""
+
+
+class PinKeeper:
+    """Runs beside a hub for as long as that is open.
+
+    Args:
+        pins: What is pinned.
+        on_change: Told when the files say anything else than before.
+    """
+
+    def __init__(self, pins: Pins, on_change: Callable[[], None]) -> None:
+        self._pins = pins
+        self._on_change = on_change
+        self._seen = Latch()
+
+    async def run(self) -> None:
+        """Write and look until cancelled."""
+        pins = self._pins
+        pins.on_unsaved = self._seen.set
+        known = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
+        while True:
+            # after a write the files look changed and are read once more: somebody else may have
+            # written right behind us
+            unsaved = pins.unsaved()
+            if unsaved and pins.settle(await to_thread.run_sync(save, unsaved), unsaved):
+                self._on_change()
+            with anyio.move_on_after(LOOK):
+                await self._seen.wait()
+            now = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
+            if stale := [file for file in pins.files if now[file] != known[file]]:
+                known = now
+                readings = await to_thread.run_sync(read, stale, abandon_on_cancel=True)
+                if pins.settle(readings):
+                    self._on_change()
+
+
+@asynccontextmanager
+async def open_pins(places: LockPlaces) -> AsyncGenerator[Pins]:
+    """What is pinned; what was seen since is written at the latest when the block is left."""
+    pins = Pins(places)
+    pins.settle(await to_thread.run_sync(read, pins.files, abandon_on_cancel=True))
+    try:
+        yield pins
+    finally:
+        if unsaved := pins.unsaved():
+            with anyio.move_on_after(SAVING, shield=True):
+                await to_thread.run_sync(save, unsaved, abandon_on_cancel=True)

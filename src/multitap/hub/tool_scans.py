@@ -1,0 +1,129 @@
+"""Searches what servers say about their tools for attacks: in the background, each text once."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import anyio
+import anyio.lowlevel
+from anyio import to_thread
+
+from multitap.catalog.catalog import Shelf
+from multitap.catalog.vetting import Vetting
+from multitap.errors import quoted
+from multitap.events import ToolSuspected
+from multitap.trust.look_alikes import twins
+from multitap.trust.scanner import Finding, scan_mode
+from multitap.trust.scanner_rules import LOOK_ALIKE
+from multitap.upstream.link import Link
+from multitap.upstream.signals import Latch
+
+logger = logging.getLogger(__name__)
+
+LARGE = 64 * 1024
+"""Characters of a description or schema from which on it is searched in a thread."""
+
+
+class ToolScans:
+    """Owns what was found, and says it once.
+
+    Args:
+        vetting: Remembers what was found in each definition.
+        shelves: What there is to search.
+        on_done: Told when all is searched.
+    """
+
+    def __init__(
+        self,
+        vetting: Vetting,
+        shelves: Callable[[], Mapping[Link, Shelf]],
+        on_done: Callable[[], None],
+    ) -> None:
+        self._vetting = vetting
+        self._shelves = shelves
+        self._on_done = on_done
+        self._wake = Latch()
+        self._told: set[tuple[str, str, Finding]] = set()
+        self._twins: dict[tuple[str, str], str] = {}
+        self.is_done = True
+        """Whether everything on the shelves was searched."""
+
+    def look_again(self) -> None:
+        """Search what is new on the shelves, soon."""
+        self.is_done = False
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Search until cancelled."""
+        while True:
+            await self._wake.wait()
+            self.is_done = True  # unless something new comes meanwhile
+            for link, shelf in [*self._shelves().items()]:
+                if scan_mode(link.config) != "off":
+                    await self._search(shelf)
+            self._twins = _twins(self._shelves())
+            for link, shelf in self._shelves().items():
+                self._tell(link, shelf)
+            self._forget()
+            self._on_done()
+
+    def findings(self, link: Link, shelf: Shelf) -> Iterator[tuple[str, Finding]]:
+        """What looks like an attack, by the server's own name of the tool."""
+        if scan_mode(link.config) == "off":
+            return
+        for raw, (digest, _) in shelf.vetted.seen.items():
+            for found in self._vetting.findings.get(digest, ()):
+                yield raw, found
+            if (other := self._twins.get((link.name, raw))) is not None:
+                yield raw, Finding(LOOK_ALIKE, "the name is easily taken for another one", other)
+
+    def warnings(self, link: Link, shelf: Shelf) -> tuple[str, ...]:
+        """The same for people, the first of each tool."""
+        first: dict[str, str] = {}
+        for raw, found in self.findings(link, shelf):
+            first.setdefault(raw, _words(raw, found))
+        return tuple(first.values())
+
+    async def _search(self, shelf: Shelf) -> None:
+        look, known = self._vetting.look, self._vetting.findings
+        for digest, definition in shelf.vetted.seen.values():
+            if digest in known:
+                continue
+            if len(str(definition)) > LARGE:
+                await to_thread.run_sync(look, digest, definition, abandon_on_cancel=True)
+            else:
+                look(digest, definition)
+                await anyio.lowlevel.checkpoint()  # calls go first
+
+    def _tell(self, link: Link, shelf: Shelf) -> None:
+        is_blocked = scan_mode(link.config) == "block"
+        for raw, found in self.findings(link, shelf):
+            if (key := (link.name, raw, found)) in self._told:
+                continue
+            self._told.add(key)
+            words = _words(raw, found)
+            link.report.tell(ToolSuspected(link.name, raw, found.kind, is_blocked, words))
+            logger.warning("%s: %s", link.name, link.report.redact(words))
+
+    def _forget(self) -> None:
+        """Keep what is on a shelf; a server may say something else each time."""
+        shelves = self._shelves().values()
+        used = {digest for shelf in shelves for digest, _ in shelf.vetted.seen.values()}
+        for digest in self._vetting.findings.keys() - used:
+            del self._vetting.findings[digest]
+        names = {link.name for link in self._shelves()}
+        self._told = {key for key in self._told if key[0] in names}
+
+
+def _words(raw: str, found: Finding) -> str:
+    return f"scan: tool {quoted(raw)}: {found.words}"
+
+
+def _twins(shelves: Mapping[Link, Shelf]) -> dict[tuple[str, str], str]:
+    """Tools whose names are easily taken for those of others, and whose those are."""
+    names = [(link.name, raw) for link, shelf in shelves.items() for raw in shelf.vetted.seen]
+    alike = twins(raw for _, raw in names)
+    return {
+        (server, raw): f"{raw} and {other}"
+        for server, raw in names
+        if (other := alike.get(raw)) is not None
+    }

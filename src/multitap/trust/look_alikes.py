@@ -1,0 +1,87 @@
+"""Letters that look like others, and names that are told apart only by them."""
+
+import re
+from collections.abc import Iterable
+
+_CYRILLIC = (
+    "\u0430a\u0435e\u043eo\u0440p\u0441c\u0443y\u0445x\u0456i\u0458j\u0455s\u04bbh\u0501d"
+    "\u051bq\u051dw\u0432b\u043ak\u043cm\u043dh\u0442t\u0433r\u043fn\u0438u"
+)
+_GREEK = (
+    "\u03b1a\u03b2b\u03b5e\u03b9i\u03bak\u03bdv\u03bfo\u03c1p\u03c4t\u03c5u\u03c7x\u03b7n"
+    "\u03b3y\u03c9w\u03c3o"
+)
+_OTHERS = (
+    "\u0131i\u0261g\u0251a\u2113l\u217cl\u0585o\u057du\u0581g\u0570h\u0578n\ua4d0b\ua4d1p"
+    "\ua4d4t\ua4d6g\ua4d7k\ua4d9j\ua4dac\ua4ddf\ua4dfm\ua4e0n\ua4e1l\ua4e2s\ua4e3r\ua4e6v"
+    "\ua4e7h\ua4eaw\ua4ebx\ua4ecy\ua4eea\ua4f0e\ua4f2l\ua4f3o\ua4f4u\ua4dcz\ua4d2p"
+)
+_PAIRS = _CYRILLIC + _GREEK + _OTHERS
+_TABLE = {ord(odd): plain for odd, plain in zip(_PAIRS[::2], _PAIRS[1::2], strict=True)}
+_ASCII = str.maketrans("01|5$@-. ", "oilssa___")
+_SEPARATORS = str.maketrans("-. ", "___")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e01ef]"
+)
+_SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "LISU", "CHEROKEE")
+
+
+def plain_letters(text: str) -> str:
+    """`text` in small letters, with look-alikes replaced by what they look like."""
+    if text.isascii():
+        return text.lower()
+    import unicodedata  # noqa: PLC0415 - half a megabyte that most names do not need
+
+    composed = unicodedata.normalize("NFKC", text).casefold()
+    return _UNSEEN.sub("", composed).translate(_TABLE)
+
+
+def skeleton(name: str) -> str:
+    """What is left of a name when letters are told apart only as far as eyes do."""
+    plain = plain_letters(name).translate(_ASCII)
+    if not plain.isascii():
+        import unicodedata  # noqa: PLC0415 - see above
+
+        parts = unicodedata.normalize("NFD", plain)
+        plain = "".join(char for char in parts if not unicodedata.combining(char))
+    return plain.replace("l", "i").replace("rn", "m").replace("vv", "w")
+
+
+def mixes_scripts(word: str) -> bool:
+    """Whether a word has Latin letters beside those of a script that has the same shapes."""
+    if word.isascii():
+        return False
+    kinds = {_script(char) for char in word if char.isalpha()} - {""}
+    return len(kinds) > 1
+
+
+def is_deceptive(name: str) -> bool:
+    """Whether a name looks like another one that is written in plain letters."""
+    if name.isascii():
+        return False
+    plain = plain_letters(name)
+    return mixes_scripts(name) or (plain.isascii() and plain != name.casefold())
+
+
+def twins(names: Iterable[str]) -> dict[str, str]:
+    """Names that eyes take for another one of these, and which; case and separators aside."""
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for name in names:
+        other = first.setdefault(skeleton(name), name)
+        if other != name and _spelled(other) != _spelled(name):
+            found[name], found[other] = other, name
+    return found
+
+
+def _spelled(name: str) -> str:
+    return name.casefold().translate(_SEPARATORS)
+
+
+def _script(char: str) -> str:
+    import unicodedata  # noqa: PLC0415 - see above
+
+    word = unicodedata.name(char, "").partition(" ")[0]
+    return word if word in _SCRIPTS else ""

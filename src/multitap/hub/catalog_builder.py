@@ -64,9 +64,11 @@ class CatalogBuilder:
         self.shelves = {}
         self._fill_books({}, links)
 
-    def vet_again(self) -> None:
-        """Look at all tools once more: something else is pinned now."""
-        self.shelves = {}
+    def vet_again(self, server: str | None = None) -> None:
+        """Look at the tools of one server or all once more: something else is known now."""
+        self.shelves = {
+            link: shelf for link, shelf in self.shelves.items() if server not in {None, link.name}
+        }
 
     def build(self, links: Mapping[str, Link], last: Catalog) -> Catalog:
         """The catalog that follows `last`; its revision is higher if callers see a difference.

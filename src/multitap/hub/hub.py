@@ -34,6 +34,7 @@ from multitap.hub.calls import Calls, cap_of
 from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.hub.lookup import Lookup
 from multitap.hub.metrics import Metrics
+from multitap.hub.package_lookup import PackageLookup
 from multitap.hub.pin_keeper import PinKeeper, open_pins
 from multitap.hub.router import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.server_memory import ServerMemory
@@ -110,6 +111,7 @@ class Hub:
         """What the servers offered when a person relied on it."""
         vetting = Vetting(self.pins)
         self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
+        self._packages = PackageLookup(tasks, self.pins, self._vet_again)
         self._builder = CatalogBuilder(
             settings, store, self._memory, vetting, self._scans.look_again
         )
@@ -380,6 +382,7 @@ class Hub:
         self._supervisor.link_changed(link)
         self._states.on_change(link.name)
         self._memory.note(link)
+        self._packages.note(link)
         self._rebuild()
 
     def _reread_choices(self) -> None:
@@ -388,10 +391,10 @@ class Hub:
             self._builder.reread_choices(self.links)
             self._rebuild()
 
-    def _vet_again(self) -> None:
+    def _vet_again(self, server: str | None = None) -> None:
         """Show the tools that are accepted by now, and those only."""
         if not self._closed:
-            self._builder.vet_again()
+            self._builder.vet_again(server)
             self._rebuild()
 
     def _rebuild(self) -> None:

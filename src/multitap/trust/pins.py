@@ -114,9 +114,19 @@ class Pins:
                 self._note(project, server, PinChange(None, committed))
         return drift
 
-    def note_package(self, server: str, package: Package) -> None:
-        """Know what a server's launcher really started; it is judged with the next list."""
+    def note_package(self, server: str, config: ServerConfig, package: Package) -> bool:
+        """Know what a server's launcher really started; whether its pins do not say so yet."""
         self._packages[server] = package
+        pins = self._entry(self._files_of(config)[0], server)
+        known = None if pins is None else pins.pending_package or pins.package
+        return known is None or not known.same_as(package)
+
+    def package(self, server: str, config: ServerConfig) -> Package | None:
+        """What is known of a server's package."""
+        if (found := self._packages.get(server)) is not None:
+            return found
+        pins = self._entry(self._files_of(config)[0], server)
+        return None if pins is None else pins.package
 
     def exposed(self, servers: Mapping[str, ServerConfig]) -> dict[tuple[str, str], str]:
         """The names that tools were given, by server and its own name.
@@ -274,5 +284,5 @@ def _after(  # noqa: PLR0917 - its only caller gives them all
         tools={**pins.tools, **renamed},
         pending=pending,
         package=pins.package or package,
-        pending_package=package if pins.package and package != pins.package else None,
+        pending_package=package if drift.package else None,
     )

@@ -72,13 +72,13 @@ def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:
         (names if is_name else texts).append(text)
     name = definition.get("name")
     findings = [*_in_name(name if isinstance(name, str) else ""), *_in_parameters(names)]
-    findings += scan_text("\n".join(_BLANKS.sub(" ", text) for text in texts))
+    findings += _in_lines("\n".join(_BLANKS.sub(" ", text) for text in texts))
     return tuple(findings)
 
 
 def scan_text(text: str) -> tuple[Finding, ...]:
-    """What looks like an attack in a text, such as a result; what its lines say is kept apart."""
-    return (*_hidden(text), *_instructions(text), *_secrets(text))
+    """What looks like an attack in a text, such as a result."""
+    return tuple(_in_lines(_BLANKS.sub(" ", text)))
 
 
 def _texts(value: Any, depth: int, *, is_table: bool) -> Iterator[tuple[str, bool]]:
@@ -126,6 +126,13 @@ def _in_parameters(names: list[str]) -> Iterator[Finding]:
                 INSTRUCTIONS, "parameters ask for what is none of its business", visible(name)
             )
             return
+
+
+def _in_lines(text: str) -> Iterator[Finding]:
+    """The same in several texts, each in a line of its own."""
+    yield from _hidden(text)
+    yield from _instructions(text)
+    yield from _secrets(text)
 
 
 def _hidden(text: str) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from multitap.cli.running import run_async
 from multitap.cli.servers import server_checks
 from multitap.cli.servers.provider_objections import MOST_TOOLS
 from multitap.cli.servers.server_checks import Check, CheckVerdict
-from multitap.cli.servers.server_programs import of_address, of_program
+from multitap.cli.servers.server_programs import of_address, of_package, of_program
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, painted, say
 from multitap.cli.terminal.progress import progress
@@ -128,6 +128,10 @@ def _of_server(
         needed.append(of_address(config))
     elif name in programs:
         needed.append(programs[name])
+    if isinstance(config, StdioServer) and (
+        check := of_package(config, hub.pins.package(name, config))
+    ):
+        needed.append(check)
     yield from needed
     server = hub.snapshot().server(name)
     if any(check.verdict is CheckVerdict.FAILED for check in needed):

@@ -11,6 +11,8 @@ from multitap.cli.servers.server_checks import Check, CheckVerdict
 from multitap.cli.terminal.tables import cut, one_line
 from multitap.config import HttpServer, StdioServer
 from multitap.config.mask import masked_url
+from multitap.trust.lock_file import UNKNOWN, Package
+from multitap.trust.packages import launch_of
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.process.stdio_wire import locate
@@ -36,6 +38,27 @@ async def of_program(config: StdioServer) -> Check:
         return Check("program", CheckVerdict.FAILED, str(exc), exc.hint)
     version = await _version(path, env)
     return Check("program", CheckVerdict.OK, f"{path}, {version}" if version else path)
+
+
+def of_package(config: StdioServer, known: Package | None) -> Check | None:
+    """Whether a launcher starts the same package every time; None where it starts none.
+
+    Args:
+        config: The server, as it is written.
+        known: What was last started.
+    """
+    if (launch := launch_of(config.command, config.args)) is None:
+        return None
+    if launch.is_exact:
+        return Check("package", CheckVerdict.OK, f"{launch.name}@{launch.version}")
+    found = known and known.version != UNKNOWN and known.version
+    if launch.kind == "docker":
+        hint = f"write `{launch.name}@sha256:...`"
+    else:
+        hint = f"write `{launch.name}@{found or 'VERSION'}`"
+    newest = f"; the last one was {found}" if found else ""
+    words = f"no exact version of {launch.name}: each start may run another one{newest}"
+    return Check("package", CheckVerdict.ODD, words, hint)
 
 
 async def _version(path: str, env: dict[str, str]) -> str:

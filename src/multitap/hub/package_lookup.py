@@ -1,0 +1,45 @@
+"""Finds out which version of a package each launcher started."""
+
+from collections.abc import Callable
+from functools import partial
+
+from anyio import to_thread
+
+from multitap.config import StdioServer
+from multitap.events import LinkState
+from multitap.tasks import Tasks
+from multitap.trust.packages import Launch, launch_of, resolve
+from multitap.trust.pins import Pins, pin_mode
+from multitap.upstream.link import Link
+
+
+class PackageLookup:
+    """Looks once at each process of a launcher.
+
+    Args:
+        tasks: Where it looks.
+        pins: Told what was found.
+        on_change: Told for which server that is news.
+    """
+
+    def __init__(self, tasks: Tasks, pins: Pins, on_change: Callable[[str], None]) -> None:
+        self._tasks = tasks
+        self._pins = pins
+        self._on_change = on_change
+        self._seen: dict[str, int] = {}
+
+    def note(self, link: Link) -> None:
+        """A link is in another state."""
+        config, pid = link.config, link.pid
+        if link.state is not LinkState.CONNECTED or pid is None or pid == self._seen.get(link.name):
+            return
+        if not isinstance(config, StdioServer) or pin_mode(config) == "off":
+            return
+        if (launch := launch_of(config.command, config.args)) is not None:
+            self._seen[link.name] = pid
+            self._tasks.start_soon(partial(self._look, link, config), launch, pid)
+
+    async def _look(self, link: Link, config: StdioServer, launch: Launch, pid: int) -> None:
+        package = await to_thread.run_sync(resolve, launch, pid, abandon_on_cancel=True)
+        if self._pins.note_package(link.name, config, package):
+            self._on_change(link.name)

@@ -69,7 +69,7 @@ def configure(home):
         lines = []
         for name, server in servers.items():
             table = zoo(server) if isinstance(server, str) else server
-            lines += [f"[servers.{name}]", *(f"{key} = {_toml(table[key])}" for key in table)]
+            lines += [f"[servers.{name}]", *(f"{key} = {toml(table[key])}" for key in table)]
         (home / "multitap.toml").write_text("\n".join(lines))
 
     return write
@@ -81,7 +81,7 @@ def zoo(mode, *options, **more):
     return {"command": program, "args": args, **more}
 
 
-def _toml(value):
+def toml(value):
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value)

@@ -66,7 +66,7 @@ def test_honest_texts_pass(text):
 def test_a_secret_is_not_repeated_by_the_finding():
     [finding] = scan_text("token ghp_Zq8LmN3vR7tYx2Kc5Wd9Hb1Jf4Gs6Pa0UeTi")
 
-    assert finding.words == "secret: a GitHub token: 'ghp_Zq…'"
+    assert finding.words == 'secret: a GitHub token: "ghp_Zq…"'
 
 
 def test_snippets_show_what_is_hidden():

@@ -229,7 +229,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting) -> She
         _prompts(link, offers, books.prompts),
         _resources(link, offers.resources, "uri", books.resources),
         _resources(link, offers.templates, "uriTemplate", books.templates),
-        (*vetted.warnings, *warnings),
+        tuple(warnings),
         withheld,
         vetted,
     )

@@ -366,7 +366,13 @@ class Hub:
         self, link: Link, shelf: Shelf | None, successor: Link | None
     ) -> ServerSnapshot:
         tools = len(shelf.tools) if shelf else 0
-        warnings = (*self._scans.warnings(link, shelf), *shelf.warnings) if shelf else ()
+        warnings: tuple[str, ...] = ()
+        if shelf:
+            warnings = (
+                *shelf.vetted.warnings,
+                *self._scans.warnings(link, shelf),
+                *shelf.warnings,
+            )
         snapshot = link.snapshot(tools=tools, warnings=warnings)
         return replace(snapshot, pending=successor.failure) if successor else snapshot
 

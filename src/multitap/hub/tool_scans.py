@@ -1,7 +1,7 @@
 """Searches what servers say about their tools for attacks: in the background, each text once."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -44,19 +44,23 @@ class ToolScans:
         self._wake = Latch()
         self._told: set[tuple[str, str, Finding]] = set()
         self._twins: dict[tuple[str, str], str] = {}
-        self.is_done = True
+        self._is_new = self._is_busy = False
+
+    @property
+    def is_done(self) -> bool:
         """Whether everything on the shelves was searched."""
+        return not self._is_new and not self._is_busy
 
     def look_again(self) -> None:
         """Search what is new on the shelves, soon."""
-        self.is_done = False
+        self._is_new = True
         self._wake.set()
 
     async def run(self) -> None:
         """Search until cancelled."""
         while True:
             await self._wake.wait()
-            self.is_done = True  # unless something new comes meanwhile
+            self._is_new, self._is_busy = False, True  # more may come meanwhile
             for link, shelf in [*self._shelves().items()]:
                 if scan_mode(link.config) != "off":
                     await self._search(shelf)
@@ -64,24 +68,24 @@ class ToolScans:
             for link, shelf in self._shelves().items():
                 self._tell(link, shelf)
             self._forget()
+            self._is_busy = False
             self._on_done()
 
-    def findings(self, link: Link, shelf: Shelf) -> Iterator[tuple[str, Finding]]:
-        """What looks like an attack, by the server's own name of the tool."""
+    def findings(self, link: Link, shelf: Shelf) -> dict[str, Finding]:
+        """The gravest thing that looks like an attack, by the server's own name of the tool."""
+        first: dict[str, Finding] = {}
         if scan_mode(link.config) == "off":
-            return
+            return first
         for raw, (digest, _) in shelf.vetted.seen.items():
-            for found in self._vetting.findings.get(digest, ()):
-                yield raw, found
-            if (other := self._twins.get((link.name, raw))) is not None:
-                yield raw, Finding(LOOK_ALIKE, "the name is easily taken for another one", other)
+            if found := self._vetting.findings.get(digest):
+                first[raw] = found[0]
+            elif (other := self._twins.get((link.name, raw))) is not None:
+                first[raw] = Finding(LOOK_ALIKE, "the name is easily taken for another", other)
+        return first
 
     def warnings(self, link: Link, shelf: Shelf) -> tuple[str, ...]:
-        """The same for people, the first of each tool."""
-        first: dict[str, str] = {}
-        for raw, found in self.findings(link, shelf):
-            first.setdefault(raw, _words(raw, found))
-        return tuple(first.values())
+        """The same for people."""
+        return tuple(_words(raw, found) for raw, found in self.findings(link, shelf).items())
 
     async def _search(self, shelf: Shelf) -> None:
         look, known = self._vetting.look, self._vetting.findings
@@ -96,7 +100,7 @@ class ToolScans:
 
     def _tell(self, link: Link, shelf: Shelf) -> None:
         is_blocked = scan_mode(link.config) == "block"
-        for raw, found in self.findings(link, shelf):
+        for raw, found in self.findings(link, shelf).items():
             if (key := (link.name, raw, found)) in self._told:
                 continue
             self._told.add(key)

@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def words(self) -> str:
-        return f"{self.kind}: {self.what}: {self.snippet!r}"
+        return f'{self.kind}: {self.what}: "{self.snippet}"'
 
 
 def scan_mode(config: ServerConfig) -> ScanMode:
@@ -218,5 +218,7 @@ def _secrets(text: str) -> Iterator[Finding]:
 
 
 def _snippet(text: str, start: int, end: int) -> str:
-    around = text[max(0, start - _SNIPPET // 3) : min(len(text), max(end, start + _SNIPPET))]
-    return shortened(visible(_BLANKS.sub(" ", around).strip()), 2 * _SNIPPET)
+    begin = max(0, start - _SNIPPET // 3)
+    around = text[begin : max(end, start + _SNIPPET)]
+    shown = shortened(visible(_BLANKS.sub(" ", around).strip()), 2 * _SNIPPET)
+    return f"…{shown}" if begin else shown

@@ -1,0 +1,1 @@
+"""Attacks on a person who uses servers of strangers, each named after its threat."""

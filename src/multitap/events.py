@@ -209,7 +209,7 @@ class ToolsChanged:
 
 @dataclass(frozen=True, slots=True)
 class ToolSuspected:
-    """What a tool says of itself, or answers, looks like an attack."""
+    """What a server says of a tool looks like an attack."""
 
     server: str
     tool: str

@@ -170,8 +170,8 @@ class _Server(_Confidant):
     """What becomes of tools that look like an attack: `block` withholds them, `report` says so,
     `off` does not look. Where not given, `report`; a project cannot turn it off."""
     scan_results: bool = False
-    """Whether results are searched for the same, in a thread, after they were delivered; with
-    `scan = "block"` before, and a suspicious one is refused."""
+    """Whether results are searched for the same, up to 256 Ki characters and in a thread; with
+    `scan = "block"`, one that looks like an attack is refused."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
     result_cap: int | None = setting(default=None, ge=100)

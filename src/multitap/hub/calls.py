@@ -13,6 +13,7 @@ from multitap.catalog.catalog import Tool, allowed
 from multitap.config import ToolFilter
 from multitap.config.models import Recording
 from multitap.errors import (
+    BadAnswer,
     BadArguments,
     CallTimeout,
     MultitapError,
@@ -29,6 +30,7 @@ from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.exchanges import Exchange, kept
 from multitap.tasks import LightTask, in_task
+from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.envelope import encode
@@ -41,6 +43,8 @@ LARGE = 256 * 1024
 """Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
 SMALL = 64 * 1024
 """The same where structured content has to be decoded to check it."""
+SCANNED = 256 * 1024
+"""Characters of a result that are searched for attacks, where that is wanted."""
 CHECKED = 256 * 1024
 """Bytes of undecoded arguments up to which they are checked; the server checks longer ones."""
 
@@ -128,7 +132,7 @@ class Calls:
             raw = await route.link.request(request)
             answered = perf_counter()
             # the size alone decides nearly always
-            if len(raw) <= SMALL or not _is_large(route.tool, raw):
+            if route.scan == "off" and (len(raw) <= SMALL or not _is_large(route.tool, raw)):
                 result = _vet(route, raw)
             else:
                 await in_task(light)
@@ -305,8 +309,29 @@ def _vetted(route: Route, raw: Raw) -> ToolResult:
     result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
     if route.link.config.check_results != "off":
         _check_result(tool, result)
+    if route.scan != "off":
+        _scan_result(route, result)
     result.is_error_known = result.is_error  # from here on, without another look
     return result
+
+
+def _scan_result(route: Route, result: ToolResult) -> None:
+    """Search a result for attacks on the model that reads it.
+
+    Raises:
+        BadAnswer: It looks like one, and such results are refused.
+    """
+    tool = route.tool
+    texts = [result.beginning(SCANNED), *texts_in(result.structured)]
+    if not (found := scan_text(" ".join(texts)[:SCANNED])):
+        return
+    if route.scan == "block":
+        raise BadAnswer(
+            tool.server,
+            f"a result of {quoted(tool.raw_name)} looks like an attack: {found[0].words}",
+            hint='`scan = "report"` lets it pass',
+        )
+    result.warnings += (found[0].words,)
 
 
 def _check_result(tool: Tool, result: ToolResult) -> None:

@@ -11,6 +11,7 @@ from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, UnknownName, quoted
 from multitap.hub.call_deadline import TimeLimits, limits
 from multitap.records import dataclass
+from multitap.trust.scanner import ScanMode, scan_mode
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline
@@ -66,6 +67,8 @@ class Route(TimeLimits, frozen=True):
     repeatable: bool
     """Whether a call that got lost may be sent again though the server may have seen it."""
     errors_are_results: bool
+    scan: ScanMode
+    """What becomes of a result that looks like an attack; `off`: nobody looks."""
 
     def over(self, link: Link) -> "Route":
         """The way to the same tool over another session with its server."""
@@ -87,6 +90,7 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         config.session == "shared",
         tool.repeatable and config.retry == "hinted",
         defaults.errors_are_results,
+        scan_mode(config) if config.scan_results else "off",
     )
 
 

@@ -1,6 +1,6 @@
-"""What may run, and who may see what: today the vault, which keeps secrets at rest.
+"""What may run, and who may see what: the vault, the pins and the scanner.
 
-In: names and values that a person types, and the questions of a server's configuration
-(`${auth:NAME}`). Out: the values, to the servers and origins that may have them and to nobody
-else. It knows the models of the configuration, and must not know links, hubs or gateways.
+In: names and values that a person types, the questions of a server's configuration (`${auth:NAME}`)
+and the definitions of its tools. Out: the values, to the servers and origins that may have them and
+to nobody else; which tools are not as they were (`pins`), and which look like attacks (`scanner`). It knows the models of the configuration, and must not know links, hubs or gateways.
 """

@@ -81,6 +81,11 @@ def scan_text(text: str) -> tuple[Finding, ...]:
     return tuple(_in_lines(_BLANKS.sub(" ", text)))
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts in plain data, such as a structured result; names of members are none."""
+    return (text for text, is_name in _texts(value, 0, is_table=False) if not is_name)
+
+
 def _texts(value: Any, depth: int, *, is_table: bool) -> Iterator[tuple[str, bool]]:
     """All texts in a definition, and whether each is the name of a parameter."""
     if depth > _DEPTH:

@@ -341,7 +341,7 @@ def test_logs_need_a_server_or_a_gateway_to_follow(multitap):
     ended = multitap("logs")
 
     assert ended.code == 2
-    assert ended.err.startswith("error: name a server, or use -f to follow the gateway\n")
+    assert ended.err.startswith("error: name a server, or use -f or --filter")
 
 
 @pytest.mark.parametrize(

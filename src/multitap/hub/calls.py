@@ -1,6 +1,7 @@
 """The way of a call through the hub: permitted, checked, limited in time, sent, vetted, counted."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from time import perf_counter, time
 from typing import Any
@@ -39,6 +40,8 @@ from multitap.wire.jsonrpc.request import Request
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _LONGEST_ERROR = 4096  # characters of a tool's own words; to decode all could take long
 
+RECENT = 500
+"""How many past calls are at hand without a look at the disk."""
 LARGE = 256 * 1024
 """Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
 SMALL = 64 * 1024
@@ -73,6 +76,10 @@ class Calls:
         self._clock = asyncio.get_running_loop().time
         self.recording: Recording = "off"
         """Of which calls arguments and results are kept."""
+        self.made = 0
+        """How many have ended since the start."""
+        self.recent: deque[CallRecord] = deque(maxlen=RECENT)
+        """The last of them, for screens: to hear of each by an event would cost every call."""
 
     async def make(  # noqa: PLR0917 - each name would cost every call a little
         self,
@@ -172,6 +179,8 @@ class Calls:
             )
             self._count(record)
             self._log(record)
+            self.made += 1
+            self.recent.append(record)
             if self._events.watched:
                 self._events.publish(_event(record))
         return result  # pyright: ignore[reportReturnType] - or something was raised

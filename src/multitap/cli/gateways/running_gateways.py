@@ -15,7 +15,8 @@ from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import complain, note
 from multitap.config import Loaded
-from multitap.errors import BadArguments, ConfigError, MultitapError, Unavailable, UnknownName
+from multitap.errors import ConfigError, MultitapError, UnknownName
+from multitap.gateway.fronts.control_answers import content, decoded
 from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     About,
@@ -142,7 +143,7 @@ class Live:
         from multitap.store.log_records import Happening  # noqa: PLC0415 - most follow nothing
 
         with closing(self._opened(AskEvents(server))) as lines:
-            _content(self._heard(lines, FIRST), About)
+            content(self._heard(lines, FIRST), About)
             yield Following(lines, Happening)
 
     @contextmanager
@@ -151,12 +152,12 @@ class Live:
         from multitap.upstream.traced_wire import TracedMessage  # noqa: PLC0415 - the same
 
         with closing(self._opened(AskTrace(server))) as lines:
-            _content(self._heard(lines, FIRST), About)
+            content(self._heard(lines, FIRST), About)
             yield Following(lines, TracedMessage)
 
     def _ask(self, question: Question, kind: type[_Said]) -> _Said:
         with closing(self._opened(question)) as lines:
-            return _content(self._heard(lines, PATIENCE), kind)
+            return content(self._heard(lines, PATIENCE), kind)
 
     def _await(
         self,
@@ -171,9 +172,9 @@ class Live:
                 if answer.question is not None and on_question is not None:
                     self._reply(lines, on_question(answer.question))
                 elif on_step is not None and bytes(answer.ok) != b"null":
-                    step = _decoded(answer.ok, ProgressStep)
+                    step = decoded(answer.ok, ProgressStep)
                     on_step(step.done, step.total, step.message)
-            said = _content(answer, kind)
+            said = content(answer, kind)
             if not isinstance(said, Delivery):
                 return said, b""
             try:
@@ -189,7 +190,7 @@ class Live:
 
     def _heard(self, lines: "_Lines", wait: float) -> ControlAnswer:
         try:
-            return _decoded(lines.next(wait), ControlAnswer)
+            return decoded(lines.next(wait), ControlAnswer)
         except OSError as exc:
             raise self._silent(exc) from None
 
@@ -217,7 +218,7 @@ class Following(Generic[_Said]):
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
-                yield _content(_decoded(self._lines.next(left), ControlAnswer), self._kind)
+                yield content(decoded(self._lines.next(left), ControlAnswer), self._kind)
             except TimeoutError:
                 return
             except OSError:
@@ -300,47 +301,13 @@ def _options(path: Path, question: Question) -> _Lines:
     return _Lines(connection)
 
 
-def _content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
-    if answer.error is not None:
-        raise _error(answer, answer.error)
-    return _decoded(answer.ok, kind)
-
-
-def _error(answer: ControlAnswer, words: str) -> MultitapError:
-    """The error of a gateway, such as it would be without one."""
-    server, hint = answer.server or "", answer.hint
-    match answer.kind:
-        case "unknown":
-            return UnknownName(words, hint=hint)
-        case "arguments":
-            return BadArguments(words, path="", hint=hint)
-        case "configuration":
-            return ConfigError(words, hint=hint)
-        case "unavailable" if server:
-            return Unavailable(server, words.removeprefix(f"{server}: "), hint=hint)
-        case _:
-            return MultitapError(words, hint=hint)
-
-
-def _decoded(data: bytes | Raw, kind: type[_Said]) -> _Said:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as exc:
-        raise MultitapError(
-            f"cannot understand the gateway: {exc}",
-            hint="it may be another version: restart it",
-        ) from None
-
-
 def gateways(loaded: Loaded) -> tuple[Live, ...]:
     """All that answer, the one that started last first, after a word on those that do not."""
     found: list[Live] = []
     for pid, path in sockets(loaded.state_directory).items():
         try:
             with closing(_options(path, AskAbout())) as lines:
-                found.append(
-                    Live(_content(_decoded(lines.next(FIRST), ControlAnswer), About), path)
-                )
+                found.append(Live(content(decoded(lines.next(FIRST), ControlAnswer), About), path))
         except (OSError, MultitapError) as exc:
             note(f"the gateway with pid {pid} does not answer: {exc}")
     return tuple(sorted(found, key=lambda live: live.about.started, reverse=True))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import GetPromptResult
 from msgspec import Raw
 
+from multitap.catalog.schemas.argument_words import Word, refused, texts, words
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import chosen, explained
-from multitap.cli.offers.argument_words import Word, refused, texts, words
 from multitap.cli.offers.offer_listing import fits, listed
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from multitap.catalog.schemas.argument_words import whole, words
+from multitap.catalog.schemas.typed_arguments import typed
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import Live, chosen
-from multitap.cli.offers.argument_words import whole, words
 from multitap.cli.offers.server_questions import at_the_prompt
-from multitap.cli.offers.typed_arguments import typed
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.output import complain, note, painted, say

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, assert_never
 
 import anyio
@@ -30,6 +31,7 @@ from multitap.gateway.fronts.control_messages import (
     AskLog,
     AskPicture,
     AskPrompts,
+    AskPulse,
     AskReload,
     AskResources,
     AskRestart,
@@ -45,7 +47,7 @@ from multitap.gateway.fronts.control_messages import (
     ServerFigures,
     files_of,
 )
-from multitap.gateway.fronts.control_records import CallsPage, LogPage
+from multitap.gateway.fronts.control_records import CallsPage, LogPage, Pulse
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.log_records import Happening, LogRecord
@@ -148,7 +150,7 @@ class ControlDesk:
                 return await self._reload()
             case AskRestart(server):
                 return hub.restart(server)
-            case AskCalls() | AskLog() | AskExchange() | AskStderr():
+            case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskStderr():
                 return await self._recalled(question)
             case _:
                 assert_never(question)
@@ -164,12 +166,26 @@ class ControlDesk:
                 wanted = RecordFilter.parse(text)
                 log = await store.logs(filter=wanted, limit=limit, cursor=cursor)
                 return LogPage(log.records, log.cursor)
+            case AskPulse(seen, most):
+                return self._pulse(seen, most)
             case AskExchange(exchange_id):
                 return await store.exchange(exchange_id)
             case AskStderr(server):
                 return await self._stderr(server)
             case _:
                 assert_never(question)
+
+    def _pulse(self, seen: int, most: int) -> Pulse:
+        hub = self.gateway.hub
+        calls = hub.calls
+        new = min(max(calls.made - seen, 0), max(most, 0), len(calls.recent))
+        latest = islice(reversed(calls.recent), new)
+        return Pulse(
+            calls.made,
+            tuple(latest)[::-1],
+            hub.catalog.revision,
+            sum(link.requests.slots.working for link in hub.links.values()),
+        )
 
     async def _stderr(self, server: str) -> str:
         logs = self.gateway.hub.logs

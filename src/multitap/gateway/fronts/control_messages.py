@@ -81,6 +81,16 @@ class AskLog(Question, frozen=True, tag="log"):
     cursor: str | None = None
 
 
+class AskPulse(Question, frozen=True, tag="pulse"):
+    """What is new since I last asked? Answered by a `Pulse`; meant to be asked many times a second.
+
+    The calls after `seen` are in it, but never more than `most`: the counters are exact anyway.
+    """
+
+    seen: int = 0
+    most: int = 100
+
+
 class AskExchange(Question, frozen=True, tag="exchange"):
     """What did a call send and receive? Answered by an `Exchange`; null: it is not kept."""
 
@@ -135,7 +145,7 @@ class AskFill(Question, frozen=True, tag="fill"):
 
 GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill
 """What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
-Recall = AskCalls | AskLog | AskExchange | AskStderr
+Recall = AskPulse | AskCalls | AskLog | AskExchange | AskStderr
 """What is answered from what was written down."""
 Quick = (
     AskAbout

@@ -17,6 +17,19 @@ class CallsPage(msgspec.Struct, frozen=True):
     """Where the next page begins; None after the last."""
 
 
+class Pulse(msgspec.Struct, frozen=True):
+    """How far a gateway has come."""
+
+    made: int
+    """Calls since it started."""
+    records: tuple[CallRecord, ...]
+    """The latest of them, oldest first."""
+    revision: int
+    """Of the catalog."""
+    in_flight: int
+    """Calls under way."""
+
+
 class LogPage(msgspec.Struct, frozen=True):
     """Some of what happened, newest first."""
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.cli.offers.argument_words import words
-from multitap.cli.offers.typed_arguments import typed
+from multitap.catalog.schemas.argument_words import words
+from multitap.catalog.schemas.typed_arguments import typed
 from multitap.errors import BadArguments
 
 ADDRESS = {"type": "object", "properties": {"street": {"type": "string"}}}

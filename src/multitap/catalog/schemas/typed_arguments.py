@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from multitap.catalog.schemas.argument_words import Word, refused, twice, unknown
 from multitap.catalog.schemas.json_values import is_list, is_object
-from multitap.cli.offers.argument_words import Word, refused, twice, unknown
 from multitap.config.problems import nearest
 from multitap.errors import quoted
 from multitap.records import dataclass

@@ -1,0 +1,53 @@
+"""Answers of a running gateway, as those read them who asked."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import BadArguments, ConfigError, MultitapError, Unavailable, UnknownName
+from multitap.gateway.fronts.control_messages import ControlAnswer
+
+_Said = TypeVar("_Said")
+
+
+def content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
+    """What an answer holds.
+
+    Raises:
+        MultitapError: It holds an error, which is raised as it was there.
+    """
+    if answer.error is not None:
+        raise _error(answer, answer.error)
+    return decoded(answer.ok, kind)
+
+
+def _error(answer: ControlAnswer, words: str) -> MultitapError:
+    """The error of a gateway, such as it would be without one."""
+    server, hint = answer.server or "", answer.hint
+    match answer.kind:
+        case "unknown":
+            return UnknownName(words, hint=hint)
+        case "arguments":
+            return BadArguments(words, path="", hint=hint)
+        case "configuration":
+            return ConfigError(words, hint=hint)
+        case "unavailable" if server:
+            return Unavailable(server, words.removeprefix(f"{server}: "), hint=hint)
+        case _:
+            return MultitapError(words, hint=hint)
+
+
+def decoded(data: bytes | Raw, kind: type[_Said]) -> _Said:
+    """What a line or a part of it says.
+
+    Raises:
+        MultitapError: It says something else.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as exc:
+        raise MultitapError(
+            f"cannot understand the gateway: {exc}",
+            hint="it may be another version: restart it",
+        ) from None

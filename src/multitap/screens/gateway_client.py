@@ -1,0 +1,98 @@
+"""The terminal's way to a gateway: its control socket, without blocking the screen."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from multitap.errors import MultitapError
+from multitap.gateway.fronts.control_answers import content, decoded
+from multitap.gateway.fronts.control_messages import (
+    About,
+    AskEvents,
+    ControlAnswer,
+    Delivery,
+    GatewayAction,
+    ProgressStep,
+    Question,
+)
+from multitap.store.log_records import Happening
+
+PATIENCE = 40.0
+"""Seconds for an answer: a reload may take a while."""
+MAX_ANSWER = 256 * 1024 * 1024
+
+OnStep = Callable[[ProgressStep], None]
+_Said = TypeVar("_Said")
+_GONE = (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, OSError)
+
+
+class GatewayClient:
+    """Asks one gateway; each question has a connection of its own, so none waits for another.
+
+    Args:
+        path: Its control socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def ask(self, question: Question, kind: type[_Said]) -> _Said:
+        """The answer to a question.
+
+        Raises:
+            MultitapError: The gateway refuses, or is gone.
+        """
+        async with self._asking(question) as (_, received):
+            return content(await _line(received), kind)
+
+    async def act(
+        self, action: GatewayAction, on_step: OnStep = lambda _: None
+    ) -> tuple[Delivery, bytes]:
+        """Have the gateway call, read or fill in something; being cancelled cancels it there.
+
+        Raises:
+            MultitapError: It failed, or the gateway is gone.
+        """
+        async with self._asking(action) as (_, received):
+            while (answer := await _line(received)).more:
+                if bytes(answer.ok) != b"null":
+                    on_step(decoded(answer.ok, ProgressStep))
+            delivery = content(answer, Delivery)
+            if delivery.size > MAX_ANSWER:
+                raise MultitapError("the result is too long to be shown")
+            with anyio.fail_after(PATIENCE):
+                return delivery, await received.receive_exactly(delivery.size)
+
+    async def happenings(self, server: str | None = None) -> AsyncIterator[Happening]:
+        """What happens from now on, calls included, until the gateway is gone."""
+        async with self._asking(AskEvents(server)) as (_, received):
+            content(await _line(received), About)
+            while True:
+                data = await received.receive_until(b"\n", MAX_ANSWER)
+                yield content(decoded(data, ControlAnswer), Happening)
+
+    @asynccontextmanager
+    async def _asking(
+        self, question: Question
+    ) -> AsyncGenerator[tuple[SocketStream, BufferedByteReceiveStream]]:
+        try:
+            async with await anyio.connect_unix(self._path) as stream:
+                await stream.send(msgspec.json.encode(question) + b"\n")
+                yield stream, BufferedByteReceiveStream(stream)
+        except _GONE:
+            raise MultitapError(
+                "the gateway is gone", hint="`multitap serve --http 3000` starts one"
+            ) from None
+        except TimeoutError:
+            raise MultitapError("the gateway does not answer") from None
+
+
+async def _line(received: BufferedByteReceiveStream) -> ControlAnswer:
+    with anyio.fail_after(PATIENCE):
+        return decoded(await received.receive_until(b"\n", MAX_ANSWER), ControlAnswer)

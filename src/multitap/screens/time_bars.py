@@ -1,0 +1,65 @@
+"""Times as pictures made of text: a bar of phases, and a sparkline."""
+
+from collections.abc import Sequence
+
+from multitap.records import dataclass
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_PHASES = (("queue", "░"), ("connect", "▒"), ("server", "█"), ("encode", "▓"))
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the time of a call went, in seconds."""
+
+    queue: float
+    connect: float
+    server: float
+    encode: float
+
+    @classmethod
+    def of(cls, total: float, queue: float, connect: float, encode: float) -> "Phases":
+        """What is left of the total is the server's."""
+        return cls(queue, connect, max(0.0, total - queue - connect - encode), encode)
+
+    @property
+    def words(self) -> str:
+        """Each phase in numbers, those that took no time left out."""
+        shown = ((name, getattr(self, name)) for name, _ in _PHASES)
+        return " | ".join(f"{name} {duration(seconds)}" for name, seconds in shown if seconds)
+
+
+def bar(phases: Phases, longest: float, width: int) -> str:
+    """The phases side by side, on a scale on which `longest` fills the width."""
+    if longest <= 0:
+        return ""
+    drawn, upto, text = 0.0, 0, ""
+    for name, block in _PHASES:
+        drawn += getattr(phases, name)
+        end = min(width, round(drawn / longest * width))
+        text += block * (end - upto)
+        upto = max(upto, end)
+    return text or "▏"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The last values, each as high as it is among them; a gap where there was nothing."""
+    shown = values[-width:]
+    known = [value for value in shown if value is not None]
+    if not known:
+        return ""
+    top = max(known) or 1.0
+    return "".join(
+        " " if value is None else _SPARKS[min(7, int(value / top * 7.999))] for value in shown
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time in three digits or so."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:  # noqa: PLR2004 - a millisecond
+        return f"{seconds * 1_000_000:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004

@@ -1,0 +1,174 @@
+"""What both faces show: the rows of each place, and what each row needs of the person."""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from multitap.events import LinkState, ServerSnapshot, pending_words
+from multitap.gateway.fronts.control_messages import Figures, GatewayPicture, ToolLine
+from multitap.gateway.fronts.control_records import Pulse
+from multitap.records import dataclass
+from multitap.store.call_records import CallRecord
+from multitap.tools.providers.token_cost import estimate
+
+Tone = Literal["quiet", "normal", "warning", "error"]
+"""How much attention a row wants: success is quiet."""
+SPARK = 30
+"""Seconds of the past that a sparkline shows."""
+
+_BAD: Mapping[str, Tone] = {
+    "error": "warning",
+    "refused": "warning",
+    "failed": "error",
+    "timeout": "error",
+    "cancelled": "quiet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """One server as a line."""
+
+    name: str
+    state: str
+    tone: Tone
+    reason: str = ""
+    """Why it is not as it should be."""
+    fix: str = ""
+    """What to do about it, in words; the screen adds the key."""
+    key: str = ""
+    """The key that does it."""
+    tools: int = 0
+    tokens: int = 0
+    calls: int = 0
+    errors: int = 0
+    p95: float | None = None
+    latency: float | None = None
+    restarts: int = 0
+    era: str = ""
+    transport: str = ""
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What a `RecordFilter` looks at."""
+        return {"server": self.name, "status": self.state, "kind": "server", "text": self.reason}
+
+
+def server_rows(
+    picture: GatewayPicture, figures: Figures | None, tokens: Mapping[str, int]
+) -> tuple[ServerRow, ...]:
+    """All servers, those first that need somebody."""
+    rows = (_server(one, picture, figures, tokens) for one in picture.snapshot.servers)
+    return tuple(sorted(rows, key=lambda row: (row.tone != "error", row.tone != "warning")))
+
+
+def _server(
+    server: ServerSnapshot,
+    picture: GatewayPicture,
+    figures: Figures | None,
+    tokens: Mapping[str, int],
+) -> ServerRow:
+    state, tone, reason, fix, key = _condition(server, asleep=server.name in picture.asleep)
+    counted = figures.servers.get(server.name) if figures else None
+    return ServerRow(
+        name=server.name,
+        state=state,
+        tone=tone,
+        reason=reason,
+        fix=fix,
+        key=key,
+        tools=server.tools,
+        tokens=tokens.get(server.name, 0),
+        calls=counted.total.calls if counted else 0,
+        errors=counted.total.errors if counted else 0,
+        p95=counted.total.p95 if counted else None,
+        latency=server.latency,
+        restarts=max(0, server.starts - 1),
+        era=server.era or "",
+        transport=server.transport,
+    )
+
+
+def _condition(  # noqa: PLR0911 - one line per state
+    server: ServerSnapshot, *, asleep: bool
+) -> tuple[str, Tone, str, str, str]:
+    """State, tone, reason, what to do, and the key for it."""
+    failure = server.failure
+    hint = failure.hint or "" if failure else ""
+    if asleep:
+        return "asleep", "quiet", "it starts on the first call", "", ""
+    match server.state:
+        case LinkState.CONNECTED if server.pending:
+            return "connected", "warning", pending_words(server.pending), "", "r"
+        case LinkState.CONNECTED:
+            return "connected", "quiet", next(iter(server.warnings), ""), "", ""
+        case LinkState.DISABLED:
+            return "disabled", "quiet", "", "enable it", "e"
+        case LinkState.NEEDS_AUTH:
+            return "needs auth", "warning", str(failure or ""), hint or "log in", "o"
+        case LinkState.CONNECTING if failure is None:
+            return "connecting", "normal", "", "", ""
+        case LinkState.DISCONNECTED if failure is None:
+            return "waiting", "normal", "it is waiting for its turn to start", "", ""
+        case _:
+            return "error", "error", str(failure), hint or "restart it, or look at its log", "r"
+
+
+def call_tone(record: CallRecord) -> Tone:
+    return _BAD.get(record.outcome.value, "quiet")
+
+
+def token_costs(tools: Iterable[ToolLine]) -> Mapping[str, int]:
+    """About how many tokens the definitions of each server's tools cost in a model's context."""
+    costs: dict[str, int] = defaultdict(int)
+    for tool in tools:
+        costs[tool.server] += token_cost(tool)
+    return costs
+
+
+def token_cost(tool: ToolLine) -> int:
+    """The same for one tool."""
+    return estimate(
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+        }
+    )
+
+
+class RecentCalls:
+    """The calls that a screen has heard of, and the speed of each server over time."""
+
+    def __init__(self, most: int = 500) -> None:
+        self.made = 0
+        """How many calls the gateway has made; exact, also where not every one is shown."""
+        self.in_flight = 0
+        self.records: deque[CallRecord] = deque(maxlen=most)
+        self._times: dict[str, dict[int, float]] = defaultdict(dict)
+
+    def take(self, pulse: Pulse) -> bool:
+        """Learn what is new; whether there is anything."""
+        if pulse.made < self.made:  # another gateway has taken its place
+            self.records.clear()
+        is_new = pulse.made != self.made or pulse.in_flight != self.in_flight
+        self.made, self.in_flight = pulse.made, pulse.in_flight
+        for record in pulse.records:
+            self.records.append(record)
+            by_second = self._times[record.server]
+            second = int(record.at)
+            by_second[second] = max(by_second.get(second, 0.0), record.seconds)
+        self._forget()
+        return is_new
+
+    def speed(self, server: str) -> tuple[float | None, ...]:
+        """The slowest call of each of the last seconds; None where there was none."""
+        by_second, now = self._times.get(server, {}), int(time.time())
+        return tuple(by_second.get(second) for second in range(now - SPARK + 1, now + 1))
+
+    def _forget(self) -> None:
+        oldest = int(time.time()) - SPARK
+        for by_second in self._times.values():
+            for second in [second for second in by_second if second < oldest]:
+                del by_second[second]

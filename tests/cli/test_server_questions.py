@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from multitap.cli.offers.form_fields import Unfit, fields_of
+from multitap.catalog.schemas.form_fields import Unfit, fields_of
 from tests.cli.conftest import zoo
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command

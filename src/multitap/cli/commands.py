@@ -1,5 +1,6 @@
 """Every command with its options; what it does is imported when it is run."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,10 +53,19 @@ class Ordered(click.Group):
     help="Print the version",
 )
 @click.pass_context
-def multitap(ctx: click.Context, files: tuple[Path, ...]) -> None:  # noqa: ARG001 - see `options`
-    """Every MCP server you use, in one place"""
-    if ctx.invoked_subcommand is None:
+def multitap(ctx: click.Context, files: tuple[Path, ...]) -> int | None:
+    """Every MCP server you use, in one place
+
+    Without a command, at a terminal: open the screen.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo(ctx.get_help())
+        return None
+    from multitap.cli.gateways.screen_command import screen
+
+    return screen(CommonOptions(files))
 
 
 @multitap.command()

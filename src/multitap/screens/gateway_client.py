@@ -1,6 +1,6 @@
 """The terminal's way to a gateway: its control socket, without blocking the screen."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,11 +15,13 @@ from multitap.gateway.fronts.control_answers import content, decoded
 from multitap.gateway.fronts.control_messages import (
     About,
     AskEvents,
+    CommandReply,
     ControlAnswer,
     Delivery,
     GatewayAction,
     ProgressStep,
     Question,
+    ServerQuestion,
 )
 from multitap.store.log_records import Happening
 
@@ -28,6 +30,7 @@ PATIENCE = 40.0
 MAX_ANSWER = 256 * 1024 * 1024
 
 OnStep = Callable[[ProgressStep], None]
+OnQuestion = Callable[[ServerQuestion], Awaitable[CommandReply]]
 _Said = TypeVar("_Said")
 _GONE = (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, OSError)
 
@@ -52,16 +55,27 @@ class GatewayClient:
             return content(await _line(received), kind)
 
     async def act(
-        self, action: GatewayAction, on_step: OnStep = lambda _: None
+        self,
+        action: GatewayAction,
+        on_step: OnStep = lambda _: None,
+        on_question: OnQuestion | None = None,
     ) -> tuple[Delivery, bytes]:
         """Have the gateway call, read or fill in something; being cancelled cancels it there.
+
+        Args:
+            action: What.
+            on_step: Told of progress.
+            on_question: Answers what a server asks in the meantime.
 
         Raises:
             MultitapError: It failed, or the gateway is gone.
         """
-        async with self._asking(action) as (_, received):
+        async with self._asking(action) as (stream, received):
             while (answer := await _line(received)).more:
-                if bytes(answer.ok) != b"null":
+                if answer.question is not None and on_question is not None:
+                    reply = await on_question(answer.question)
+                    await stream.send(msgspec.json.encode(reply) + b"\n")
+                elif bytes(answer.ok) != b"null":
                     on_step(decoded(answer.ok, ProgressStep))
             delivery = content(answer, Delivery)
             if delivery.size > MAX_ANSWER:

@@ -1,0 +1,50 @@
+"""`multitap` alone at a terminal: the screen, on a running gateway or on one of its own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.gateways.running_gateways import matching
+from multitap.cli.gateways.serve_command import Served, from_files
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_places import own_socket
+from multitap.gateway.fronts.control_socket import open_control
+from multitap.gateway.gateway import open_gateway
+
+
+def screen(options: CommonOptions) -> int:
+    """Open the screen, until the person leaves it."""
+    running = matching(options, load_configuration(options))
+    command = _again(options.files)
+    if running:
+        run_async(lambda: _show(running[0].path, command))
+    else:
+        served = from_files(options)
+        run_async(lambda: _show_own(served, command))
+    return Exit.DONE
+
+
+async def _show(socket: Path, command: Sequence[str]) -> None:
+    from multitap.screens.gateway_client import GatewayClient  # noqa: PLC0415 - slow to import
+    from multitap.screens.terminal.app import Terminal  # noqa: PLC0415 - the same
+
+    await Terminal(GatewayClient(socket), command).run_async()
+
+
+async def _show_own(served: Served, command: Sequence[str]) -> None:
+    """Show servers of our own: a gateway without clients, asked in the same way as any other."""
+    async with (
+        open_gateway(served.open, host=served.host) as gateway,
+        open_control(ControlDesk(gateway, reloader=served.reloader), served.state),
+    ):
+        await _show(own_socket(served.state), command)
+
+
+def _again(files: Sequence[Path]) -> tuple[str, ...]:
+    """What runs this program with the same configuration."""
+    chosen = (word for file in files for word in ("--config", str(file)))
+    return (sys.executable, "-m", "multitap", *chosen)

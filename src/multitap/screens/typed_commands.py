@@ -1,0 +1,71 @@
+"""What is typed into the prompt line: `/mcp …`, `/call …`, as one value each."""
+
+import shlex
+from typing import Literal
+
+from multitap.errors import BadArguments, quoted
+from multitap.records import dataclass
+
+HELP = """\
+/mcp                   the servers
+/mcp tools [SERVER]    their tools
+/mcp restart SERVER    restart one
+/mcp login SERVER      log in to one
+/mcp logs [SERVER]     what happens there
+/mcp stats             calls, errors and times
+/mcp reload            read the configuration again
+/call TOOL key=value   call a tool
+/quit                  leave"""
+
+Verb = Literal[
+    "servers", "tools", "restart", "login", "logs", "stats", "reload", "call", "help", "quit"
+]
+_ONE_SERVER: frozenset[Verb] = frozenset({"restart", "login"})
+_MCP: dict[str, Verb] = {
+    "": "servers",
+    "status": "servers",
+    "tools": "tools",
+    "restart": "restart",
+    "login": "login",
+    "logs": "logs",
+    "stats": "stats",
+    "reload": "reload",
+}
+_OTHERS: dict[str, Verb] = {"call": "call", "help": "help", "quit": "quit", "exit": "quit"}
+
+
+@dataclass(frozen=True, slots=True)
+class TypedCommand:
+    """One command, with what it is about."""
+
+    verb: Verb
+    about: str = ""
+    """A server or a tool; empty: all."""
+    arguments: tuple[str, ...] = ()
+    """Of a call, as typed."""
+
+
+def typed_command(line: str) -> TypedCommand:
+    """Understand a line.
+
+    Raises:
+        BadArguments: It is none of our commands.
+    """
+    try:
+        first, *rest = shlex.split(line.strip().removeprefix("/")) or ["help"]
+    except ValueError as exc:
+        raise BadArguments(f"the line cannot be read: {exc}", path="", hint=HELP) from None
+    if first == "mcp":
+        word, *rest = rest or [""]
+        verb = _MCP.get(word)
+        if verb is None:
+            raise BadArguments(f"/mcp has no {quoted(word)}", path="", hint=HELP)
+    else:
+        verb = _OTHERS.get(first)
+        if verb is None:
+            raise BadArguments(f"no command {quoted('/' + first)}", path="", hint=HELP)
+    about, *arguments = rest or [""]
+    if not about and (verb in _ONE_SERVER or verb == "call"):
+        missing = "a tool" if verb == "call" else "a server"
+        raise BadArguments(f"/{verb} needs the name of {missing}", path="", hint=HELP)
+    return TypedCommand(verb, about, tuple(arguments))

@@ -31,11 +31,12 @@ PATIENCE = 10
 
 @pytest.fixture
 def kode_hub(where, project):
-    """A hub of what `./.kode.json` says, all servers settled."""
+    """A hub of what `./.kode.json` says, or the user's own, all servers settled."""
 
     @asynccontextmanager
-    async def make(changes=None, **servers):
-        write(project / ".kode.json", {"mcpServers": servers})
+    async def make(changes=None, *, is_own=False, **servers):
+        folder = where.home if is_own else project
+        write(folder / ".kode.json", {"mcpServers": servers})
         settings = load(kode(where)).settings
         async with open_hub(settings.model_copy(update=changes or {})) as hub:
             with anyio.fail_after(PATIENCE):
@@ -248,7 +249,7 @@ async def test_b13_a_process_that_does_not_leave_by_itself_may_tidy_up_at_sigter
 
 async def test_b14_discovered_tools_are_registered_with_the_servers_name_in_front(kode_hub):
     registry = ToolRegistry()
-    async with kode_hub(zoo=zoo()) as hub:
+    async with kode_hub(is_own=True, zoo=zoo()) as hub:  # a project's new tools wait for a review
         registry.attach(HubTools(hub))
         known = {tool.name for tool in registry.list()}
         with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):

@@ -32,10 +32,12 @@ from multitap import (
 )
 from multitap.catalog.catalog import stock
 from multitap.catalog.name_books import NameBooks
+from multitap.catalog.vetting import Vetting
 from multitap.errors import ConfigError, Unavailable, UnknownName
 from multitap.names import MAX_LENGTH, Naming
 from multitap.seeds.excelmanus import tool_def
 from multitap.seeds.threaded_hub import ThreadedHub
+from multitap.trust.pins import Pins
 from multitap.upstream.offer_lists import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
@@ -379,8 +381,10 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     assume(len(plain) <= MAX_LENGTH)
     definition = {"name": name, "description": description, "inputSchema": schema}
     offers = Offers(tools=(definition,))
-    link = SimpleNamespace(name=server, config=StdioServer(command="x"))
-    shelf = stock(link, offers, NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True))
+    config = StdioServer(command="x")
+    link = SimpleNamespace(name=server, config=config, report=config)
+    books = NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True)
+    shelf = stock(link, offers, books, Vetting(Pins()))
     [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]
 
     assert tool.name == plain

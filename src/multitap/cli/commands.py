@@ -12,9 +12,11 @@ from multitap.cli.options import (
     CommonOptions,
     ServerCommand,
     config_option,
+    duration,
     json_option,
     live_option,
     no_live_option,
+    rate,
     with_config,
     with_either,
     with_gateway,
@@ -80,9 +82,10 @@ def multitap(ctx: click.Context, files: tuple[Path, ...]) -> int | None:
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Require a bearer token from FILE",
+    help="Require a bearer token: one of this file, or one of `multitap token`",
 )
-@click.option("--insecure", is_flag=True, help="Accept clients on other machines without a token")
+@click.option("--require-token", is_flag=True, help="Require a token on this machine, too")
+@click.option("--insecure", is_flag=True, help="Accept every client without a token")
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Also accept this Host name"
 )
@@ -94,6 +97,7 @@ def serve(
     *,
     http: str | None,
     token_file: Path | None,
+    require_token: bool,
     insecure: bool,
     hosts: tuple[str, ...],
     profile: str | None,
@@ -106,7 +110,10 @@ def serve(
     try:
         from multitap.cli.gateways.serve_command import ServeOptions, serve
 
-        return serve(options, ServeOptions(http, token_file, insecure, hosts, profile, demo))
+        serving = ServeOptions(
+            http, token_file, insecure, hosts, require_token, profile=profile, demo=demo
+        )
+        return serve(options, serving)
     except Terminated:
         return Exit.DONE  # it serves until it is told to stop
 
@@ -415,6 +422,64 @@ def reset_pins(options: CommonOptions, server: str) -> int:
     from multitap.cli.servers.pins_command import reset_pins
 
     return reset_pins(options, server)
+
+
+@multitap.group(cls=Ordered)
+def token() -> None:
+    """Manage the tokens that let clients use the gateway over HTTP"""
+
+
+@token.command("create")
+@click.argument("name")
+@click.option("--profile", metavar="NAME", help="Show only what this profile shows")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="GLOB",
+    help="Allow only tools whose name matches (repeatable)",
+)
+@click.option(
+    "--expires", metavar="DURATION", callback=duration, help="End it after this time: 12h, 30d"
+)
+@click.option("--rate", metavar="N/UNIT", callback=rate, help="Allow this many requests: 100/min")
+@json_option
+def create_token(
+    name: str,
+    *,
+    profile: str | None,
+    allow: tuple[str, ...],
+    expires: float | None,
+    rate: str | None,
+    as_json: bool,
+) -> int:
+    """Create a token and print it, this one time
+
+    Running gateways accept it at once. Only its hash is stored.
+    """
+    from multitap.cli.gateways.token_command import NewToken, create_token
+
+    return create_token(NewToken(name, profile, allow, expires, rate), as_json=as_json)
+
+
+@token.command("list")
+@json_option
+def list_tokens(*, as_json: bool) -> int:
+    """List the tokens, what they allow, and when they were last used"""
+    from multitap.cli.gateways.token_command import list_tokens
+
+    return list_tokens(as_json=as_json)
+
+
+@token.command("revoke")
+@click.argument("name", metavar="NAME|ID")
+def revoke_token(name: str) -> int:
+    """Revoke a token, or all tokens of a name
+
+    Running gateways refuse it within a second, and end its sessions and calls.
+    """
+    from multitap.cli.gateways.token_command import revoke_token
+
+    return revoke_token(name)
 
 
 @multitap.command()

@@ -73,7 +73,8 @@ class CommonOptions:
         return max(1.0, self.at + self.wait - time.monotonic())
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds that were typed as a duration."""
     from multitap.config.durations import seconds  # noqa: PLC0415 - not for `--help`
 
     if value is None:
@@ -85,6 +86,16 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if wait <= 0:
         raise click.BadParameter("expected more than 0 seconds", ctx, param)
     return wait
+
+
+def rate(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A number of requests in a span of time, as it was typed."""
+    from multitap.http.server.rate_limit import Rate  # noqa: PLC0415 - not for `--help`
+
+    try:
+        return value if value is None or Rate.parse(value) else None
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from None
 
 
 def _number(text: str) -> float | str:
@@ -109,7 +120,7 @@ dialect_option = click.option(
 timeout_option = click.option(
     "--timeout",
     metavar="SECONDS",
-    callback=_duration,
+    callback=duration,
     help="How long a server may take to start and to answer: 5, 90s, 1m30s",
 )
 
@@ -118,7 +129,7 @@ def _wait_option(seconds: float) -> Callable[[Work], Work]:
     return click.option(
         "--wait",
         metavar="SECONDS",
-        callback=_duration,
+        callback=duration,
         default=f"{seconds:g}",
         show_default=True,
         envvar="MULTITAP_WAIT",

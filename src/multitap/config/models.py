@@ -242,7 +242,9 @@ class Serve(_ConfigModel):
     host: str = "127.0.0.1"
     port: int = setting(default=3000, ge=0, le=65535)
     insecure: bool = False
-    """Whether `host` may be reachable from other machines without a token."""
+    """Whether clients need no token, wherever they are."""
+    require_token: bool = False
+    """Whether clients on this machine need a token, too."""
     timeout: Duration = 300.0
     """Seconds a client's call waits for a server that has no `timeout` of its own."""
 

@@ -25,11 +25,10 @@ from multitap.env.env_dispatch import EnvDispatch, definition
 from multitap.env.env_protocol import HasWorld, World
 from multitap.env.env_tools import ENV_TOOLS, PREFIXES, EnvTool, find
 from multitap.env.visibility import SERVER, TIMEOUT
-from multitap.errors import ConfigError, ungrouped
+from multitap.errors import ungrouped
 from multitap.gateway.fronts import http_front, stdio_front
+from multitap.gateway.fronts.front_access import AccessRules, open_access
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.loopback import is_loopback
-from multitap.http.server.access import Access
 from multitap.http.server.http_server import bind
 from multitap.hub.hub import open_hub
 from multitap.names import Naming
@@ -88,7 +87,12 @@ class EnvMCPServer:
         if config.transport == "stdio":
             return self.serve_stdio()
         allowed = insecure or config.insecure
-        return self.serve_http(host=config.host, port=config.port, insecure=allowed)
+        return self.serve_http(
+            host=config.host,
+            port=config.port,
+            insecure=allowed,
+            require_token=config.require_token,
+        )
 
     @asynccontextmanager
     async def serve_stdio(self) -> AsyncGenerator[Front]:
@@ -120,28 +124,30 @@ class EnvMCPServer:
         host: str = "127.0.0.1",
         port: int = 3000,
         insecure: bool = False,
+        require_token: bool = False,
         allowed_hosts: Sequence[str] = (),
     ) -> AsyncGenerator[Front]:
         """Within the block, listen for Streamable HTTP.
 
+        Clients of the same user on this machine need no token; others need one of the user's
+        (`multitap token create`).
+
         Args:
             host: Which address of this machine.
             port: 0: any that is free; the front's `url` says which.
-            insecure: Allow an address that other machines can reach: anybody there may use the
-                environment, without a token.
+            insecure: Let anybody who can reach the address use the environment, without a token.
+            require_token: Whether clients of the same user need a token, too.
             allowed_hosts: Names, besides `host`, that clients may call this machine by.
 
         Raises:
             ConfigError: The address cannot, or may not, be listened on.
         """
-        if not insecure and not is_loopback(host):
-            raise ConfigError(
-                f"other machines could use this environment at {host!r} without a token",
-                hint="listen on 127.0.0.1, or allow it with `insecure`",
-            )
-        with closing(bind(host, port)) as listener:
+        rules = AccessRules(
+            host, tuple(allowed_hosts), require_token=require_token, insecure=insecure
+        )
+        with open_access(rules) as allowed, closing(bind(host, port)) as listener:
             async with self._gateway() as gateway:
-                app = http_front.HttpFront(gateway, Access(host, hosts=tuple(allowed_hosts)))
+                app = http_front.HttpFront(gateway, allowed.access, sources=allowed.sources)
                 async with http_front.serve_http(app, listener) as url:
                     front = Front(url)
                     try:

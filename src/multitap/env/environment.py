@@ -96,8 +96,8 @@ class BaseEnvironment(EnvironmentHooks):
         """Serve the environment to MCP clients, as `mcp_server_config` says, until it is closed.
 
         Args:
-            insecure: Allow an address that other machines can reach: anybody there may use the
-                environment, without a token. `insecure` in the configuration does the same.
+            insecure: Let anybody who can reach the address use the environment, without a token.
+                `insecure` in the configuration does the same.
 
         Raises:
             ConfigError: The address cannot, or may not, be listened on.

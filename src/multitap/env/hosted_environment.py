@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anyio.abc import TaskGroup
 
 from multitap.agent.skills import scan
+from multitap.catalog.audience import Audience
 from multitap.config import Loaded, LocalServer, Problem, Serve, Severity
 from multitap.env.configured_environment import ConfiguredEnvironment, skill_folders
 from multitap.env.environment_models import Sampled
@@ -45,19 +46,19 @@ class _OfOthers(HubTools):
 class HostedEnvironment(ConfiguredEnvironment):
     """What files say, as one of the servers of its own hub if there is anything of it to show.
 
-    Each client sees through a profile, which hides the same things from it here as elsewhere.
+    What is hidden from a client elsewhere is hidden from it here.
 
     Args:
         loader: Reads the files.
-        profile: The name of the profile of the client whose request is being answered.
+        audience: That of the client whose request is being answered.
     """
 
     _recall = True
     _tools_of = _OfOthers
 
-    def __init__(self, loader: Loader, *, profile: Callable[[], str | None]) -> None:
+    def __init__(self, loader: Loader, *, audience: Callable[[], Audience]) -> None:
         super().__init__(loader)
-        self.world = ProfileWorld(self, profile)
+        self.world = ProfileWorld(self, audience)
         self._handlers = Handlers()
         self._equipped = Bell()
 

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.gateway.client_message import (
     EMPTY,
     ClientMessage,
@@ -73,7 +74,7 @@ class Client:
         outlet: The way to it for what belongs to no request of its own.
         principal: Whom its credentials name; empty where none are asked for.
         holder: Whose share of everything it uses; its principal where that is not said.
-        profile: What it gets to see; None: everything.
+        audience: With whom it shares what it gets to see.
         alone: Whether nobody else can use the way to it.
     """
 
@@ -83,14 +84,14 @@ class Client:
         *,
         principal: str = "",
         holder: str = "",
-        profile: str | None = None,
+        audience: Audience = EVERYBODY,
         alone: bool = False,
     ) -> None:
         self._alone = alone
         self.outlet = outlet
         self.principal = principal
         self.holder = holder or principal
-        self.profile = profile
+        self.audience = audience
         self.slot_holder: object = None if alone else principal or self
         """Who it is among those that want something of the same server; None: there are no others.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Prompt, Tool
 from multitap.errors import LONGEST_QUOTE, NotAllowed, UnknownName, quoted, shortened
 from multitap.gateway import client_errors
@@ -21,10 +22,10 @@ class ClientLookup:
 
     Args:
         hub: Whose servers.
-        view: What clients of a profile see.
+        view: What clients of an audience see.
     """
 
-    def __init__(self, hub: Hub, view: Callable[[str | None], View]) -> None:
+    def __init__(self, hub: Hub, view: Callable[[Audience], View]) -> None:
         self._hub = hub
         self._view = view
 
@@ -36,16 +37,16 @@ class ClientLookup:
             NotAllowed: A filter hides it.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        profile, apps = request.client.profile, request.client.apps
+        audience, apps = request.client.audience, request.client.apps
 
         def find() -> Tool | None:
-            view = self._view(profile)
+            view = self._view(audience)
             return view.tools.get(name) or look_up(
                 view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
             )
 
         tool = await self._wait_for(request, find, name)
-        view = self._view(profile)
+        view = self._view(audience)
         if tool is None:
             raise unknown(view.tools, name)
         if not view.shows(tool):
@@ -59,8 +60,8 @@ class ClientLookup:
             UnknownName: There is none.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        profile = request.client.profile
-        prompt = await self._wait_for(request, lambda: self._view(profile).prompts.get(name), name)
+        audience = request.client.audience
+        prompt = await self._wait_for(request, lambda: self._view(audience).prompts.get(name), name)
         if prompt is None:
             raise UnknownName(f"no prompt named {quoted(name)}")
         return prompt
@@ -72,8 +73,8 @@ class ClientLookup:
             Refused: There is none.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        profile = request.client.profile
-        await self._wait_for(request, lambda: self._view(profile).resource(uri), None)
+        audience = request.client.audience
+        await self._wait_for(request, lambda: self._view(audience).resource(uri), None)
         return self.resource(request, uri)
 
     def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
@@ -82,7 +83,7 @@ class ClientLookup:
         Raises:
             Refused: There is none.
         """
-        found = self._view(request.client.profile).resource(uri)
+        found = self._view(request.client.audience).resource(uri)
         if found is None:
             code = client_errors.INVALID_PARAMS if request.modern else client_errors.NO_RESOURCE
             raise Refused(
@@ -98,5 +99,5 @@ class ClientLookup:
             find,
             name,
             defaults=self._hub.gateway_defaults,
-            has=lambda server: self._view(request.client.profile).has(server),
+            has=lambda server: self._view(request.client.audience).has(server),
         )

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from multitap.config import Profile
+from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, log_level
@@ -39,8 +39,8 @@ _IN_SESSIONS = frozenset(
 )
 _AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """What is answered without waiting: the next request may follow from it."""
-_NOTHING = Profile(servers=())
-"""What clients of a profile see that is no more."""
+_VIEWS = 256
+"""Views that are kept; the next one has them built again."""
 
 
 class Gateway:
@@ -79,7 +79,7 @@ class Gateway:
         """Answers `tools/call`."""
         offers = OfferRequests(hub, self.view, lookup, jobs, self.subscriptions)
         introduction = Introduction(hub, self.view, info)
-        self._views: dict[str | None, View] = {}
+        self._views: dict[Audience, View] = {}
         self._complete_view = anyio.Event()
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
             "initialize": introduction.initialize,
@@ -94,20 +94,34 @@ class Gateway:
             "subscriptions/listen": offers.listen,
         }
 
-    def view(self, profile: str | None = None) -> View:
-        """What clients of a profile see right now."""
-        view, catalog = self._views.get(profile), self.hub.catalog
-        wanted = None
-        if profile is not None:
-            wanted = self.hub.settings.profiles.get(profile, _NOTHING)
+    def view(self, audience: Audience = EVERYBODY) -> View:
+        """What clients of an audience see right now."""
+        view, hub = self._views.get(audience), self.hub
         if (
             view is None
-            or view.catalog is not catalog
-            or view.profile != wanted
-            or view.defaults is not self.hub.gateway_defaults
+            or view.catalog is not hub.catalog
+            or view.profiles is not hub.settings.profiles
+            or view.defaults is not hub.gateway_defaults
         ):
-            view = self._views[profile] = View(catalog, wanted, self.hub.gateway_defaults)
-            self.subscriptions.shown(profile, view)
+            view = self._renewed(audience, view)
+        return view
+
+    def _renewed(self, audience: Audience, view: View | None) -> View:
+        hub, profiles = self.hub, self.hub.settings.profiles
+        catalog, defaults = hub.catalog, hub.gateway_defaults
+        limits = audience.limits(profiles)
+        if (
+            view is not None
+            and (view.catalog is catalog and view.defaults is defaults)
+            and view.limits == limits
+        ):
+            # a reload brings all profiles anew, and most of them say what they said
+            view.profiles = profiles
+            return view
+        if len(self._views) >= _VIEWS:  # tokens come and go
+            self._views.clear()
+        view = self._views[audience] = View(catalog, limits, profiles, defaults)
+        self.subscriptions.shown(audience, view)
         return view
 
     async def answer(self, request: ClientRequest, message: ClientMessage) -> Result:
@@ -128,7 +142,7 @@ class Gateway:
             if handler is not None:
                 return await handler(request, params)
             await self._complete_view.wait()
-            listed = self.view(request.client.profile).listed(method, modern=request.modern)
+            listed = self.view(request.client.audience).listed(method, modern=request.modern)
         except MultitapError as exc:
             raise client_errors.refusal_of(exc) from None
         except UNPARSABLE as exc:
@@ -194,7 +208,7 @@ class _Lobby:
         return self.gateway.subscriptions.only(server) if self.gateway else None
 
     def sees(self, client: Client, server: str) -> bool:
-        return self.gateway is not None and self.gateway.view(client.profile).has(server)
+        return self.gateway is not None and self.gateway.view(client.audience).has(server)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import EMPTY, Refused, Result
 from multitap.gateway.client_request import ClientRequest
@@ -40,13 +41,11 @@ class Introduction:
 
     Args:
         hub: Whose servers.
-        view: What clients of a profile see.
+        view: What clients of an audience see.
         info: The name and version that clients get to see.
     """
 
-    def __init__(
-        self, hub: Hub, view: Callable[[str | None], View], info: Mapping[str, str]
-    ) -> None:
+    def __init__(self, hub: Hub, view: Callable[[Audience], View], info: Mapping[str, str]) -> None:
         self._hub = hub
         self._view = view
         self._info = info
@@ -82,13 +81,13 @@ class Introduction:
             "capabilities": _CAPABILITIES,
             "serverInfo": self._info,
         }
-        if instructions := self._instructions(request.client.profile):
+        if instructions := self._instructions(request.client.audience):
             told["instructions"] = instructions
         return told
 
-    def _instructions(self, profile: str | None) -> str:
+    def _instructions(self, audience: Audience) -> str:
         """What the servers say about themselves, each under its name."""
-        view = self._view(profile)
+        view = self._view(audience)
         told = [
             f"# {link.name}\n{link.session.instructions}"
             for link in self._hub.links.values()

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.gateway.client_message import EMPTY, RESERVED, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCalls
@@ -44,7 +45,7 @@ class JobRunner:
     """Does jobs, each in the session that is its client's and when it is its turn.
 
     Args:
-        view: What clients of a profile see.
+        view: What clients of an audience see.
         private: Sessions of single clients.
         exclusive_use: Whose turn it is.
         parked_calls: Where a job waits for a client of the stateless era to come back.
@@ -53,7 +54,7 @@ class JobRunner:
 
     def __init__(
         self,
-        view: Callable[[str | None], View],
+        view: Callable[[Audience], View],
         private: PrivateLinks,
         exclusive_use: ExclusiveUse,
         parked_calls: ParkedCalls,
@@ -84,7 +85,7 @@ class JobRunner:
                 link, job.subject, context, holder, deadline
             ) as found:
                 result = await job.do(found, context, deadline)
-            references = self._view(request.client.profile).references(link.name)
+            references = self._view(request.client.audience).references(link.name)
             return result if references is None else references.in_result(result)
 
         subject = f"{job.method} {job.name}"

@@ -7,6 +7,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.errors import UnknownName, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.client_lookup import ClientLookup
@@ -36,7 +37,7 @@ class OfferRequests:
 
     Args:
         hub: Whose servers.
-        view: What clients of a profile see.
+        view: What clients of an audience see.
         lookup: Finds what clients name.
         jobs: Asks the servers.
         subscriptions: Who follows which resource.
@@ -45,7 +46,7 @@ class OfferRequests:
     def __init__(
         self,
         hub: Hub,
-        view: Callable[[str | None], View],
+        view: Callable[[Audience], View],
         lookup: ClientLookup,
         jobs: JobRunner,
         subscriptions: Subscriptions,
@@ -71,7 +72,7 @@ class OfferRequests:
 
     async def complete(self, request: ClientRequest, params: Raw) -> Result:
         asked = msgspec.json.decode(params, type=_Complete)
-        view, ref = self._view(request.client.profile), asked.ref
+        view, ref = self._view(request.client.audience), asked.ref
         if ref.get("type") == "ref/prompt":
             prompt = view.prompts.get(str(ref.get("name", "")))
             if prompt is None:

@@ -176,10 +176,10 @@ class PrivateLinks:
     def _forget(self, key: tuple[object, str]) -> None:
         self._shares.give(self._links.pop(key).holder)
 
-    def drop(self, client: Client) -> None:
-        """End the links of a client that is gone."""
+    def drop(self, gone: Client | str) -> None:
+        """End the links of a client, or of a principal, that is gone."""
         for (owner, _), private in tuple(self._links.items()):
-            if owner is client:
+            if owner is gone or (isinstance(gone, str) and owner == gone):
                 private.scope.cancel()
 
     async def _run(self, key: tuple[object, str], private: _Private) -> None:

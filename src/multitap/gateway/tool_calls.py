@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import anyio
 
+from multitap.catalog.audience import Audience
 from multitap.errors import BadAnswer, BadArguments
 from multitap.gateway import client_errors
 from multitap.gateway.client_lookup import ClientLookup
@@ -28,7 +29,7 @@ class ToolCalls:
 
     Args:
         hub: Whose servers.
-        view: What clients of a profile see.
+        view: What clients of an audience see.
         lookup: Finds tools that no view lists.
         jobs: Does calls that wait for more than their server.
         private: Sessions of single clients.
@@ -38,7 +39,7 @@ class ToolCalls:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         hub: Hub,
-        view: Callable[[str | None], View],
+        view: Callable[[Audience], View],
         lookup: ClientLookup,
         jobs: JobRunner,
         private: PrivateLinks,
@@ -58,12 +59,12 @@ class ToolCalls:
             Refused, MultitapError: There is none, and why.
         """
         params, client = request.params, request.client
-        view, since = self._view(client.profile), None
+        view, since = self._view(client.audience), None
         route = view.routes.get(params.name)
         if route is None:
             await in_task(request.light)
             since = anyio.current_time()
-            route = self._view(client.profile).route(
+            route = self._view(client.audience).route(
                 await self._lookup.find_tool(request, params.name)
             )
         try:
@@ -99,7 +100,7 @@ class ToolCalls:
 
     def _translated(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
         """A result in the words of its client's era, with the addresses that it knows."""
-        references = self._view(request.client.profile).references(link.name)
+        references = self._view(request.client.audience).references(link.name)
         if references is not None:
             result = references.in_result(result)
         if request.modern is (link.era is Era.STATELESS):

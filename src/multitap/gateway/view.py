@@ -1,10 +1,10 @@
-"""What the clients of one profile see of the catalog, encoded once."""
+"""What clients of one audience see of the catalog, encoded once."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
-from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool, allowed
+from multitap.catalog.audience import Limits
+from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.gateway.references import References
 from multitap.hub.router import CallDefaults, Route, route_to
@@ -17,22 +17,25 @@ _MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
 
 
 class View:
-    """One profile's part of one catalog; rebuilt when either changes.
+    """One audience's part of one catalog; rebuilt when either changes.
 
     Args:
         catalog: What there is.
-        profile: What of it is shown; None: everything.
+        limits: What of it is shown.
+        profiles: What these limits were found in.
         defaults: What holds for calls where the configuration of their server does not say.
     """
 
     def __init__(
         self,
         catalog: Catalog,
-        profile: Profile | None = None,
+        limits: Limits,
+        profiles: Mapping[str, Profile],
         defaults: CallDefaults = CallDefaults(),
     ) -> None:
         self.catalog = catalog
-        self.profile = profile
+        self.limits = limits
+        self.profiles = profiles
         self.defaults = defaults
         self.routes: dict[str, Route] = {}
         """The ways to tools that were called."""
@@ -41,7 +44,7 @@ class View:
         }
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
-        if profile is not None:
+        if limits.profiles:
             self.prompts = {
                 name: prompt for name, prompt in catalog.prompts.items() if self.has(prompt.server)
             }
@@ -58,10 +61,9 @@ class View:
 
     def shows(self, tool: Tool) -> bool:
         """Whether a tool, up or down, may be seen and called."""
-        profile = self.profile
-        if _is_on_request(tool) and not (profile and profile.environment):
+        if _is_on_request(tool) and not self.limits.shows_environment:
             return False
-        return profile is None or (self.has(tool.server) and allowed(tool.name, profile))
+        return self.limits.shows(tool.server, tool.name)
 
     def route(self, tool: Tool) -> Route:
         """The way to a tool of the catalog."""
@@ -128,9 +130,8 @@ class View:
         return self._references.get(server)
 
     def has(self, server: str) -> bool:
-        """Whether a server belongs to the profile."""
-        globs = self.profile.servers if self.profile else ("*",)
-        return any(fnmatchcase(server, glob) for glob in globs)
+        """Whether anything of a server is shown."""
+        return self.limits.has(server)
 
     def _tool(self, tool: Tool) -> dict[str, Any]:
         shown = {**tool.definition, "name": tool.name}

@@ -62,9 +62,8 @@ class McpManager:
             world: The environment, or whatever answers for one.
             execute_tool: Whether others may use its tools.
             invoke_llm: Whether others may use its model.
-            insecure: Allow an address that other machines can reach, such as `0.0.0.0`: anybody
-                there may use the environment, without a token. `"insecure": true` in the
-                configuration does the same.
+            insecure: Let anybody who can reach the address use the environment, without a token.
+                `"insecure": true` in the configuration does the same.
 
         Raises:
             ConfigError: The configuration is wrong, or nobody can, or may, listen there.

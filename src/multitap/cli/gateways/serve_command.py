@@ -4,13 +4,14 @@ import gc
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
+from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
 from multitap.cli.exits import Exit
@@ -29,7 +30,6 @@ from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.server.access import Access, check_exposure, read_tokens
 from multitap.http.server.http_server import bind
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
@@ -39,9 +39,10 @@ from multitap.upstream.handlers import Handlers
 from multitap.upstream.on_behalf_of import client_of
 
 if TYPE_CHECKING:
-    from multitap.gateway.fronts import http_front
+    from multitap.gateway.fronts import front_access, http_front
     from multitap.wire import in_process
 else:
+    front_access = Later("multitap.gateway.fronts.front_access")
     http_front = Later("multitap.gateway.fronts.http_front")
     in_process = Later("multitap.wire.in_process")
 
@@ -57,6 +58,7 @@ class ServeOptions:
     token_file: Path | None = None
     insecure: bool = False
     hosts: tuple[str, ...] = ()
+    require_token: bool = False
     profile: str | None = None
     demo: bool = False
 
@@ -140,7 +142,7 @@ def _spare_the_collector() -> None:
 
 def from_files(options: CommonOptions) -> Served:
     """The servers that the files name, and the environment that they describe."""
-    environment = HostedEnvironment(lambda: load_configuration(options), profile=_profile_in_use)
+    environment = HostedEnvironment(lambda: load_configuration(options), audience=_audience)
     reloader = environment.servers.files
     problem_lines.show(problem_lines.serious(reloader.problems))
     if not reloader.settings.servers:
@@ -154,10 +156,10 @@ def from_files(options: CommonOptions) -> Served:
     )
 
 
-def _profile_in_use() -> str | None:
-    """The profile of the client for whom a server in this process works right now."""
+def _audience() -> Audience:
+    """That of the client for whom a server in this process works right now."""
     client = client_of(in_process.caller())
-    return client.client.profile if isinstance(client, ClientRequest | ParkedCall) else None
+    return client.client.audience if isinstance(client, ClientRequest | ParkedCall) else EVERYBODY
 
 
 def _demo() -> Served:
@@ -202,15 +204,19 @@ async def _serve_stdio(served: Served, profile: str | None) -> None:
 
 async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOptions) -> None:
     host, port = address
-    tokens = read_tokens(serving.token_file) if serving.token_file else ()
-    insecure = serving.insecure or served.settings.serve.insecure
-    check_exposure(host, tokens, insecure=insecure)
-    listener = bind(host, port)
-    try:
+    wanted = served.settings.serve
+    rules = front_access.AccessRules(
+        host,
+        serving.hosts,
+        serving.token_file,
+        require_token=serving.require_token or wanted.require_token,
+        insecure=serving.insecure or wanted.insecure,
+    )
+    with front_access.open_access(rules) as allowed, closing(bind(host, port)) as listener:
         async with open_gateway(served.open, host=served.host) as gateway:
             gateway.tasks.start_soon(free_leftovers)
             front = http_front.HttpFront(
-                gateway, Access(host, tokens, serving.hosts), profile=serving.profile
+                gateway, allowed.access, sources=allowed.sources, profile=serving.profile
             )
             async with http_front.serve_http(front, listener) as url:
                 desk = ControlDesk(
@@ -220,15 +226,19 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
                     sessions=lambda: len(front.sessions),
                 )
                 async with open_control(desk, served.state):
-                    _say_how_to_connect(gateway, url, secured=bool(tokens))
+                    _say_how_to_connect(gateway, url, allowed)
                     await anyio.sleep_forever()
-    finally:
-        listener.close()
 
 
-def _say_how_to_connect(gateway: Gateway, url: str, *, secured: bool) -> None:
+def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:
     servers = ", ".join(gateway.hub.links) or "none"
     note(f"serving {servers}")
     note(f"at {url} (older clients: {url.removesuffix('mcp')}sse); press Ctrl-C to stop")
-    header = " --header 'Authorization: Bearer TOKEN'" if secured else ""
+    header = " --header 'Authorization: Bearer TOKEN'" if allowed.is_token_required else ""
     note(f"for example: claude mcp add --transport http multitap {url}{header}")
+    if allowed.is_user_unknown:
+        note("clients need a token: this system does not tell which local user connects")
+        advise(f"{front_access.CREATE}; `--insecure` accepts all local users without one")
+    elif allowed.is_token_required and not len(allowed.sources):
+        note("clients need a token, and there is none yet")
+        advise(front_access.CREATE)

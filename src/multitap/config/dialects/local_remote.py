@@ -75,6 +75,7 @@ _ROLE: Rules = {
     "enabled": flag("serve", "enabled"),
     "transport": string("serve", "transport"),
     "insecure": flag("serve", "insecure"),
+    "requireToken": flag("serve", "require_token"),
     "http": members({"port": integer("serve", "port"), "host": string("serve", "host")}),
 }
 

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -322,6 +322,12 @@ class ParkedCalls:
         return [
             one for one in parked_calls if one.waits and principal in {None, one.client.principal}
         ]
+
+    def drop(self, principals: Collection[str]) -> None:
+        """Give up every call of some principals, whether it waits or is worked on."""
+        for parked in tuple(self._parked_calls.values()):
+            if parked.client.principal in principals:
+                self._give_up(parked)
 
     def _give_up(self, parked: ParkedCall) -> None:
         parked.expire()

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from multitap.catalog.audience import Audience
 from multitap.errors import MultitapError
 from multitap.events import CatalogChanged, LinkChanged, LinkState, Reloaded, ResourceUpdated
 from multitap.gateway.client import Client, Outlet
@@ -58,7 +59,7 @@ class Listener:
 
     Args:
         outlet: Where it is told.
-        profile: What it sees.
+        audience: With whom it shares what it sees.
         holder: On whose share it counts.
         kinds: Of which lists it wants to hear.
         meta: What every message carries.
@@ -67,12 +68,12 @@ class Listener:
     def __init__(
         self,
         outlet: Outlet,
-        profile: str | None,
+        audience: Audience,
         holder: str,
         kinds: frozenset[str],
         meta: dict[str, Any] | None = None,
     ) -> None:
-        self.profile = profile
+        self.audience = audience
         self.holder = holder
         self.uris: dict[str, tuple[Link, str]] = {}
         """The resources it follows: by what it calls them, whose they are and their own name."""
@@ -101,7 +102,7 @@ class Subscriptions:
 
     Args:
         hub: What changes.
-        view: What the clients of a profile see now.
+        view: What the clients of an audience see now.
         tasks: Where servers are told what clients want of them: none waits for another.
         most: Streams of changes that there may be.
     """
@@ -109,7 +110,7 @@ class Subscriptions:
     def __init__(
         self,
         hub: Hub,
-        view: Callable[[str | None], View],
+        view: Callable[[Audience], View],
         tasks: Tasks,
         *,
         most: int = MOST_LISTENERS,
@@ -123,8 +124,8 @@ class Subscriptions:
         self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
         self._followers: dict[tuple[str, str], dict[Listener, Link]] = {}
         """Who follows a resource of a server, each in a session that need not be everybody's."""
-        self._shown: dict[str | None, list[View]] = {}
-        """What the clients of a profile may have seen since they were last told of a change."""
+        self._shown: dict[Audience, list[View]] = {}
+        """What the clients of an audience may have seen since they were last told of a change."""
         self._is_listed = False
         """Whether anybody can have got a list yet."""
 
@@ -134,13 +135,13 @@ class Subscriptions:
         return tuple(self._clients)
 
     def seeing(self, server: str) -> Iterator[Client]:
-        """Those of them whose profile shows a server."""
-        shown: dict[str | None, bool] = {}
+        """Those of them whose audience sees a server."""
+        shown: dict[Audience, bool] = {}
         for client in self._clients:
-            profile = client.profile
-            if profile not in shown:
-                shown[profile] = self._view(profile).has(server)
-            if shown[profile]:
+            audience = client.audience
+            if audience not in shown:
+                shown[audience] = self._view(audience).has(server)
+            if shown[audience]:
                 yield client
 
     def only(self, server: str) -> Client | None:
@@ -152,22 +153,22 @@ class Subscriptions:
         """A client has shaken hands: from here on it hears of every change."""
         if client not in self._clients:
             self._clients[client] = Listener(
-                client.outlet, client.profile, client.holder, frozenset(_KINDS)
+                client.outlet, client.audience, client.holder, frozenset(_KINDS)
             )
-            self._shown.setdefault(client.profile, [self._view(client.profile)])
+            self._shown.setdefault(client.audience, [self._view(client.audience)])
 
-    def shown(self, profile: str | None, view: View) -> None:
-        """Clients of a profile begin to see something new.
+    def shown(self, audience: Audience, view: View) -> None:
+        """Clients of an audience begin to see something new.
 
         It may be gone before they are told of it, and what they saw is then not what there is.
         """
-        if (views := self._shown.get(profile)) is not None:
+        if (views := self._shown.get(audience)) is not None:
             views.append(view)
 
     def begin(self) -> None:
         """Lists are given out from here on: what there was before, nobody has seen."""
         self._is_listed = True
-        self._shown = {profile: [self._view(profile)] for profile in self._shown}
+        self._shown = {audience: [self._view(audience)] for audience in self._shown}
 
     async def left(self, client: Client) -> None:
         if (listener := self._clients.pop(client, None)) is not None:
@@ -202,10 +203,10 @@ class Subscriptions:
             "prompts": wanted.prompts_list_changed,
             "resources": wanted.resources_list_changed,
         }
-        profile = request.client.profile
+        audience = request.client.audience
         chosen = frozenset(kind for kind, on in kinds.items() if on)
-        listener = Listener(request.outlet, profile, holder, chosen, meta)
-        self._shown.setdefault(profile, [self._view(profile)])
+        listener = Listener(request.outlet, audience, holder, chosen, meta)
+        self._shown.setdefault(audience, [self._view(audience)])
         self._streams.add(listener)
         try:
             honored = {f"{kind}ListChanged": True for kind in _KINDS if kind in chosen}
@@ -232,7 +233,7 @@ class Subscriptions:
                 match event:
                     case ResourceUpdated(server, uri):
                         for listener in self._followers.get((server, uri), ()):
-                            if self._view(listener.profile).has(server):
+                            if self._view(listener.audience).has(server):
                                 listener.updated(server, uri)
                     case CatalogChanged() | Reloaded():
                         # servers come up together; what happens meanwhile waits in the backlog
@@ -251,13 +252,13 @@ class Subscriptions:
     def _tell_of_lists(self) -> None:
         if not self._is_listed:
             return
-        for profile, shown in tuple(self._shown.items()):
-            listeners = [one for one in self._listeners() if one.profile == profile]
+        for audience, shown in tuple(self._shown.items()):
+            listeners = [one for one in self._listeners() if one.audience == audience]
             if not listeners:
-                del self._shown[profile]
+                del self._shown[audience]
                 continue
-            view = self._view(profile)
-            self._shown[profile] = [view]
+            view = self._view(audience)
+            self._shown[audience] = [view]
             # with every view they may have seen: a tool that came and went is a change, too
             kinds = frozenset[str]().union(*(view.differences(seen) for seen in shown))
             for listener in listeners:

@@ -249,7 +249,7 @@ def _client(client: Client) -> ClientFigures:
         name=_word(client.info.get("title") or client.info.get("name")),
         version=_word(client.info.get("version")),
         protocol_version=client.version,
-        profile=client.profile,
+        profile=client.audience.profile,
         requests=len(client.scopes),
         principal=client.principal,
         capabilities=abilities(client.capabilities),

@@ -1,6 +1,7 @@
 """The gateway over HTTP: Streamable HTTP in both eras, legacy SSE, health and metrics."""
 
 import asyncio
+import math
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.errors import quoted, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import USUAL_LEVEL, Client
@@ -27,6 +29,8 @@ from multitap.gateway.fronts.duplex import Duplex
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions, SessionLimits
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
 from multitap.gateway.fronts.status_pages import StatusPages
+from multitap.gateway.fronts.token_sources import TokenSources
+from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Access, Denied, repeated
 from multitap.http.server.connections import HttpLimits
@@ -48,7 +52,8 @@ class HttpFront:
     Args:
         gateway: Who knows the answers.
         access: Who may ask.
-        profile: What clients see that name no other.
+        sources: The tokens that it is about, if these may change.
+        profile: What clients see at most.
         limits: What their sessions may cost.
     """
 
@@ -57,16 +62,18 @@ class HttpFront:
         gateway: Gateway,
         access: Access,
         *,
+        sources: TokenSources | None = None,
         profile: str | None = None,
         limits: SessionLimits = SessionLimits(),
     ) -> None:
         self._gateway = gateway
         self._call = gateway.calls.answer
-        self._access = access
+        self.access = access
+        self.sources = sources
         self._profile = profile
         self.sessions = HttpSessions(gateway, limits)
         self._clock = asyncio.get_running_loop().time
-        self._stateless = StatelessClients(gateway, self._chosen)
+        self.stateless = StatelessClients(gateway, self._chosen)
         pages = StatusPages(gateway, self.sessions)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
@@ -82,9 +89,13 @@ class HttpFront:
         """Decide about a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated(head.pairs)):
             return Denied(400, f"{twice.decode()} appears twice")
-        admitted = self._access.decide(head.headers)
+        admitted = self.access.decide(head.headers, head.peer)
         if isinstance(admitted, Denied):
             return admitted
+        if admitted.rate is not None:
+            if wait := admitted.rate.take(self._clock()):
+                return _too_fast(wait)
+            head.edition = None  # each request counts, and so each is looked at
         head.admitted = admitted
         head.holder = admitted.principal or head.holder
         # all that follows from the head alone: the connection remembers it with the head
@@ -104,6 +115,10 @@ class HttpFront:
         else:
             http_request.say(404, "clients connect to /mcp, older ones to /sse")
         return None
+
+    def watch_for(self, sources: TokenSources) -> TokenWatch:
+        """Follows the tokens on behalf of this front."""
+        return TokenWatch(sources, self.access, self._gateway, self.sessions, self.stateless)
 
     def end_streams(self) -> None:
         """End in the orderly way what would go on for as long as the clients like."""
@@ -159,7 +174,7 @@ class HttpFront:
             ):
                 client = known.client
             else:
-                client = self._stateless.admit(head, message, params)
+                client = self.stateless.admit(head, message, params)
         except Refused as exc:
             _refuse(http_request, message.id, exc)
             return None
@@ -370,20 +385,20 @@ class HttpFront:
             Duplex(self._gateway, session.client, session.mailbox, tasks).take(http_request.body)
             http_request.say(202, "Accepted")
 
-    def _chosen(self, head: RequestHead) -> str | None:
-        """The profile a client sees: its token's, the one it names, or everybody's.
+    def _chosen(self, head: RequestHead) -> Audience:
+        """What a client sees: through the profiles of everybody, of its token, and that it names.
 
         Raises:
             Refused: There is no such profile.
         """
-        named = head.admitted.profile
-        if named is None and b"?" in head.url:
-            named = head.query.get("profile", [None])[0]
-        if named is None:
-            return self._profile
-        if named not in self._gateway.hub.settings.profiles:
-            raise Refused(client_errors.INVALID_PARAMS, f"no profile named {quoted(named)}")
-        return named
+        admitted = head.admitted
+        named = head.query.get("profile", []) if b"?" in head.url else []
+        audience = Audience.of(self._profile, admitted.profile, *named, allow=admitted.allow)
+        known = self._gateway.hub.settings.profiles
+        for name in audience.profiles:
+            if name not in known:
+                raise Refused(client_errors.INVALID_PARAMS, f"no profile named {quoted(name)}")
+        return audience
 
 
 def _finish(
@@ -399,6 +414,14 @@ def _finish(
     error = _cancelled() if became is None else client_errors.refused(became, message.method)
     status = HTTP_STATUS.get(error.code, 200) if is_modern else 200
     return http_request.answer((refusal(message.id, error),), status)
+
+
+def _too_fast(wait: float) -> Denied:
+    seconds = math.ceil(wait)
+    data = {"reason": "rate", "retryAfter": seconds}
+    error = Refused(client_errors.OVERLOADED, f"too many requests: wait {seconds} s", data)
+    extra = ((b"retry-after", b"%d" % seconds),)
+    return Denied(429, refusal(_NO_ID, error).decode(), extra, JSON)
 
 
 def _cancelled() -> Refused:
@@ -436,9 +459,11 @@ async def serve_http(
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(front.sessions.reap)
-            async with open_http_server(front, listener, limits) as url:
+            async with open_http_server(front, listener, limits) as server:
+                if front.sources is not None:
+                    tasks.start_soon(front.watch_for(front.sources).run, server.connections)
                 try:
-                    yield f"{url}/mcp"
+                    yield f"{server.url}/mcp"
                 finally:
                     # otherwise the server waits for them until its time to drain is over
                     front.end_streams()

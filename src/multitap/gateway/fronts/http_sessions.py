@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import anyio
 
+from multitap.catalog.audience import Audience
 from multitap.gateway.client import Client
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Admitted
@@ -94,16 +95,16 @@ class HttpSession:
 
     Args:
         admitted: Who it is.
-        profile: What it sees.
+        audience: With whom it shares what it sees.
         holder: On whose share it counts.
     """
 
-    def __init__(self, admitted: Admitted, profile: str | None, holder: str) -> None:
+    def __init__(self, admitted: Admitted, audience: Audience, holder: str) -> None:
         # 192 random bits: without tokens, the id is all that protects a session
         self.id = secrets.token_urlsafe(24)
         self.mailbox = Mailbox()
         self.client = Client(
-            self.mailbox, principal=admitted.principal, holder=holder, profile=profile
+            self.mailbox, principal=admitted.principal, holder=holder, audience=audience
         )
         self.used = now()
         self.uses = 0
@@ -136,13 +137,13 @@ class HttpSessions:
         # a copy: sessions end while somebody walks through them
         return iter(tuple(self._sessions.values()))
 
-    def open(self, admitted: Admitted, profile: str | None, holder: str) -> HttpSession | None:
+    def open(self, admitted: Admitted, audience: Audience, holder: str) -> HttpSession | None:
         """A new session; None where there are too many that are in use."""
         if not self.shares.take(holder):
             self._make_room(holder)
             if not self.shares.take(holder):
                 return None
-        session = HttpSession(admitted, profile, holder)
+        session = HttpSession(admitted, audience, holder)
         self._sessions[session.id] = session
         return session
 
@@ -172,7 +173,7 @@ class HttpSessions:
             oldest = now() - self.limits.idle
             for session in self:
                 if session.used < oldest and not session.busy:
-                    self._close_soon(session)
+                    self.close_soon(session)
 
     def _make_room(self, holder: str) -> None:
         """End sessions that are hardly used: a flood of them must not end the others.
@@ -186,9 +187,9 @@ class HttpSessions:
             return
         count = 1 + self.limits.most // _AT_ONCE  # looking through all for each would be slow
         for session in heapq.nsmallest(count, own or idle, key=lambda one: (one.uses, one.used)):
-            self._close_soon(session)
+            self.close_soon(session)
 
-    def _close_soon(self, session: HttpSession) -> None:
+    def close_soon(self, session: HttpSession) -> None:
         """Servers are told in their own time; that it is gone holds at once."""
         self._forget(session)
         self._gateway.tasks.start_soon(self._gateway.left, session.client)

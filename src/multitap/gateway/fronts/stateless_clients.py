@@ -1,10 +1,11 @@
 """Clients over HTTP that are in no session."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Catalog
 from multitap.config import Profile
 from multitap.gateway.client import Client
@@ -41,17 +42,17 @@ class KnownCall(NamedTuple):
 
 
 class StatelessClients:
-    """Owns these clients; requests of one principal, address and profile are from the same.
+    """Owns these clients; requests of one principal, address and audience are from the same.
 
     Args:
         gateway: What they see.
-        chosen: The profile that a request is for.
+        chosen: The audience that a request is of.
     """
 
-    def __init__(self, gateway: Gateway, chosen: Callable[[RequestHead], str | None]) -> None:
+    def __init__(self, gateway: Gateway, chosen: Callable[[RequestHead], Audience]) -> None:
         self._gateway = gateway
         self._chosen = chosen
-        self._clients: dict[tuple[str, str, str | None], Client] = {}
+        self._clients: dict[tuple[str, str, Audience], Client] = {}
 
     def admit(self, head: RequestHead, message: ClientMessage, params: Params) -> Client:
         """Whom a request is from that is in no session and agrees with its own head.
@@ -62,7 +63,7 @@ class StatelessClients:
         admit(message, params, head.pairs, head.headers)
         client = self._client(head)
         if message.method == "tools/call":
-            hub, view = self._gateway.hub, self._gateway.view(client.profile)
+            hub, view = self._gateway.hub, self._gateway.view(client.audience)
             if view.wants_headers(params.name):
                 admit_arguments(view.tools[params.name], params, head.pairs)
             elif VERSION_FIELD in head.headers:  # else the body says which era it belongs to
@@ -71,11 +72,19 @@ class StatelessClients:
                 head.memory = KnownCall(params.name, meta, client, view.catalog, profiles)
         return client
 
+    def drop(self, principals: Collection[str]) -> list[Client]:
+        """Forget the clients of some principals; which these are."""
+        dropped = [one for known, one in self._clients.items() if known[0] in principals]
+        self._clients = {
+            known: one for known, one in self._clients.items() if known[0] not in principals
+        }
+        return dropped
+
     def _client(self, head: RequestHead) -> Client:
         key = (head.admitted.principal, head.holder, self._chosen(head))
         if (client := self._clients.get(key)) is None:
             if len(self._clients) >= _ADDRESSES:
                 self._clients = {known: one for known, one in self._clients.items() if known[0]}
-            client = Client(_Nowhere(), principal=key[0], holder=key[1], profile=key[2])
+            client = Client(_Nowhere(), principal=key[0], holder=key[1], audience=key[2])
             self._clients[key] = client
         return client

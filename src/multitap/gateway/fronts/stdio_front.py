@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
+from multitap.catalog.audience import Audience
 from multitap.errors import MultitapError, ungrouped
 from multitap.gateway.client import Client
 from multitap.gateway.fronts.duplex import Duplex
@@ -161,7 +162,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     transports.append(writer)
                 elif _is_waitable(target):
                     os.set_blocking(target, False)
-                client = Client(output, profile=profile, alone=True)
+                client = Client(output, audience=Audience.of(profile), alone=True)
                 duplex = Duplex(gateway, client, output, tasks)
                 received = LineReader(MAX_LINE, _taking(duplex), _refusing(duplex), ended.set)
                 if _is_waitable(source):

@@ -1,4 +1,4 @@
-"""Who may speak to the gateway over HTTP: by Host, Origin and bearer token."""
+"""Who may speak to the gateway over HTTP: by Host, Origin, bearer token and local user."""
 
 import hmac
 import ipaddress
@@ -6,10 +6,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from multitap.errors import ConfigError
-from multitap.http.loopback import is_loopback
+from multitap.http.server.peer_user import Peer, PeerUsers
+from multitap.http.server.rate_limit import RateLimit
 from multitap.records import dataclass
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -27,6 +30,11 @@ _SINGLE = frozenset(
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
 """What browsers say of requests that no page of somebody else made; other programs say nothing."""
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_FORWARDED = frozenset(
+    {b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip"}
+)
+"""Headers of requests that a proxy passes on, besides `X-Forwarded-…`."""
+TEXT = b"text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class Denied:
     words: str
     extra: tuple[tuple[bytes, bytes], ...] = ()
     """Headers that go with it."""
+    kind: bytes = TEXT
+    """What the words are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +64,31 @@ class Admitted:
 
     principal: str = ""
     profile: str | None = None
+    allow: tuple[str, ...] = ()
+    """Globs over the names of tools that it may use; empty: any."""
+    rate: RateLimit | None = None
+    """Counts its requests; None: it may make as many as it likes."""
 
 
 ANYBODY = Admitted()
-"""The principal of every client if there are no tokens."""
+"""The principal of every client without a token, where that is let in."""
 
 
-def check_exposure(host: str, tokens: tuple[Token, ...], *, insecure: bool) -> None:
-    """Do not let the whole network use the servers by accident.
+class Unnamed(Enum):
+    """What becomes of a request without a token."""
 
-    Raises:
-        ConfigError: Everybody could, and nobody said so.
-    """
-    if not is_loopback(host) and not tokens and not insecure:
-        raise ConfigError(
-            f"{host!r} is reachable from other machines, and no token is required",
-            hint="use `--token-file FILE`, listen on 127.0.0.1, or allow it: `--insecure`, or"
-            " `insecure = true` under [serve]",
-        )
+    ADMITTED = "admitted"
+    OWN_USER = "own user"
+    """It is let in if it comes from our own user on this machine."""
+    REFUSED = "refused"
+
+
+class Keys(Protocol):
+    """Tokens of which only what is left of them when they are hashed is known."""
+
+    def find(self, bearer: bytes) -> Admitted | None:
+        """Whose token it is; None: nobody's, or one that holds no more."""
+        ...
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
@@ -101,6 +118,9 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         raise ConfigError(f"{path}: it has no tokens", hint="write one per line")
     if len({token.secret for token in tokens}) < len(tokens):
         raise ConfigError(f"{path}: a token appears twice", hint="give each client its own")
+    # who comes by one name shares sessions
+    if len({token.principal for token in tokens}) < len(tokens):
+        raise ConfigError(f"{path}: a name appears twice", hint="give each token its own")
     return tuple(tokens)
 
 
@@ -121,23 +141,44 @@ def _token(line: str, place: str, number: int) -> Token:
 class Access:
     """Decides about each request by its headers alone.
 
+    A token that is sent has to be right, whether or not one is required: one that was revoked is
+    worth less than none.
+
     Args:
         host: Where the gateway listens.
-        tokens: Who is let in; nobody is asked where there are none.
+        tokens: Who is let in.
         hosts: Names by which it may be called besides.
+        keys: Who is let in, too.
+        unnamed: What becomes of requests without a token; they are refused if there are tokens.
+        users: Knows the users of this machine.
     """
 
     def __init__(
-        self, host: str, tokens: tuple[Token, ...] = (), hosts: tuple[str, ...] = ()
+        self,
+        host: str,
+        tokens: tuple[Token, ...] = (),
+        hosts: tuple[str, ...] = (),
+        *,
+        keys: Keys | None = None,
+        unnamed: Unnamed | None = None,
+        users: PeerUsers | None = None,
     ) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
+        self.keys = keys
+        self._unnamed = unnamed or (Unnamed.REFUSED if tokens else Unnamed.ADMITTED)
+        self._users = users
         named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
         self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
         self._names = frozenset(name.lower() for name in named)
         self._known: set[tuple[bytes, bytes, bytes]] = set()
 
-    def decide(self, headers: Mapping[bytes, bytes]) -> Admitted | Denied:
-        """Whom a request is from, or why it is turned away."""
+    def decide(self, headers: Mapping[bytes, bytes], peer: Peer | None = None) -> Admitted | Denied:
+        """Whom a request is from, or why it is turned away.
+
+        Args:
+            headers: What it says.
+            peer: Where it comes from.
+        """
         key = (
             headers.get(b"host", b""),
             headers.get(b"origin", b""),
@@ -149,7 +190,10 @@ class Access:
             # no more: strangers can make up as many as they like
             if len(self._known) < _KNOWN:
                 self._known.add(key)
-        return self._bearer(headers.get(b"authorization", b"")) if self._tokens else ANYBODY
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer":
+            return self._bearer(given.strip())
+        return self._without_token(headers, peer)
 
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Denied | None:
         called = _name(host.decode("latin-1"))
@@ -170,18 +214,36 @@ class Access:
         Where every address is ours, a numeric one cannot have been made up. A token is proof
         enough, whatever the name.
         """
-        return name in self._names or (self._anywhere and (bool(self._tokens) or _is_address(name)))
+        return name in self._names or (
+            self._anywhere and (self._unnamed is Unnamed.REFUSED or _is_address(name))
+        )
 
-    def _bearer(self, header: bytes) -> Admitted | Denied:
-        scheme, _, given = header.partition(b" ")
-        given = given.strip()
-        admitted: Admitted | Denied = Denied(401, "a bearer token is required", _CHALLENGE)
-        if scheme.lower() != b"bearer":
-            return admitted
-        for token in self._tokens:  # to the end: how long it takes tells nothing
+    def _bearer(self, given: bytes) -> Admitted | Denied:
+        admitted = None
+        for token in self.tokens:  # to the end: how long it takes tells nothing
             if hmac.compare_digest(given, token.secret):
                 admitted = Admitted(token.principal, token.profile)
-        return admitted
+        if admitted is None and self.keys is not None:
+            admitted = self.keys.find(given)
+        return admitted or Denied(401, "this token is unknown, expired or revoked", _CHALLENGE)
+
+    def _without_token(
+        self, headers: Mapping[bytes, bytes], peer: Peer | None
+    ) -> Admitted | Denied:
+        if self._unnamed is Unnamed.ADMITTED:
+            return ANYBODY
+        if self._unnamed is Unnamed.REFUSED or peer is None or self._users is None:
+            return Denied(401, "a bearer token is required", _CHALLENGE)
+        # the proxy may be ours, and its clients are anybody
+        if any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in headers):
+            return Denied(401, "a request through a proxy needs a bearer token", _CHALLENGE)
+        is_own = peer.is_own(self._users)
+        if is_own is None:
+            words = "a bearer token is required: it is unknown which user connects"
+            return Denied(401, words, _CHALLENGE)
+        if not is_own:
+            return Denied(403, "other users of this machine need a bearer token")
+        return ANYBODY
 
 
 def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -4,12 +4,13 @@ import asyncio
 import heapq
 import ipaddress
 import resource
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
 
 from multitap.http.server.fair_turns import FairTurns, Worker
-from multitap.http.server.http_request import HttpApp
+from multitap.http.server.http_request import HttpApp, RequestHead
 from multitap.records import dataclass
 from multitap.shares import Shares
 from multitap.tasks import Tasks
@@ -76,6 +77,10 @@ class Member(Worker, Protocol):
         """Close it if its client is too slow or silent."""
         ...
 
+    def concerns(self, is_meant: Callable[[RequestHead], bool]) -> bool:
+        """Whether a request on it that is not answered yet is one of those."""
+        ...
+
     def shed(self, words: str) -> None:
         """Give up the request that arrives on it."""
         ...
@@ -108,6 +113,8 @@ class Connections:
         """What is read goes here first, from all connections: it is looked at at once."""
         self.room = self.space[:READ]
         self.closing = False
+        self.edition = object()
+        """What every remembered head is compared with; see `forget_heads`."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = min(limits.connections, files // 2)  # servers need some too
         self.under_way = Shares(self.most, "requests at a time")
@@ -144,6 +151,16 @@ class Connections:
             if longest is member:
                 return
         member.weight = weight
+
+    def forget_heads(self) -> None:
+        """Have every request decided about again, also those that are known by their heads."""
+        self.edition = object()
+
+    def abort(self, is_meant: Callable[[RequestHead], bool]) -> None:
+        """Close the connections on which one of these requests is not answered yet."""
+        for member in tuple(self._members):
+            if member.concerns(is_meant):
+                member.abort()
 
     def _make_room(self) -> bool:
         """End connections that nobody waits on, above all those that never asked anything."""

@@ -9,8 +9,9 @@ from urllib.parse import parse_qs
 
 from msgspec import Raw
 
-from multitap.http.server.access import ANYBODY, Admitted, Denied
+from multitap.http.server.access import ANYBODY, TEXT, Admitted, Denied
 from multitap.http.server.event_writer import EventWriter
+from multitap.http.server.peer_user import Peer
 from multitap.tasks import LightTask
 
 logger = logging.getLogger(__name__)
@@ -44,21 +45,25 @@ class RequestHead:
         method: What the request wants.
         url: From where.
         pairs: Its headers, as they came.
-        holder: Whose share it counts on.
+        peer: Where it comes from.
     """
 
     __slots__ = (
-        "admitted", "handler", "headers", "holder", "keeps_body", "length", "memory", "method",
-        "pairs", "speaks_chunks", "takes_stream", "url",
+        "admitted", "edition", "handler", "headers", "holder", "keeps_body", "length", "memory",
+        "method", "pairs", "peer", "speaks_chunks", "takes_stream", "url",
     )  # fmt: skip
 
-    def __init__(self, method: bytes, url: bytes, pairs: Headers, *, holder: str) -> None:
+    def __init__(self, method: bytes, url: bytes, pairs: Headers, *, peer: Peer) -> None:
         self.method = method
         self.url = url
         self.pairs = pairs
         self.headers = dict(pairs)
         """The same; of those that came twice the last."""
-        self.holder = holder
+        self.peer = peer
+        self.holder = peer.address
+        """Whose share it counts on."""
+        self.edition: object | None = None
+        """What holds while it may be known again: see `Connections.edition`; None: it may not."""
         self.length = 0
         """Bytes of the body, where it says so."""
         self.speaks_chunks = True
@@ -193,10 +198,12 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         self.carrier.write(head, pieces, joined=size <= _WHOLE)
         self.responded = True
 
-    def say(self, status: int, words: str = "", *, extra: Headers | None = None) -> None:
-        """Answer in plain words."""
+    def say(
+        self, status: int, words: str = "", *, kind: bytes = TEXT, extra: Headers | None = None
+    ) -> None:
+        """Answer in words."""
         words = "" if self.head.method == b"HEAD" else words
-        self.respond(status, (words.encode(),), kind=b"text/plain; charset=utf-8", extra=extra)
+        self.respond(status, (words.encode(),), kind=kind, extra=extra)
 
     def stream(self, extra: Headers | None = None) -> None:
         """Begin a response that has no length yet."""

@@ -16,7 +16,17 @@ from multitap.errors import ConfigError, ungrouped
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.http_request import HttpApp
 from multitap.http.server.server_connection import ServerConnection
+from multitap.records import dataclass
 from multitap.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningServer:
+    """A server that listens."""
+
+    url: str
+    """Its address, without a path."""
+    connections: Connections
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -46,8 +56,8 @@ def bind(host: str, port: int) -> socket.socket:
 @asynccontextmanager
 async def open_http_server(
     app: HttpApp, listener: socket.socket, limits: HttpLimits = HttpLimits()
-) -> AsyncGenerator[str]:
-    """Within the block, requests are answered; its value is the address, without a path."""
+) -> AsyncGenerator[ListeningServer]:
+    """Within the block, requests are answered."""
     host, port = listener.getsockname()[:2]
     loop = asyncio.get_running_loop()
     with ungrouped():
@@ -56,7 +66,8 @@ async def open_http_server(
             server = await loop.create_server(lambda: ServerConnection(connections), sock=listener)
             tasks.start_soon(connections.watch)
             try:
-                yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+                url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+                yield ListeningServer(url, connections)
             finally:
                 # no new connections while the last answers go out
                 server.close()

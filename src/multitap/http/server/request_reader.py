@@ -10,6 +10,7 @@ import httptools
 from multitap.http.server.access import Denied
 from multitap.http.server.connections import Connections
 from multitap.http.server.http_request import Headers, HttpRequest, RequestHead
+from multitap.http.server.peer_user import Peer
 from multitap.http.server.responder import Responder
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ class RequestReader:
 
     __slots__ = (
         "__weakref__", "_arriving", "_body", "_connections", "_incoming", "_limits", "_overhead",
-        "_parser", "_responder", "_size", "_url", "address", "droppable", "expected", "expects",
-        "fed", "heads", "holder", "is_deaf", "on_header", "unparsed",
+        "_parser", "_responder", "_size", "_url", "droppable", "expected", "expects", "fed",
+        "heads", "holder", "is_deaf", "on_header", "peer", "unparsed",
     )  # fmt: skip
 
     def __init__(self, connections: Connections, responder: Responder) -> None:
@@ -58,7 +59,7 @@ class RequestReader:
         self._arriving: Headers = []
         self.on_header = _collecting(self._arriving)
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self.address = ""
+        self.peer = Peer()
         """Where the client is."""
         self.holder = ""
         """Whose share the request counts on that arrived last."""
@@ -90,6 +91,11 @@ class RequestReader:
         return self._overhead + (self._size if kept else 0)
 
     @property
+    def incoming(self) -> RequestHead | None:
+        """The head of the request that is not complete yet."""
+        return self._incoming
+
+    @property
     def is_reading(self) -> bool:
         """Whether a request has begun to arrive."""
         return bool(self._overhead or self._url or self._incoming)
@@ -100,7 +106,8 @@ class RequestReader:
         if len(queue) != 1 or self.fed or self.is_deaf:
             return
         head = queue[0].head
-        if end + head.length == len(text) and head.handler and not head.headers.keys() & _ODD:
+        is_plain = head.edition is not None and not head.headers.keys() & _ODD
+        if end + head.length == len(text) and head.handler and is_plain:
             if len(self.heads) >= _HEADS:
                 self.heads.clear()
             self.heads[text[:end]] = head
@@ -156,7 +163,8 @@ class RequestReader:
         if parser is None:
             return
         pairs = self._arriving.copy()
-        head = RequestHead(parser.get_method(), self._url, pairs, holder=self.address)
+        head = RequestHead(parser.get_method(), self._url, pairs, peer=self.peer)
+        head.edition = self._connections.edition
         headers = head.headers
         if b"connection" in headers or not parser.should_keep_alive():  # or it is certain
             head.speaks_chunks = parser.get_http_version() == "1.1"
@@ -232,7 +240,7 @@ class RequestReader:
 
         Requests before it are answered first. What it has sent so far is forgotten.
         """
-        head = self._incoming or RequestHead(b"", b"", [], holder=self.address)
+        head = self._incoming or RequestHead(b"", b"", [], peer=self.peer)
         http_request = HttpRequest(
             self._connections.tasks, carrier=self._responder, head=head, body=b""
         )
@@ -254,4 +262,5 @@ class RequestReader:
         self._parser = None
         self.unparsed = b""
         self.heads.clear()
+        self.peer.close()
         self._begin()

@@ -134,10 +134,9 @@ class Responder:
             connection.since = self._loop.time()
             if http_request.refusal is not None:
                 http_request.keep_alive = False
+                denied = http_request.refusal
                 http_request.say(
-                    http_request.refusal.status,
-                    http_request.refusal.words,
-                    extra=[*http_request.refusal.extra],
+                    denied.status, denied.words, kind=denied.kind, extra=[*denied.extra]
                 )
                 self._dismiss(connection, transport)
                 break

@@ -3,12 +3,13 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Callable
 from time import perf_counter
 
 from multitap.http.server.access import Denied
 from multitap.http.server.connections import READ, Connections, address_of
 from multitap.http.server.fair_turns import AT_ONCE
-from multitap.http.server.http_request import HttpRequest
+from multitap.http.server.http_request import HttpRequest, RequestHead
 from multitap.http.server.request_reader import SLICE, RequestReader
 from multitap.http.server.responder import BUSY, RETRY, Responder
 from multitap.pace import SECONDS
@@ -95,7 +96,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
         self.responder.open(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the same
-        self.holder = self.reader.holder = self.reader.address = _address(transport)
+        self.reader.peer.open(transport, _address(transport))
+        self.holder = self.reader.holder = self.reader.peer.address
         if not self._connections.enter(self):
             self.shed("too many connections")
 
@@ -133,7 +135,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             text = bytes(data)
             end = text.find(_END) + len(_END)
             head = reader.heads.get(text[:end])
-            if head is not None and end + head.length == nbytes:
+            if (
+                head is not None
+                and end + head.length == nbytes
+                and head.edition is connections.edition
+            ):
                 self.since = self._loop.time()
                 responder.advancing = True  # or the end of it would look for the next one
                 responder.answer(
@@ -263,6 +269,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             responder.advance(0)
         elif not reader.is_reading and quiet > limits.keep_alive:
             self.close()
+
+    def concerns(self, is_meant: Callable[[RequestHead], bool]) -> bool:
+        reader, responder = self.reader, self.responder
+        heads = [http_request.head for http_request in responder.queue]
+        if responder.current is not None:
+            heads.append(responder.current.head)
+        if reader.incoming is not None:
+            heads.append(reader.incoming)
+        return any(map(is_meant, heads))
 
     def shed(self, words: str) -> None:
         if not self.reader.is_deaf:

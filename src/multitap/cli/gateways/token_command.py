@@ -1,0 +1,96 @@
+"""`multitap token`: create the tokens by which clients come in, list them, revoke them."""
+
+import time
+from typing import Any
+
+from multitap.cli.exits import Exit
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.tables import table
+from multitap.records import dataclass
+from multitap.trust.access_tokens import AccessToken, AccessTokens
+
+_COLUMNS = ("NAME", "ID", "STATE", "PROFILE", "ALLOW", "RATE", "EXPIRES", "LAST USE")
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """The token that the person wants."""
+
+    name: str
+    profile: str | None = None
+    allow: tuple[str, ...] = ()
+    expires: float | None = None
+    """Seconds from now."""
+    rate: str | None = None
+
+
+def create_token(wanted: NewToken, *, as_json: bool) -> int:
+    """Create a token and print it."""
+    expires = None if wanted.expires is None else time.time() + wanted.expires
+    text, token = AccessTokens().create(
+        wanted.name,
+        profile=wanted.profile,
+        allow=wanted.allow,
+        expires=expires,
+        rate=wanted.rate,
+    )
+    if as_json:
+        say_json({"token": text, **_facts(token, None)})
+        return Exit.DONE
+    note(f"created {token.name!r} with the id {token.id}; it is not shown again:")
+    say(text)
+    note("send it as `Authorization: Bearer TOKEN`; running gateways accept it at once")
+    return Exit.DONE
+
+
+def list_tokens(*, as_json: bool) -> int:
+    """List the tokens, without what is secret about them."""
+    store = AccessTokens()
+    tokens, uses = store.all(), store.uses()
+    if as_json:
+        say_json([_facts(token, uses.get(token.id)) for token in tokens])
+    elif not tokens:
+        note("there are no tokens; `multitap token create NAME` creates one")
+    else:
+        table(_COLUMNS, [_row(token, uses.get(token.id)) for token in tokens])
+    return Exit.DONE
+
+
+def revoke_token(name: str) -> int:
+    """Revoke a token by its id, or all those of a name."""
+    for token in AccessTokens().revoke(name):
+        note(f"revoked {token.name!r} with the id {token.id}")
+    return Exit.DONE
+
+
+def _facts(token: AccessToken, last_use: float | None) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "state": token.state(time.time()),
+        "profile": token.profile,
+        "allow": token.allow,
+        "rate": token.rate,
+        "created": token.created,
+        "expires": token.expires,
+        "revoked": token.revoked,
+        "last_use": last_use,
+    }
+
+
+def _row(token: AccessToken, last_use: float | None) -> tuple[str, ...]:
+    return (
+        token.name,
+        token.id,
+        token.state(time.time()),
+        token.profile or "-",
+        ", ".join(token.allow) or "all",
+        token.rate or "-",
+        _day(token.expires) if token.expires else "never",
+        _day(last_use) if last_use else "never",
+    )
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,85 @@
+"""Who may use a front over HTTP, from what the person said and what this machine can tell."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multitap.errors import ConfigError
+from multitap.gateway.fronts.token_sources import TokenSources
+from multitap.http.loopback import is_loopback
+from multitap.http.server.access import Access, Unnamed
+from multitap.http.server.peer_user import PeerUsers
+from multitap.records import dataclass
+from multitap.trust.access_tokens import AccessTokens
+
+CREATE = "`multitap token create NAME` creates one"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """What the person said about it."""
+
+    host: str
+    """Where the front listens."""
+    hosts: tuple[str, ...] = ()
+    """Names by which it may be called besides."""
+    token_file: Path | None = None
+    """More tokens; with it, everybody needs one."""
+    require_token: bool = False
+    """Whether everybody needs one in any case."""
+    insecure: bool = False
+    """Whether nobody needs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontAccess:
+    """Who may use a front."""
+
+    access: Access
+    sources: TokenSources
+    is_token_required: bool
+    is_user_unknown: bool
+    """Whether a token is required only because this machine does not tell users apart."""
+
+
+@contextmanager
+def open_access(rules: AccessRules) -> Generator[FrontAccess]:
+    """Within the block, it can be decided who may come in.
+
+    Raises:
+        ConfigError: Other machines could, and nobody said so; or the tokens cannot be read.
+    """
+    sources = TokenSources(AccessTokens(), rules.token_file)
+    _check_exposure(rules, sources)
+    with PeerUsers() as users:
+        unnamed, is_user_unknown = _without_token(rules, users)
+        access = Access(
+            rules.host,
+            sources.tokens,
+            rules.hosts,
+            keys=sources.keys,
+            unnamed=unnamed,
+            users=users,
+        )
+        yield FrontAccess(access, sources, unnamed is Unnamed.REFUSED, is_user_unknown)
+
+
+def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
+    """Do not let the whole network use the servers by accident."""
+    if is_loopback(rules.host) or rules.insecure or rules.require_token or len(sources):
+        return
+    raise ConfigError(
+        f"{rules.host!r} is reachable from other machines, and there is no token yet",
+        hint=f"{CREATE}; or listen on 127.0.0.1, or allow it: `--insecure`, or `insecure = true`"
+        " under [serve]",
+    )
+
+
+def _without_token(rules: AccessRules, users: PeerUsers) -> tuple[Unnamed, bool]:
+    if rules.token_file is not None or rules.require_token:
+        return Unnamed.REFUSED, False
+    if rules.insecure:
+        return Unnamed.ADMITTED, False
+    if not is_loopback(rules.host):
+        return Unnamed.REFUSED, False
+    return (Unnamed.OWN_USER, False) if users.can_tell(rules.host) else (Unnamed.REFUSED, True)

@@ -1,0 +1,151 @@
+"""Where a gateway's tokens come from: the user's own, and a file; read again when they change."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import anyio.to_thread
+
+from multitap.errors import ConfigError, MultitapError
+from multitap.http.server.access import Admitted, Token, read_tokens
+from multitap.http.server.rate_limit import Rate, RateLimit
+from multitap.records import dataclass
+from multitap.trust.access_tokens import AccessToken, AccessTokens, parts
+
+logger = logging.getLogger(__name__)
+
+_Stamp = tuple[int, ...] | None
+_UNREAD = (-1,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One active token, and whom it lets in."""
+
+    token: AccessToken
+    admitted: Admitted
+
+
+class ActiveKeys:
+    """The user's tokens that hold right now; some `Keys`."""
+
+    def __init__(self, keys: Mapping[str, _Key] = MappingProxyType({})) -> None:
+        self._keys = keys
+        self.tokens = {token_id: key.token for token_id, key in keys.items()}
+        """By id."""
+        self.used: dict[str, float] = {}
+        """When tokens were used that nobody has noted down yet, by id."""
+
+    def replaced(self, tokens: Iterable[AccessToken]) -> "ActiveKeys":
+        """These tokens in their place; what one has used of its rate stays used."""
+        known = self._keys
+        after = ActiveKeys(
+            {
+                one.id: known[one.id] if self.tokens.get(one.id) == one else _key(one)
+                for one in tokens
+            }
+        )
+        after.used = self.used
+        return after
+
+    def find(self, bearer: bytes) -> Admitted | None:
+        if (found := parts(bearer)) is None:
+            return None
+        token_id, secret = found
+        key, now = self._keys.get(token_id), time.time()
+        if key is None or not key.token.opens_with(secret) or key.token.state(now) != "active":
+            return None
+        self.used[token_id] = now
+        return key.admitted
+
+
+class TokenSources:
+    """The tokens of a gateway as they are now.
+
+    Args:
+        store: The user's own.
+        file: One with more of them.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
+
+    def __init__(self, store: AccessTokens, file: Path | None = None) -> None:
+        self._store = store
+        self._file = file
+        self._all: tuple[AccessToken, ...] = ()
+        self._store_stamp: _Stamp = _UNREAD
+        self._file_stamp: _Stamp = None
+        self.keys = ActiveKeys()
+        self.tokens: tuple[Token, ...] = ()
+        if file is not None:
+            self._file_stamp = _stamp(file)
+            self.tokens = read_tokens(file)
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self.keys.tokens) + len(self.tokens)
+
+    def refresh(self) -> frozenset[str] | None:
+        """Read again what changed; who may come in no more, or None if nothing changed."""
+        before, tokens, keys = self._principals(), self.tokens, self.keys
+        self._read_store()
+        self._read_file()
+        now = time.time()
+        active = tuple(one for one in self._all if one.state(now) == "active")
+        if {one.id: one for one in active} != keys.tokens:
+            self.keys = keys.replaced(active)
+        if self.tokens is tokens and self.keys is keys:
+            return None
+        after = self._principals()
+        return frozenset(who for who, what in before.items() if after.get(who) != what)
+
+    async def note_uses(self) -> None:
+        """Keep when tokens were used since the last time."""
+        used, self.keys.used = self.keys.used, {}
+        if used:
+            try:
+                await anyio.to_thread.run_sync(self._store.note_uses, used)
+            except MultitapError as exc:
+                logger.warning("the last use of tokens is not kept: %s", exc)
+
+    def _principals(self) -> dict[str, AccessToken | Token]:
+        return {**{token.principal: token for token in self.tokens}, **self.keys.tokens}
+
+    def _read_store(self) -> None:
+        stamp = self._store.stamp()
+        if stamp == self._store_stamp:
+            return
+        self._store_stamp = stamp
+        try:
+            self._all = tuple(self._store.all())
+        except MultitapError as exc:
+            logger.warning("the tokens stay what they were: %s", exc)
+
+    def _read_file(self) -> None:
+        if self._file is None or (stamp := _stamp(self._file)) == self._file_stamp:
+            return
+        self._file_stamp = stamp
+        try:
+            tokens = read_tokens(self._file)
+        except ConfigError as exc:
+            logger.warning("the tokens stay what they were: %s", exc)
+            return
+        if tokens != self.tokens:
+            self.tokens = tokens
+
+
+def _key(token: AccessToken) -> _Key:
+    rate = RateLimit(Rate.parse(token.rate)) if token.rate else None
+    return _Key(token, Admitted(token.id, token.profile, token.allow, rate))
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

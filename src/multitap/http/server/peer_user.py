@@ -1,0 +1,234 @@
+"""Which user of this machine is at the other end of a connection."""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import NamedTuple, Self
+
+_ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT = 1, 4, 5, 8
+_OPEN = frozenset({_ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT})
+"""States of a socket that a process still holds; one that only listens has another peer."""
+_TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_OVERFLOW = Path("/proc/sys/kernel/overflowuid")
+_MAPPED_USERS = Path("/proc/self/uid_map")
+_ALL_USERS = ["0", "0", "4294967295"]
+
+# of `linux/sock_diag.h` and `linux/inet_diag.h`
+_SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
+_HEADER = struct.Struct("=IHHII")
+_QUESTION = struct.Struct("=BBBxI")
+_PORTS = struct.Struct("!HH")
+_NO_DEVICE_NO_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+_STATE = struct.Struct("=BBBB")
+_USER = struct.Struct("=IIIII")
+_SOCKET_AT = _HEADER.size + _STATE.size
+_USER_AT = _SOCKET_AT + _PORTS.size + 2 * 16 + len(_NO_DEVICE_NO_COOKIE)
+_ANY_STATE = 0xFFFFFFFF
+_ANSWER = 1024
+_LATE = 0.5
+"""Seconds for the kernel, which answers before the question is sent."""
+
+
+class _End(NamedTuple):
+    """One end of a connection."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    port: int
+
+    @classmethod
+    def of(cls, name: tuple[str, int]) -> "_End":
+        address = ipaddress.ip_address(name[0].partition("%")[0])
+        mapped = address.ipv4_mapped if address.version == 6 else None  # noqa: PLR2004 - of IP
+        return cls(mapped or address, name[1])
+
+
+class PeerUsers:
+    """Asks the kernel whose a connection is; only Linux tells."""
+
+    def __init__(self) -> None:
+        self._netlink = _open_netlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._netlink is not None:
+            self._netlink.close()
+
+    def is_own(self, ours: tuple[str, int], theirs: tuple[str, int]) -> bool | None:
+        """Whether a connection is our own user's, or root's, who may do anything anyway.
+
+        Args:
+            ours: The address of our end.
+            theirs: That of the other one.
+
+        Returns:
+            None if that cannot be known: the client has left, or is on another machine.
+        """
+        user = self._user(_End.of(theirs), _End.of(ours))
+        return None if user is None else user in {os.geteuid(), 0}
+
+    def can_tell(self, host: str) -> bool:
+        """Whether it knows us again at an address of this machine; in some containers it does not.
+
+        Args:
+            host: Where clients connect to.
+        """
+        user = os.geteuid()
+        if sys.platform != "linux" or _is_ambiguous(user):
+            return False
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            with (
+                socket.create_server((host.strip("[]"), 0), family=family) as listener,
+                socket.create_connection(listener.getsockname()[:2], timeout=_LATE),
+            ):
+                accepted, _ = listener.accept()
+                with accepted:
+                    theirs, ours = accepted.getpeername()[:2], accepted.getsockname()[:2]
+                    return self._user(_End.of(theirs), _End.of(ours)) == user
+        except OSError:
+            return False
+
+    def _user(self, local: _End, remote: _End) -> int | None:
+        """The user who holds the socket with these ends."""
+        if local.address.version != remote.address.version:
+            return None
+        try:
+            if self._netlink is not None:
+                return _ask_kernel(self._netlink, local, remote)
+            return _look_up(local, remote)
+        except (OSError, struct.error, ValueError, IndexError):
+            return None
+
+
+class Peer:
+    """The other end of one connection; whose it is, is found out once."""
+
+    __slots__ = ("_is_own", "_is_sought", "_transport", "address")
+
+    def __init__(self) -> None:
+        self.address = ""
+        """On whose share it counts."""
+        self._transport: asyncio.BaseTransport | None = None
+        self._is_sought = False
+        self._is_own: bool | None = None
+
+    def open(self, transport: asyncio.BaseTransport, address: str) -> None:
+        self._transport = transport
+        self.address = address
+
+    def close(self) -> None:
+        """The connection is lost; it refers to this, and must not be referred to."""
+        self._transport = None
+
+    def is_own(self, users: PeerUsers) -> bool | None:
+        """Whether it is of the user that we run as; None: that cannot be known."""
+        if not self._is_sought:
+            self._is_sought = True
+            self._is_own = self._found(users)
+        return self._is_own
+
+    def _found(self, users: PeerUsers) -> bool | None:
+        transport = self._transport
+        if transport is None:
+            return None
+        ours, theirs = (transport.get_extra_info(end) for end in ("sockname", "peername"))
+        if not ours or not theirs:
+            return None
+        is_own = users.is_own(ours[:2], theirs[:2])
+        plug = transport.get_extra_info("socket")
+        state = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        # one that was reset since may have made way for somebody else's from the same port
+        return is_own if state in {_ESTABLISHED, _CLOSE_WAIT} else None
+
+
+def _open_netlink() -> socket.socket | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG)
+    except OSError:  # some sandboxes allow no such sockets
+        return None
+    netlink.settimeout(_LATE)
+    return netlink
+
+
+def _ask_kernel(netlink: socket.socket, local: _End, remote: _End) -> int | None:
+    family = socket.AF_INET if local.address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
+    ends = b"".join(
+        (
+            _PORTS.pack(local.port, remote.port),
+            local.address.packed.ljust(16, b"\0"),
+            remote.address.packed.ljust(16, b"\0"),
+        )
+    )
+    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE)
+    body = question + ends + _NO_DEVICE_NO_COOKIE
+    netlink.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body)
+    answer = netlink.recv(_ANSWER)
+    if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:  # an error: there is none
+        return None
+    _, state, _, _ = _STATE.unpack_from(answer, _HEADER.size)
+    *_, user, inode = _USER.unpack_from(answer, _USER_AT)
+    return user if _is_held(state, inode) and _has(answer, ends) else None
+
+
+def _has(answer: bytes, ends: bytes) -> bool:
+    """Whether the answer is about the socket that was asked for.
+
+    The kernel is also content with one that listens on the port. A dual-stack socket is shown with
+    its mapped addresses.
+    """
+    found = answer[_SOCKET_AT : _SOCKET_AT + len(ends)]
+    if found == ends:
+        return True
+    local, remote = (b"\0" * 10 + b"\xff\xff" + ends[at : at + 4] for at in (4, 20))
+    return found == ends[:4] + local + remote
+
+
+def _is_held(state: int, inode: int) -> bool:
+    """Whether a process holds a socket: one that is left to the kernel counts as root's."""
+    return state in _OPEN and inode != 0
+
+
+def _look_up(local: _End, remote: _End) -> int | None:
+    """The same from the kernel's tables, where it cannot be asked."""
+    wide = _widened(local), _widened(remote)
+    wanted = {(_shown(local), _shown(remote)), (_shown(wide[0]), _shown(wide[1]))}
+    for table in _TABLES:
+        with contextlib.suppress(FileNotFoundError), table.open() as lines:
+            for line in lines:
+                fields = line.split()
+                if (fields[1], fields[2]) in wanted:
+                    held = _is_held(int(fields[3], 16), int(fields[9]))
+                    return int(fields[7]) if held else None
+    return None
+
+
+def _widened(end: _End) -> _End:
+    """An IPv4 address as a dual-stack socket has it."""
+    if end.address.version == 6:  # noqa: PLR2004 - of IP
+        return end
+    return _End(ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + end.address.packed), end.port)
+
+
+def _shown(end: _End) -> str:
+    packed = end.address.packed
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return f"{address}:{end.port:04X}"
+
+
+def _is_ambiguous(user: int) -> bool:
+    """Whether the kernel shows users that are not of our namespace as if they were this one."""
+    try:
+        whole = _MAPPED_USERS.read_text().split() == _ALL_USERS
+        return not whole and user == int(_OVERFLOW.read_text())
+    except (OSError, ValueError):
+        return True

@@ -1,0 +1,230 @@
+"""The tokens by which clients come in: created, listed, revoked; kept as hashes."""
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import platformdirs
+
+from multitap.errors import MultitapError, UnknownName, quoted
+from multitap.http.server.rate_limit import Rate
+from multitap.trust.private_file import PrivateFile
+
+PREFIX = "mtap"
+"""What every token begins with, so that scanners and people know one when they see it."""
+LONGEST_NAME, MOST_GLOBS, MOST_TOKENS = 64, 64, 1000
+_ID_LETTERS, _ID_LENGTH = string.ascii_lowercase + "234567", 12
+_LETTERS, _LENGTH = string.ascii_letters + string.digits, 43
+"""256 bits, without a character at which a double click would stop."""
+_SHAPE = re.compile(rb"mtap_([a-z2-7]{12})_([A-Za-z0-9]{43})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+
+TokenState = Literal["active", "expired", "revoked"]
+
+
+class TokenError(MultitapError):
+    """The tokens cannot be used or changed as wanted; says why, and what to do."""
+
+
+class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of one token: all but the token itself."""
+
+    id: str
+    name: str
+    digest: str
+    created: float
+    profile: str | None = None
+    """What its clients see through."""
+    allow: tuple[str, ...] = ()
+    """Globs over the names of tools that they may use; empty: any."""
+    expires: float | None = None
+    rate: str | None = None
+    """How many requests they may make, as in `100/min`."""
+    revoked: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            Rate.parse(self.rate)  # or it would fail where nobody can do anything about it
+
+    def __repr__(self) -> str:
+        return f"<AccessToken {self.name} ({self.id})>"
+
+    def state(self, now: float) -> TokenState:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and now >= self.expires else "active"
+
+    def opens_with(self, secret: bytes) -> bool:
+        """Whether a token with our id is the right one, compared in constant time."""
+        return hmac.compare_digest(_digest(secret), self.digest)
+
+
+class _TokenList(msgspec.Struct, omit_defaults=True):
+    version: int = 1
+    tokens: list[AccessToken] = []
+
+
+class AccessTokens:
+    """All tokens of a user, in a file that only the user can read.
+
+    Args:
+        folder: Where the file is; the user's own place if not given.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        default = platformdirs.user_data_path("multitap", appauthor=False) / "tokens"
+        self.folder = folder or default
+        self._file = PrivateFile(self.folder / "tokens.json", TokenError)
+        # apart, or every gateway would read all tokens again whenever one of them is used
+        self._uses = PrivateFile(self.folder / "uses.json", TokenError)
+
+    def all(self) -> list[AccessToken]:
+        """All there are, and were until recently, the oldest first.
+
+        Raises:
+            TokenError: Others could read the file, or it is damaged.
+        """
+        return self._read().tokens
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Differs after every change."""
+        return self._file.stamp()
+
+    def create(
+        self,
+        name: str,
+        *,
+        profile: str | None = None,
+        allow: tuple[str, ...] = (),
+        expires: float | None = None,
+        rate: str | None = None,
+    ) -> tuple[str, AccessToken]:
+        """A new token, and what is kept of it.
+
+        Args:
+            name: For people; more than one may have it.
+            profile: What its clients see through.
+            allow: Globs over the names of tools that they may use.
+            expires: When it ends, in seconds since 1970.
+            rate: How many requests they may make.
+
+        Raises:
+            TokenError: The name or the globs cannot be kept, or there are too many.
+        """
+        if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+            raise TokenError(
+                f"{quoted(name)} cannot name a token",
+                hint=f"use up to {LONGEST_NAME} letters, digits and . _ @ + -",
+            )
+        if len(allow) > MOST_GLOBS:
+            raise TokenError(f"a token has at most {MOST_GLOBS} globs", hint="use a profile")
+        token_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+        secret = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+        kept = AccessToken(
+            token_id,
+            name,
+            _digest(secret.encode()),
+            time.time(),
+            profile=profile,
+            allow=allow,
+            expires=expires,
+            rate=rate,
+        )
+        with self._changing() as content:
+            _make_room(content.tokens)
+            content.tokens.append(kept)
+        return f"{PREFIX}_{token_id}_{secret}", kept
+
+    def revoke(self, name: str) -> list[AccessToken]:
+        """End the token with an id, or all those of a name; what was active.
+
+        Raises:
+            UnknownName: None is active.
+        """
+        now = time.time()
+        with self._changing() as content:
+            active = [one for one in content.tokens if one.state(now) == "active"]
+            meant = [one for one in active if one.id == name]
+            meant = meant or [one for one in active if one.name == name]
+            if not meant:
+                raise UnknownName(
+                    f"no active token named {quoted(name)}", hint="`multitap token list` shows them"
+                )
+            content.tokens = [
+                msgspec.structs.replace(one, revoked=now) if one in meant else one
+                for one in content.tokens
+            ]
+        return meant
+
+    def uses(self) -> Mapping[str, float]:
+        """When each token was last used, by its id."""
+        return self._read_uses()
+
+    def note_uses(self, used: Mapping[str, float]) -> None:
+        """Keep when tokens were used; several gateways may do so."""
+        with self._uses.locked():
+            known = {one.id for one in self._read().tokens}
+            uses = self._read_uses()
+            for token_id in known & used.keys():
+                uses[token_id] = max(uses.get(token_id, 0.0), used[token_id])
+            kept = {token_id: at for token_id, at in uses.items() if token_id in known}
+            self._uses.write(msgspec.json.encode(kept))
+
+    def _read_uses(self) -> dict[str, float]:
+        try:
+            return msgspec.json.decode(self._uses.read() or b"{}", type=dict[str, float])
+        except msgspec.DecodeError:
+            return {}  # nothing depends on it
+
+    def _read(self) -> _TokenList:
+        text = self._file.read()
+        if text is None:
+            return _TokenList()
+        try:
+            return msgspec.json.decode(text, type=_TokenList)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise TokenError(
+                f"{self._file.path} is damaged: {exc}",
+                hint="repair it, or move it away and create the tokens again",
+            ) from None
+
+    @contextmanager
+    def _changing(self) -> Generator[_TokenList]:
+        """Change the tokens; two who do so at the same time do it one after the other."""
+        with self._file.locked():
+            content = self._read()
+            yield content
+            self._file.write(msgspec.json.encode(content))
+
+
+def parts(bearer: bytes) -> tuple[str, bytes] | None:
+    """The id and the secret of a token; None for what does not look like one."""
+    found = _SHAPE.fullmatch(bearer)
+    return (found[1].decode(), found[2]) if found else None
+
+
+def _digest(secret: bytes) -> str:
+    # no slow hash: there is nothing to guess in 256 random bits
+    return hashlib.sha256(secret).hexdigest()
+
+
+def _make_room(tokens: list[AccessToken]) -> None:
+    """Forget the oldest of those that ended.
+
+    Raises:
+        TokenError: All are active.
+    """
+    now = time.time()
+    while len(tokens) >= MOST_TOKENS:
+        ended = next((one for one in tokens if one.state(now) != "active"), None)
+        if ended is None:
+            raise TokenError(f"there are {MOST_TOKENS} tokens", hint="revoke some of them first")
+        tokens.remove(ended)

@@ -1,0 +1,86 @@
+"""A file that only its owner can read, changed by one program at a time."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multitap.errors import MultitapError
+
+_OTHERS = 0o077
+
+
+class PrivateFile:
+    """A 0600 file in a 0700 folder; what others could have read or written is not used.
+
+    Args:
+        path: Where it is.
+        error: What to raise: it says why, and what to do.
+    """
+
+    def __init__(self, path: Path, error: type[MultitapError]) -> None:
+        self.path = path
+        self._error = error
+
+    def read(self) -> bytes | None:
+        """All of it; None where there is none."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise self._error(f"{self.path} cannot be read: {exc.strerror}") from None
+        with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
+            self._check_owner(self.path, os.fstat(file.fileno()))
+            self._check_owner(self.path.parent, self.path.parent.stat())
+            return file.read()
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Differs after every change; None where there is no file."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Two who change it at the same time do so one after the other."""
+        lock = self.open_lock(self.path.with_suffix(".lock"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def open_lock(self, path: Path) -> int:
+        """A descriptor to lock; the folder is made if it has to be."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(path, flags, 0o600)
+        except OSError as exc:
+            raise self._error(f"{self.path.parent} cannot be written: {exc.strerror}") from None
+
+    def write(self, text: bytes) -> None:
+        """Replace it, in full or not at all; for those who hold its lock."""
+        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(fresh, flags, 0o600), "wb") as file:  # noqa: PTH123 - for its mode
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as exc:
+            fresh.unlink(missing_ok=True)
+            raise self._error(f"{self.path} cannot be written: {exc.strerror}") from None
+
+    def _check_owner(self, path: Path, status: os.stat_result) -> None:
+        if status.st_uid not in {os.geteuid(), 0}:
+            raise self._error(f"{path} belongs to somebody else", hint="use a folder of your own")
+        if status.st_mode & _OTHERS:
+            mode = "700" if stat.S_ISDIR(status.st_mode) else "600"
+            raise self._error(f"others can read {path}", hint=f"run `chmod {mode} {path}`")

@@ -36,6 +36,10 @@ COMMANDS = (
     "secret set",
     "secret list",
     "secret remove",
+    "token",
+    "token create",
+    "token list",
+    "token revoke",
     "calls",
     "logs",
     "trace",
@@ -82,7 +86,9 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    without_files = line in {"config", "config schema", "demo"} or line.startswith("secret")
+    without_files = line in {"config", "config schema", "demo"} or line.startswith(
+        ("secret", "token")
+    )
     assert "MULTITAP_CONFIG" in ended.out or without_files
 
 

@@ -155,8 +155,16 @@ class Healthy:
 
 @asynccontextmanager
 async def open_stage(
-    state_dir: Path, *, sessions=FEW_SESSIONS, tokens=(), **more
+    state_dir: Path,
+    *,
+    sessions=FEW_SESSIONS,
+    tokens=(),
+    allowed=None,
+    profile=None,
+    patience=WAIT,
+    **more,
 ) -> AsyncIterator[Stage]:
+    """A gateway for hostile clients; `allowed` says who may use it, if not those with tokens."""
     program = {"command": sys.executable, "args": ("-I", "-S", str(UPSTREAM))}
     servers = {
         "counts": StdioServer(**{**program, "args": (*program["args"], "notes")}, **CHECKED),
@@ -164,10 +172,18 @@ async def open_stage(
     }
     settings = Settings(servers=servers, state_dir=state_dir, **more)
     opens = functools.partial(open_hub, settings)
-    async with open_gateway(lambda handlers: opens(handlers=handlers), patience=WAIT) as gateway:
+    async with open_gateway(
+        lambda handlers: opens(handlers=handlers), patience=patience
+    ) as gateway:
         await gateway.hub.settled()
         listener = bind("127.0.0.1", 0)
-        front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=sessions)
+        front = HttpFront(
+            gateway,
+            Access("127.0.0.1", tokens) if allowed is None else allowed.access,
+            sources=None if allowed is None else allowed.sources,
+            profile=profile,
+            limits=sessions,
+        )
         port = listener.getsockname()[1]
         async with serve_http(front, listener, BRIEF):
             yield Stage(gateway, front, port)

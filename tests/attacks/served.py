@@ -1,0 +1,81 @@
+"""A gateway as a person starts it, and people of the same machine who are somebody else."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+OTHER_USER = 65534
+"""`nobody`, on any system."""
+# only what was imported before: another user may not be able to read our interpreter's library
+_ASK = """
+import os, socket, sys
+os.setgroups([]); os.setgid({user}); os.setuid({user})
+asked = sys.stdin.buffer.read()
+with socket.socket() as line:
+    line.connect(("127.0.0.1", int(sys.argv[1])))
+    line.sendall(asked)
+    line.settimeout(30)
+    answer = b""
+    while part := line.recv(65536):
+        answer += part
+    sys.stdout.buffer.write(answer)
+"""
+
+
+@contextmanager
+def serving(folder, *options, **more):
+    """`multitap serve --http`; its value is its port, and a process whose stderr can be read."""
+    env = {
+        **os.environ,
+        "HOME": str(folder),
+        "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        **more,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "multitap",
+        "serve",
+        "--demo",
+        "--http",
+        "127.0.0.1:0",
+        *options,
+    ]
+    with subprocess.Popen(
+        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            said = ""
+            while (found := re.search(r"http://127\.0\.0\.1:(\d+)/mcp ", said)) is None:
+                line = process.stderr.readline()
+                assert line, f"the gateway ended: {said}"
+                said += line
+            yield int(found[1]), process
+        finally:
+            process.terminate()
+
+
+def asked_by(user, port, data):
+    """What the gateway answers to somebody else, on a connection that then ends."""
+    program = _ASK.format(user=user)
+    command = [sys.executable, "-c", program, str(port)]
+    return subprocess.run(command, input=data, capture_output=True, check=True, timeout=60).stdout
+
+
+def asked(port, data):
+    """What it answers to ourselves."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+        line.sendall(data)
+        answer = b""
+        while part := line.recv(65536):
+            answer += part
+        return answer
+
+
+def status_of(answer):
+    return int(answer.split(b" ", 2)[1])

@@ -79,7 +79,8 @@ class StderrLog:
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
-                self._written += os.write(self._fd, self._stamped(text).encode())
+                # harmless for whoever shows the file by other means than ours
+                self._written += os.write(self._fd, self._stamped(printable(text)).encode())
         except OSError:
             self._give_up()  # a full disk must not hurt the server
 

@@ -36,6 +36,10 @@ COMMANDS = (
     "secret set",
     "secret list",
     "secret remove",
+    "pins",
+    "pins list",
+    "pins review",
+    "pins reset",
     "token",
     "token create",
     "token list",
@@ -86,7 +90,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    without_files = line in {"config", "config schema", "demo"} or line.startswith(
+    without_files = line in {"config", "config schema", "demo", "pins"} or line.startswith(
         ("secret", "token")
     )
     assert "MULTITAP_CONFIG" in ended.out or without_files

@@ -38,3 +38,13 @@ def expectation(bare: Unit | None) -> str:
             return f"a number of seconds or a duration such as {EXAMPLES}"
         case "ms":
             return f"a number of milliseconds or a duration such as {EXAMPLES}"
+
+
+def spelled(span: float, *, bare: Unit | None) -> float | str:
+    """Seconds as a file has them: a number of `bare` units, or a text with its unit."""
+    thousandths = round(span * 1000, 6)
+    if bare is None:
+        whole = thousandths % 1000 == 0
+        return f"{span:.0f}s" if whole else f"{thousandths:.6f}".rstrip("0").rstrip(".") + "ms"
+    number = thousandths if bare == "ms" else span
+    return int(number) if number == int(number) else number

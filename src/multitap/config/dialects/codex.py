@@ -1,12 +1,14 @@
 """Codex: TOML tables under `mcp_servers`, secrets named by their environment variable."""
 
+import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
 from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
+    TwoWay,
     arguments,
     duration,
     env,
@@ -22,7 +24,10 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
+from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, Node, is_list, is_table
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def _variables(draft: Draft, node: Node) -> None:
@@ -55,6 +60,36 @@ def _header_variables(draft: Draft, node: Node) -> None:
             draft.set(("headers", header), member, f"${{env:{name}}}")
 
 
+def _passed_on(fields: Unwritten) -> list[str] | None:
+    """Variables that are passed on under their own name."""
+    names = [name for name in fields.names("env") if _variable(fields, "env", name) == name]
+    return [name for name in names if fields.take("env", name)] or None
+
+
+def _token_variable(fields: Unwritten) -> str | None:
+    text = str(fields.look("headers", "Authorization") or "")
+    match = _VARIABLE.fullmatch(text.removeprefix("Bearer "))
+    if match is None or not text.startswith("Bearer "):
+        return None
+    fields.take("headers", "Authorization")
+    return match[1]
+
+
+def _named_headers(fields: Unwritten) -> dict[str, str] | None:
+    found = {name: _variable(fields, "headers", name) for name in fields.names("headers")}
+    return {
+        name: variable
+        for name, variable in found.items()
+        if variable and fields.take("headers", name)
+    } or None
+
+
+def _variable(fields: Unwritten, *path: str) -> str | None:
+    """The variable that a text is, if it is nothing else."""
+    match = _VARIABLE.fullmatch(str(fields.look(*path)))
+    return match and match[1]
+
+
 def _bearer_itself(draft: Draft, node: Node) -> None:
     draft.error(node, "a token is not allowed here", hint="use `bearer_token_env_var`")
 
@@ -62,14 +97,14 @@ def _bearer_itself(draft: Draft, node: Node) -> None:
 KEYS: Rules = {
     "command": program,
     "args": arguments,
+    "env_vars": TwoWay(_variables, _passed_on),
     "env": env,
-    "env_vars": _variables,
     "cwd": path("cwd"),
-    "url": _url,
+    "url": TwoWay(_url, lambda fields: fields.text("url")),
     "bearer_token": _bearer_itself,
-    "bearer_token_env_var": _bearer,
+    "bearer_token_env_var": TwoWay(_bearer, _token_variable),
+    "env_http_headers": TwoWay(_header_variables, _named_headers),
     "http_headers": table("headers"),
-    "env_http_headers": _header_variables,
     "http_headers_helper": unsupported("is not run; write the headers instead"),
     "scopes": words("oauth", "scope"),
     "oauth": oauth(
@@ -112,4 +147,5 @@ def matches(document: Document) -> bool:
     return servers is not None and is_table(servers.value)
 
 
-CODEX = Dialect("codex", "Codex", read, matches, (".codex/config.toml",))
+WRITING = Writing(KEYS, respelling(literal), within("mcp_servers"), suffix=".toml")
+CODEX = Dialect("codex", "Codex", read, matches, WRITING, (".codex/config.toml",))

@@ -2,18 +2,20 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.mcp_servers import KEYS as FAMILY_KEYS
-from multitap.config.dialects.rewrites import secrets
+from multitap.config.dialects.rewrites import respelling, secrets
 from multitap.config.dialects.rules import (
     Rules,
     duration,
     ignored,
     members,
     nothing,
+    picked,
     table,
     transport,
+    transport_as,
     unsupported,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
@@ -71,6 +73,24 @@ def matches(document: Document) -> bool:
     return any(node is not None and is_list(node.value) for node in lists)
 
 
+WRITING = Writing(
+    {
+        "type": transport_as(stdio="stdio", streamable_http="streamable-http", sse="sse"),
+        **picked(KEYS, "command", "args", "env", "cwd", "url"),
+        "requestOptions": members(picked(_REQUEST, "headers", "timeout")),
+        "connectionTimeout": KEYS["connectionTimeout"],
+    },
+    respelling(secrets, env="${{ secrets.%s }}"),
+    within("mcpServers"),
+    suffix=".yaml",
+    listed=True,
+    name_key="name",
+)
 CONTINUE = Dialect(
-    "continue", "Continue", read, matches, (".continue/config.yaml", ".continue/mcpServers/*.yaml")
+    "continue",
+    "Continue",
+    read,
+    matches,
+    WRITING,
+    (".continue/config.yaml", ".continue/mcpServers/*.yaml"),
 )

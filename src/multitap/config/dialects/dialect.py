@@ -7,15 +7,43 @@ from typing import Any
 
 from multitap.config.dialects.draft import LONGEST_NAME, Draft, Entry, FieldPath, Reading, Rewrite
 from multitap.config.dialects.rules import Rules, apply
-from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.dialects.unwritten import Respell
+from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 from multitap.config.formats.limits import MOST_SERVERS, Excessive
 from multitap.config.problems import Problem, Severity
 from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Writing:
+    """How a dialect writes servers down."""
+
+    keys: Rules
+    """What its host knows, in the order in which people write it: fewer keys than are read."""
+    respell: Respell
+    container: Callable[[Node], KeyPath]
+    """Where in a document its servers are, or belong."""
+    suffix: str = ".json"
+    """Of a new file."""
+    listed: bool = False
+    """Servers stand in a list, not in a table."""
+    name_key: str | None = None
+    """The key by which an entry says its name itself."""
+
+
+def within(*path: str) -> Callable[[Node], KeyPath]:
+    """Servers that are at the same place in every document."""
+    return lambda _: path
+
+
+def as_is(text: str) -> str | None:
+    """Variables that a dialect writes as we do."""
+    return text
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
-    """Reads one kind of file."""
+    """Reads, and writes, one kind of file."""
 
     name: str
     title: str
@@ -23,6 +51,7 @@ class Dialect:
     """From a document, and the folder that is worked in, to what the document says."""
     matches: Callable[[Document], bool]
     """Whether the content can only be, or well be, of this kind."""
+    writing: Writing
     files: tuple[str, ...] = ()
     """Where it is found, as the end of a path."""
 

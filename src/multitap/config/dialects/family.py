@@ -4,11 +4,27 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import (
+    Dialect,
+    Spelling,
+    Transcript,
+    Writing,
+    as_is,
+    unchanged,
+    within,
+)
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.mcp_servers import IN_MILLISECONDS, IN_SECONDS, KEYS
-from multitap.config.dialects.rewrites import bare, only
-from multitap.config.documents import Document, Node, is_table
+from multitap.config.dialects.rewrites import bare, only, respelling
+from multitap.config.dialects.rules import (
+    integer,
+    oauth,
+    picked,
+    string,
+    transport_as,
+    words,
+)
+from multitap.config.documents import Document, KeyPath, Node, is_table
 from multitap.config.problems import Problem, Severity
 
 
@@ -134,36 +150,89 @@ def _never(_: Document) -> bool:
     return False
 
 
+_STDIO = ("command", "args", "env")
+_REMOTE = ("url", "headers")
+_SERVERS = within("mcpServers")
+_CURSOR = only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
+_WINDSURF = only("env:", "file:")
+_CLINE = only("env:")
+
 CLAUDE_CODE = Dialect(
     "claude-code",
     "Claude Code",
     partial(read_claude_code, Spelling(IN_MILLISECONDS)),
     _is_claude_code,
+    Writing(
+        {
+            "type": transport_as(stdio="stdio", http="http", sse="sse"),
+            **picked(IN_MILLISECONDS, *_STDIO, *_REMOTE),
+            "oauth": oauth(
+                {
+                    "clientId": string("oauth", "client_id"),
+                    "callbackPort": integer("oauth", "callback_port"),
+                    "authServerMetadataUrl": string("oauth", "metadata_url"),
+                    "scopes": string("oauth", "scope"),
+                }
+            ),
+            "timeout": IN_MILLISECONDS["timeout"],
+        },
+        respelling(unchanged, env="${%s}", default="${%s:-%s}"),
+        _SERVERS,
+    ),
     (".mcp.json", ".claude.json", "managed-mcp.json"),
 )
 CURSOR = Dialect(
     "cursor",
     "Cursor",
-    partial(
-        read,
-        "cursor",
-        Spelling(KEYS, only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")),
-    ),
+    partial(read, "cursor", Spelling(KEYS, _CURSOR)),
     _has("envFile", "auth"),
+    Writing(
+        {
+            **picked(KEYS, *_STDIO, "envFile", *_REMOTE),
+            "auth": oauth(
+                {
+                    "CLIENT_ID": string("oauth", "client_id"),
+                    "CLIENT_SECRET": string("oauth", "client_secret"),
+                    "scopes": words("oauth", "scope"),
+                }
+            ),
+        },
+        respelling(_CURSOR, env="${env:%s}", folders=True),
+        _SERVERS,
+    ),
     (".cursor/mcp.json",),
 )
 WINDSURF = Dialect(
     "windsurf",
     "Windsurf",
-    partial(read, "windsurf", Spelling(KEYS, only("env:", "file:"), words={"url": "serverUrl"})),
+    partial(read, "windsurf", Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})),
     _has("serverUrl"),
+    Writing(
+        picked(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
+        respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
+        _SERVERS,
+    ),
     ("windsurf/mcp_config.json", ".codeium/mcp_config.json"),
 )
 CLINE = Dialect(
     "cline",
     "Cline",
-    partial(read, "cline", Spelling(IN_SECONDS, only("env:"))),
+    partial(read, "cline", Spelling(IN_SECONDS, _CLINE)),
     _is_cline,
+    Writing(
+        {
+            "type": transport_as(stdio="stdio", streamable_http="streamableHttp", sse="sse"),
+            **picked(IN_SECONDS, *_STDIO, "cwd", *_REMOTE, "disabled", "timeout"),
+            "oauthClient": oauth(
+                {
+                    "clientId": string("oauth", "client_id"),
+                    "clientSecret": string("oauth", "client_secret"),
+                }
+            ),
+        },
+        respelling(_CLINE, env="${env:%s}"),
+        _SERVERS,
+    ),
     ("cline_mcp_settings.json", ".cline/mcp.json"),
 )
 GEMINI = Dialect(
@@ -171,6 +240,24 @@ GEMINI = Dialect(
     "Gemini CLI",
     partial(read_gemini, Spelling(IN_MILLISECONDS, bare)),
     _is_gemini,
+    Writing(
+        {
+            **picked(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
+            "type": transport_as(http="http", sse="sse"),
+            **picked(IN_MILLISECONDS, "headers", "timeout", "description"),
+            **picked(IN_MILLISECONDS, "includeTools", "excludeTools"),
+            "oauth": oauth(
+                {
+                    "clientId": string("oauth", "client_id"),
+                    "clientSecret": string("oauth", "client_secret"),
+                    "scopes": words("oauth", "scope"),
+                    "redirectUri": string("oauth", "redirect_uri"),
+                }
+            ),
+        },
+        respelling(bare, env="${%s}", default="${%s:-%s}"),
+        _SERVERS,
+    ),
     (".gemini/settings.json", "gemini-extension.json"),
 )
 EXCELMANUS = Dialect(
@@ -178,6 +265,14 @@ EXCELMANUS = Dialect(
     "ExcelManus",
     partial(read_excelmanus, Spelling(IN_SECONDS, check=_says_transport)),
     _is_excelmanus,
+    Writing(
+        {
+            "transport": KEYS["type"],
+            **picked(IN_SECONDS, *_STDIO, *_REMOTE, "timeout"),
+        },
+        as_is,
+        _SERVERS,
+    ),
     (".excelmanus/mcp.json",),
 )
 KODE = Dialect(
@@ -185,6 +280,7 @@ KODE = Dialect(
     "kode",
     partial(read, "kode", Spelling(KEYS, check=_says_args)),
     _never,
+    Writing(picked(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
     (".kode.json",),
 )
 CLAUDE_DESKTOP = Dialect(
@@ -192,7 +288,30 @@ CLAUDE_DESKTOP = Dialect(
     "Claude Desktop",
     partial(read, "claude-desktop", Spelling(KEYS)),
     _never,
+    Writing(picked(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
     ("claude_desktop_config.json",),
 )
-PLAIN = Dialect("mcpservers", "mcpServers", partial(read_plain, Spelling(KEYS)), _is_plain)
+_PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "description")
+
+
+def _plain_container(root: Node) -> KeyPath:
+    is_bare = root.find("mcpServers") is None and any(_is_server(one) for _, one in root.members())
+    return () if is_bare else ("mcpServers",)
+
+
+PLAIN = Dialect(
+    "mcpservers",
+    "mcpServers",
+    partial(read_plain, Spelling(KEYS)),
+    _is_plain,
+    Writing(
+        {
+            **picked(KEYS, *_PLAIN_KEYS),
+            "request_timeout_ms": KEYS["request_timeout_ms"],
+            **picked(KEYS, "includeTools", "excludeTools", "oauth"),
+        },
+        as_is,
+        _plain_container,
+    ),
+)
 FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

@@ -3,17 +3,19 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
 from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
+    TwoWay,
     arguments,
     duration,
     env,
     flag,
     ignored,
     one_of,
+    picked,
     program,
     string,
     strings,
@@ -21,6 +23,7 @@ from multitap.config.dialects.rules import (
     texts,
     unsupported,
 )
+from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
@@ -32,6 +35,13 @@ def _secrets(draft: Draft, node: Node) -> None:
     """Names whose values Goose keeps in its key ring."""
     for name in texts(draft, node) or ():
         draft.set(("env", name), node, f"${{auth:{name}}}")
+
+
+def _kept_secrets(fields: Unwritten) -> list[str] | None:
+    """Variables that are nothing but a secret of the same name."""
+    given = {name: fields.look("env", name) for name in fields.names("env")}
+    names = [name for name, text in given.items() if text == f"${{auth:{name}}}"]
+    return [name for name in names if fields.take("env", name)] or None
 
 
 def _tools(draft: Draft, node: Node) -> None:
@@ -97,4 +107,16 @@ def matches(document: Document) -> bool:
     )
 
 
-GOOSE = Dialect("goose", "Goose", read, matches, ("goose/config.yaml",))
+WRITING = Writing(
+    {
+        **picked(KEYS, "type", "cmd", "args"),
+        "env_keys": TwoWay(_secrets, _kept_secrets),
+        **picked(KEYS, "envs", "uri", "headers", "enabled", "description", "timeout"),
+        "available_tools": TwoWay(_tools, lambda fields: fields.texts("filter", "allow") or None),
+    },
+    respelling(literal),
+    within("extensions"),
+    suffix=".yaml",
+    name_key="name",
+)
+GOOSE = Dialect("goose", "Goose", read, matches, WRITING, ("goose/config.yaml",))

@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, as_is
 from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import braces, literal
+from multitap.config.dialects.rewrites import braces, literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
     argv,
@@ -21,7 +21,7 @@ from multitap.config.dialects.rules import (
     string,
     table,
 )
-from multitap.config.documents import Document, Node, is_table
+from multitap.config.documents import Document, KeyPath, Node, is_table
 
 KEYS: Rules = {
     "type": one_of("local", "remote"),
@@ -186,14 +186,39 @@ def matches_opencode(document: Document) -> bool:
     )
 
 
-SPEC07 = Dialect("spec07", "SPEC-07", read_spec07, matches_spec07)
+def _spec07_container(root: Node) -> KeyPath:
+    return () if root.value and root.find("mcp") is None else ("mcp",)
+
+
+def _agent_core_container(root: Node) -> KeyPath:
+    return ("mcp", "clients") if _has_roles(root) else ("mcp",)
+
+
+def _opencode_container(root: Node) -> KeyPath:
+    servers = root.find("mcp", "servers")
+    return ("mcp", "servers") if servers and not _is_server(servers) else ("mcp",)
+
+
+SPEC07 = Dialect(
+    "spec07", "SPEC-07", read_spec07, matches_spec07, Writing(KEYS, as_is, _spec07_container)
+)
 AGENT_CORE = Dialect(
     "agent-core",
     "agent-core",
     read_agent_core,
     matches_agent_core,
+    Writing(KEYS, as_is, _agent_core_container, suffix=".jsonc"),
     ("tong_work.jsonc", "environments/*/config.jsonc"),
 )
 OPENCODE = Dialect(
-    "opencode", "opencode", read_opencode, matches_opencode, ("opencode.json", "opencode.jsonc")
+    "opencode",
+    "opencode",
+    read_opencode,
+    matches_opencode,
+    Writing(
+        OPENCODE_KEYS,
+        respelling(braces(Path("/")), env="{env:%s}", file="{file:%s}"),
+        _opencode_container,
+    ),
+    ("opencode.json", "opencode.jsonc"),
 )

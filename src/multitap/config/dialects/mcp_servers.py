@@ -2,8 +2,10 @@
 
 from multitap.config.dialects.draft import Draft
 from multitap.config.dialects.rules import (
+    EVERY_TRANSPORT,
     Rules,
-    arguments,
+    TwoWay,
+    all_arguments,
     command,
     duration,
     env,
@@ -23,6 +25,7 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
+from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Node, is_table
 
 _CLIENT: Rules = {
@@ -72,6 +75,14 @@ def _streamable(draft: Draft, node: Node) -> None:
     draft.set("transport", node, "streamable-http")
 
 
+def _streamable_url(fields: Unwritten) -> str | None:
+    """The address, if it is certain that the server speaks the newer transport."""
+    if fields.look("transport") != "streamable-http" or (url := fields.text("url")) is None:
+        return None
+    fields.take("transport")
+    return url
+
+
 def _transport(draft: Draft, node: Node) -> None:
     """A word, or a table that holds everything about the connection."""
     rule = members(KEYS) if is_table(node.value) else transport
@@ -79,21 +90,21 @@ def _transport(draft: Draft, node: Node) -> None:
 
 
 KEYS: Rules = {
-    "type": transport,
+    "type": EVERY_TRANSPORT,
     "transport": _transport,
     "transportType": transport,
     "command": command,
-    "args": arguments,
+    "args": all_arguments,
     "env": env,
     "envFile": path("env_file"),
     "cwd": path("cwd"),
     "url": string("url"),
     "serverUrl": string("url"),
-    "httpUrl": _streamable,
+    "httpUrl": TwoWay(_streamable, _streamable_url),
     "tcp": unsupported("WebSocket servers are not supported"),
     "headers": table("headers"),
     "headersHelper": unsupported("is not run; write the headers instead"),
-    "oauth": _oauth,
+    "oauth": TwoWay(_oauth, oauth(_CLIENT).write),
     "oauthClient": oauth(_CLIENT),
     "auth": oauth(_CLIENT),
     "authProviderType": _google_login,

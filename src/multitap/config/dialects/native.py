@@ -6,11 +6,19 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import (
+    Dialect,
+    Spelling,
+    Transcript,
+    Writing,
+    as_is,
+    within,
+)
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rules import (
     Rule,
     Rules,
+    TwoWay,
     arguments,
     argv,
     based,
@@ -26,6 +34,7 @@ from multitap.config.dialects.rules import (
     one_of,
     path,
     paths,
+    picked,
     program,
     string,
     strings,
@@ -67,7 +76,7 @@ def rule_for(annotation: Any, *field: str) -> Rule:
     kind = _bare(annotation)
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
-        return each(lambda name: rule_for(member, *field, name), "a table")
+        return each(field, lambda name: rule_for(member, *field, name), "a table")
     if isinstance(kind, type) and issubclass(kind, FrozenModel):
         return _table(rules_of(kind, *field), *field)
     return _SCALARS.get(kind, string)(*field)
@@ -81,7 +90,7 @@ def _table(rules: Rules, *field: str) -> Rule:
             draft.set(field, node, {})
         members(rules)(draft, node)
 
-    return rule
+    return TwoWay(rule, members(rules).write)
 
 
 def _bare(annotation: Any) -> Any:
@@ -94,7 +103,7 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _command(draft: Draft, node: Node) -> None:
+def _read_command(draft: Draft, node: Node) -> None:
     (argv if is_list(node.value) else program)(draft, node)
 
 
@@ -119,7 +128,7 @@ SERVER: Rules = {
     **rules_of(StdioServer),
     **rules_of(HttpServer),
     "transport": one_of("stdio", "http", "streamable-http", "sse"),
-    "command": _command,
+    "command": TwoWay(_read_command, program.write),
     "args": arguments,
     "env": env,
     "oauth": oauth(rules_of(OAuth, "oauth")),
@@ -148,4 +157,6 @@ def matches(document: Document) -> bool:
     return is_table(servers.value) if servers else bool(GENERAL.keys() & document.data.keys())
 
 
-MULTITAP = Dialect("multitap", "Multitap", read, matches, ("multitap.toml",))
+_FIRST = ("command", "args", "env", "url", "transport", "headers")
+WRITING = Writing({**picked(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml")
+MULTITAP = Dialect("multitap", "Multitap", read, matches, WRITING, ("multitap.toml",))

@@ -2,25 +2,26 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, as_is
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.rules import (
+    EVERY_TRANSPORT,
     Rules,
     arguments,
     duration,
     env,
     flag,
     nothing,
+    picked,
     program,
     string,
     table,
-    transport,
 )
-from multitap.config.documents import Document, is_list
+from multitap.config.documents import Document, KeyPath, Node, is_list
 
 KEYS: Rules = {
     "name": nothing,
-    "transport": transport,
+    "transport": EVERY_TRANSPORT,
     "command": program,
     "args": arguments,
     "env": env,
@@ -55,4 +56,18 @@ def matches(document: Document) -> bool:
     )
 
 
-OTTER = Dialect("otter", "otter", read, matches, ("otter.toml", "otter/config.toml"))
+def _container(root: Node) -> KeyPath:
+    old = root.find("mcp_servers")
+    return ("mcp_servers",) if old is not None and is_list(old.value) else ("mcp", "servers")
+
+
+_SERVER = ("transport", "command", "args", "env", "url", "headers")
+WRITING = Writing(
+    picked(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
+    as_is,
+    _container,
+    suffix=".toml",
+    listed=True,
+    name_key="name",
+)
+OTTER = Dialect("otter", "otter", read, matches, WRITING, ("otter.toml", "otter/config.toml"))

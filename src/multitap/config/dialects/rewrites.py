@@ -4,11 +4,18 @@ import re
 from pathlib import Path
 
 from multitap.config.dialects.draft import Rewrite
+from multitap.config.dialects.unwritten import Respell
+from multitap.config.scope import FOLDERS
 
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
 # a name ends where another variable begins, or a text full of beginnings would take hours
 _SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s$]+)\s*\}\}")
 _BRACES = re.compile(r"\$?\{(env|file):([^}{]+)\}|\$\{")
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_NAMED = re.compile(r"(?<!\$)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(\}|:-)")
+_NO_FORM = "\0"
+"""Stands in no configuration."""
 
 
 def literal(text: str) -> str:
@@ -30,6 +37,52 @@ def bare(text: str) -> str:
 def secrets(text: str) -> str:
     """`${{ secrets.NAME }}`."""
     return _SECRET.sub(r"${env:\1}", text)
+
+
+def respelling(
+    rewrite: Rewrite,
+    *,
+    env: str | None = None,
+    default: str | None = None,
+    folders: bool = False,
+    **sources: str,
+) -> Respell:
+    """The way back from our variables to those of a host.
+
+    What it makes is read again: a text that would then say something else has no spelling.
+
+    Args:
+        rewrite: From the host's way to ours.
+        env: How it writes a variable of the environment, with `%s` for the name.
+        default: The same for one with a default.
+        folders: Whether it knows `${workspaceFolder}` and its like.
+        sources: How it writes our other sources, such as `file`.
+    """
+    forms = {"env": env, **sources}
+
+    def spelled(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        source, colon, name = match[1].partition(":-")[0].rpartition(":")
+        given = match[1].partition(":-")[2] if ":-" in match[1] else None
+        if not colon and name in FOLDERS:
+            return match[0] if folders and given is None else _NO_FORM
+        form = forms.get(source or "env") if given is None else default
+        if form is None or (given is not None and source not in {"", "env"}):
+            return _NO_FORM
+        return form % (name if given is None else (name, given))
+
+    def respell(text: str) -> str | None:
+        made = _REFERENCE.sub(spelled, text)
+        fits = _NO_FORM not in made and canonical(rewrite(made)) == canonical(text)
+        return made if fits else None
+
+    return respell
+
+
+def canonical(text: str) -> str:
+    """A text with each variable of the environment written in one and the same way."""
+    return _NAMED.sub(r"${\1\2", text)
 
 
 def braces(folder: Path) -> Rewrite:

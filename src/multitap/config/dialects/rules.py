@@ -5,15 +5,47 @@ import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from multitap.config.dialects.draft import Draft
+from multitap.config.dialects.draft import Draft, FieldPath
 from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Node, is_list, is_table
-from multitap.config.durations import EXAMPLES, Unit, expectation, seconds
+from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spelled
 from multitap.config.problems import Severity, did_you_mean
+from multitap.records import dataclass
 
 Rule = Callable[[Draft, Node], None]
+"""Reads the value of a key."""
 Rules = Mapping[str, Rule]
+
+
+@dataclass(frozen=True, slots=True)
+class TwoWay:
+    """A rule that also writes: from fields of ours to the value of its key."""
+
+    read: Rule
+    write: Callable[[Unwritten], Any]
+    """Takes the fields it expresses; None if there are none."""
+
+    def __call__(self, draft: Draft, node: Node) -> None:
+        self.read(draft, node)
+
+
+def written(fields: Unwritten, rules: Rules) -> dict[str, Any]:
+    """A table of all that these rules can express; what they cannot is left in `fields`."""
+    table: dict[str, Any] = {}
+    for name, rule in rules.items():
+        value = rule.write(fields) if isinstance(rule, TwoWay) else None
+        if value is not None:
+            table[name] = value
+    return table
+
+
+def picked(rules: Rules, *names: str) -> Rules:
+    """Some of the rules, in this order."""
+    return {name: rules[name] for name in names}
+
 
 TRANSPORTS = {
     "stdio": "stdio",
@@ -51,59 +83,65 @@ def apply(draft: Draft, node: Node, rules: Rules) -> None:
         draft.add(Severity.WARNING, node, message)
 
 
-def members(rules: Rules) -> Rule:
+def members(rules: Rules) -> TwoWay:
     """A table within the entry."""
-    return lambda draft, node: apply(draft, node, rules)
+    return TwoWay(
+        lambda draft, node: apply(draft, node, rules), lambda fields: written(fields, rules) or None
+    )
 
 
 def nothing(_draft: Draft, _node: Node) -> None:
     """Read elsewhere."""
 
 
-def flag(*field: str, inverse: bool = False) -> Rule:
+def flag(*field: str, inverse: bool = False) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, bool):
             draft.set(field, node, node.value is not inverse)
         else:
             draft.wrong(node, "`true` or `false`")
 
-    return rule
+    def write(fields: Unwritten) -> bool | None:
+        value = fields.take(*field)
+        return None if value is None else value is not inverse
+
+    return TwoWay(rule, write)
 
 
-def string(*field: str) -> Rule:
+def string(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
             draft.set(field, node, text)
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.text(*field))
 
 
-def integer(*field: str) -> Rule:
+def integer(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
             draft.set(field, node, node.value)
         else:
             draft.wrong(node, "a whole number")
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.take(*field))
 
 
-def number(*field: str) -> Rule:
+def number(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, int | float) and not isinstance(node.value, bool):
             draft.set(field, node, float(node.value))
         else:
             draft.wrong(node, "a number")
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.take(*field))
 
 
-def strings(*field: str) -> Rule:
+def strings(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (values := texts(draft, node)) is not None:
             draft.set(field, node, values)
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.texts(*field))
 
 
 def texts(draft: Draft, node: Node) -> list[str] | None:
@@ -116,7 +154,7 @@ def texts(draft: Draft, node: Node) -> list[str] | None:
     return found if len(found) == len(values) else None
 
 
-def words(*field: str) -> Rule:
+def words(*field: str) -> TwoWay:
     """A list of words, or a string of them, that we keep as one string."""
 
     def rule(draft: Draft, node: Node) -> None:
@@ -125,10 +163,14 @@ def words(*field: str) -> Rule:
         elif (values := texts(draft, node)) is not None:
             draft.set(field, node, " ".join(values))
 
-    return rule
+    def write(fields: Unwritten) -> list[str] | None:
+        text = fields.text(*field)
+        return None if text is None else text.split(" ")
+
+    return TwoWay(rule, write)
 
 
-def each(rule_of: Callable[[str], Rule], expected: str) -> Rule:
+def each(field: FieldPath, rule_of: Callable[[str], Rule], expected: str) -> TwoWay:
     """A table whose names are free."""
 
     def rule(draft: Draft, node: Node) -> None:
@@ -137,15 +179,19 @@ def each(rule_of: Callable[[str], Rule], expected: str) -> Rule:
         for name, member in node.members():
             rule_of(name)(draft, member)
 
-    return rule
+    def write(fields: Unwritten) -> dict[str, Any] | None:
+        names = fields.names(*field)
+        return written(fields, {name: rule_of(name) for name in names}) or None
+
+    return TwoWay(rule, write)
 
 
-def table(field: str) -> Rule:
+def table(field: str) -> TwoWay:
     """Names and strings."""
-    return each(partial(string, field), "a table of strings")
+    return each((field,), partial(string, field), "a table of strings")
 
 
-def env(draft: Draft, node: Node) -> None:
+def _env(draft: Draft, node: Node) -> None:
     """Names and values; whole numbers and booleans are taken as text, null as not set."""
     if not is_table(node.value):
         draft.wrong(node, "a table of strings")
@@ -164,20 +210,28 @@ def env(draft: Draft, node: Node) -> None:
                 string("env", name)(draft, member)
 
 
-def path(*field: str) -> Rule:
+env = TwoWay(
+    _env,
+    lambda fields: (
+        written(fields, {name: string("env", name) for name in fields.names("env")}) or None
+    ),
+)
+
+
+def path(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
             draft.set(field, node, based(draft, text))
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.text(*field))
 
 
-def paths(*field: str) -> Rule:
+def paths(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (values := texts(draft, node)) is not None:
             draft.set(field, node, [based(draft, value) for value in values])
 
-    return rule
+    return TwoWay(rule, lambda fields: fields.texts(*field))
 
 
 def based(draft: Draft, text: str) -> Path:
@@ -186,7 +240,7 @@ def based(draft: Draft, text: str) -> Path:
     return Path(text) if rooted else Path(literal(str(draft.base)), text)
 
 
-def duration(*field: str, bare: Unit | None) -> Rule:
+def duration(*field: str, bare: Unit | None) -> TwoWay:
     """A span of time; `bare` is the unit of a number in this dialect."""
 
     def rule(draft: Draft, node: Node) -> None:
@@ -195,7 +249,11 @@ def duration(*field: str, bare: Unit | None) -> Rule:
         except ValueError:
             draft.wrong(node, expectation(bare))
 
-    return rule
+    def write(fields: Unwritten) -> float | str | None:
+        span = fields.take(*field)
+        return None if span is None else spelled(span, bare=bare)
+
+    return TwoWay(rule, write)
 
 
 def unitless(field: str) -> Rule:
@@ -224,7 +282,29 @@ def transport(draft: Draft, node: Node) -> None:
         draft.error(node, f"no transport is named {node.value[:40]!r}", hint=hint)
 
 
-def one_of(*words: str) -> Rule:
+def transport_as(**words: str) -> TwoWay:
+    """A transport, written in the words that a host knows for it: `http="http"`."""
+    return TwoWay(transport, _spoken({key.replace("_", "-"): word for key, word in words.items()}))
+
+
+def _spoken(words: Mapping[str, str]) -> Callable[[Unwritten], str | None]:
+    """The word for a transport; where one of HTTP is not known, the newer or more general one."""
+
+    def write(fields: Unwritten) -> str | None:
+        value = fields.look("transport")
+        near = {"http": "streamable-http", "streamable-http": "http", "sse": "http"}
+        word = words.get(value) or words.get(near.get(value, ""))
+        return word if word is None else (fields.take("transport"), word)[1]
+
+    return write
+
+
+EVERY_TRANSPORT = transport_as(
+    stdio="stdio", http="http", streamable_http="streamable-http", sse="sse"
+)
+
+
+def one_of(*words: str) -> TwoWay:
     """A transport that must be one of these words."""
 
     def rule(draft: Draft, node: Node) -> None:
@@ -235,21 +315,21 @@ def one_of(*words: str) -> Rule:
             hint = did_you_mean(node.value, words) if isinstance(node.value, str) else None
             draft.error(node, f"expected {expected}", expected=expected, hint=hint)
 
-    return rule
+    return TwoWay(rule, _spoken({TRANSPORTS[word]: word for word in reversed(words)}))
 
 
-def command(draft: Draft, node: Node) -> None:
+def _command(draft: Draft, node: Node) -> None:
     """A program, a whole command line where no `args` stand beside it, or a list of words."""
     if is_list(node.value):
-        argv(draft, node)
+        _argv(draft, node)
     elif isinstance(node.value, str) and _is_line(node) and (split := _split(node.value)):
         draft.set("command", node, draft.rewrite(split[0]))
         draft.set("args", node, [draft.rewrite(word) for word in split[1:]])
     else:
-        program(draft, node)
+        _program(draft, node)
 
 
-def program(draft: Draft, node: Node) -> None:
+def _program(draft: Draft, node: Node) -> None:
     if (text := draft.text(node)) is not None:
         if text:
             draft.set("command", node, text)
@@ -257,20 +337,34 @@ def program(draft: Draft, node: Node) -> None:
             draft.wrong(node, "the name of a program")
 
 
-def argv(draft: Draft, node: Node) -> None:
+def _argv(draft: Draft, node: Node) -> None:
     """A program and its arguments in one list."""
     if node.value == []:
         draft.wrong(node, "a program and its arguments", hint="the list is empty")
     elif (values := texts(draft, node)) is not None:
-        program(draft, node.child(0))
+        _program(draft, node.child(0))
         beside = draft.fields.get(("args",))
         draft.set("args", node, [*values[1:], *(beside.value if beside else ())])
 
 
-def arguments(draft: Draft, node: Node) -> None:
+def _arguments(draft: Draft, node: Node) -> None:
     if (values := texts(draft, node)) is not None:
         beside = draft.fields.get(("args",))
         draft.set("args", node, [*(beside.value if beside else ()), *values])
+
+
+def _whole_line(fields: Unwritten) -> list[str] | None:
+    """A program with its arguments, if all of it can be written."""
+    rest = fields.texts("args") or []
+    return [first, *rest] if (first := fields.text("command")) is not None else None
+
+
+program = TwoWay(_program, lambda fields: fields.text("command"))
+command = TwoWay(_command, lambda fields: fields.text("command"))
+argv = TwoWay(_argv, _whole_line)
+arguments = TwoWay(_arguments, lambda fields: fields.texts("args") or None)
+all_arguments = TwoWay(_arguments, lambda fields: fields.texts("args"))
+"""Also if there are none: some hosts want the list, and a command with spaces needs it."""
 
 
 def _is_line(node: Node) -> bool:
@@ -309,7 +403,7 @@ def forgotten(draft: Draft, node: Node) -> None:
     draft.add(Severity.NOTE, node, "is the host's own state; left there")
 
 
-def oauth(rules: Rules) -> Rule:
+def oauth(rules: Rules) -> TwoWay:
     """How to log in: a table of `rules`, where an empty one says something too, or `false`."""
 
     def rule(draft: Draft, node: Node) -> None:
@@ -321,4 +415,8 @@ def oauth(rules: Rules) -> Rule:
         else:
             draft.wrong(node, "a table or `false`")
 
-    return rule
+    def write(fields: Unwritten) -> Any:
+        there = fields.take("oauth")
+        return False if there is False else written(fields, rules) or there
+
+    return TwoWay(rule, write)

@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.mcp_servers import KEYS
-from multitap.config.dialects.rewrites import only
-from multitap.config.documents import Document, Node, is_table
+from multitap.config.dialects.rewrites import only, respelling
+from multitap.config.dialects.rules import oauth, picked, string, transport_as
+from multitap.config.documents import Document, KeyPath, Node, is_table
 
 _INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _known = only("env:", "auth:", "config:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
@@ -44,4 +45,19 @@ def matches(document: Document) -> bool:
     )
 
 
-VSCODE = Dialect("vscode", "VS Code", read, matches, (".vscode/mcp.json", "devcontainer.json"))
+def _container(root: Node) -> KeyPath:
+    return next((path for path in CONTAINERS if root.find(*path) is not None), CONTAINERS[0])
+
+
+WRITING = Writing(
+    {
+        "type": transport_as(stdio="stdio", http="http", sse="sse"),
+        **picked(KEYS, "command", "args", "cwd", "env", "envFile", "url", "headers"),
+        "oauth": oauth({"clientId": string("oauth", "client_id")}),
+    },
+    respelling(_rewrite, env="${env:%s}", folders=True, auth="${input:%s}"),
+    _container,
+)
+VSCODE = Dialect(
+    "vscode", "VS Code", read, matches, WRITING, (".vscode/mcp.json", "devcontainer.json")
+)

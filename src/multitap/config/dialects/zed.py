@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
 from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal
+from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
     arguments,
@@ -74,4 +74,9 @@ def matches(document: Document) -> bool:
     return document.root.find("context_servers") is not None
 
 
-ZED = Dialect("zed", "Zed", read, matches, ("zed/settings.json", ".zed/settings.json"))
+WRITING = Writing(
+    {"command": program, **{key: rule for key, rule in KEYS.items() if key != "command"}},
+    respelling(literal),
+    within("context_servers"),
+)
+ZED = Dialect("zed", "Zed", read, matches, WRITING, ("zed/settings.json", ".zed/settings.json"))

@@ -8,6 +8,7 @@ valid by then.
 import re
 import tomllib
 from collections import Counter
+from typing import NamedTuple
 
 from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
 from multitap.config.formats.limits import (
@@ -26,6 +27,8 @@ _CLOSING = re.compile(r'\\.|"{3,5}', re.DOTALL)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^,\]}\n#]*")
 _TOKEN = re.compile(r"[A-Za-z0-9_+:-]+|[][{}.,=\"'#]|\n+")
+_ARRAY = 2
+"""Brackets around the name of an array of tables."""
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -43,7 +46,7 @@ def parse(text: str) -> Parsed:
         raise _malformed(str(exc), text) from exc
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise Malformed("a number is too long", 0) from exc
-    return Parsed(data, _Locator(text).marks)
+    return Parsed(data, Locator(text).marks)
 
 
 def _check_shape(text: str) -> None:
@@ -103,23 +106,41 @@ def _malformed(message: str, text: str) -> Malformed:
     return Malformed(words, sum(len(line) + 1 for line in before) + int(found.group(2)) - 1)
 
 
-class _Locator:
+class Statement(NamedTuple):
+    """A header, or a key with its value, as it stands in the text."""
+
+    path: KeyPath
+    """The table that a header opens, or the key from the top of the document."""
+    steps: tuple[tuple[KeyPath, int], ...]
+    """Each part of the key as it is written there: what it leads to, and where it starts."""
+    start: int
+    value: int
+    """Where the value starts; for a header, where it ends."""
+    end: int
+
+    @property
+    def is_header(self) -> bool:
+        return self.value == self.end
+
+
+class Locator:
+    """Finds where everything stands in a text that is known to be valid."""
+
     def __init__(self, text: str) -> None:
         self.text = text
+        self.statements: list[Statement] = []
         self.marks: dict[KeyPath, Mark] = {(): Mark(0, 0)}
         self.lengths: Counter[KeyPath] = Counter()
         """How many tables each array of tables has so far."""
         table: KeyPath = ()
         at = self.space(0)
         while at < len(text):
-            if text.startswith("[[", at):
-                table, at = self.header(self.space(at + 2), array=True)
-                at = self.space(self.space(at) + 2)
-            elif text[at] == "[":
-                table, at = self.header(self.space(at + 1), array=False)
-                at = self.space(self.space(at) + 1)
+            if text[at] == "[":
+                brackets = 2 if text.startswith("[[", at) else 1
+                table, at = self.header(at, brackets)
+                at = self.space(at)
             else:
-                at = self.space(self.pair(table, at))
+                at = self.space(self.statement(table, at))
 
     def space(self, at: int) -> int:
         while True:
@@ -139,19 +160,34 @@ class _Locator:
         if key not in self.marks:
             self.mark(key, Mark(offset, offset))
 
-    def header(self, at: int, *, array: bool) -> tuple[KeyPath, int]:
-        steps, end = self.dotted(at)
+    def header(self, start: int, brackets: int) -> tuple[KeyPath, int]:
+        steps, end = self.dotted(self.space(start + brackets))
         path: KeyPath = ()
+        taken: list[tuple[KeyPath, int]] = []
         last = len(steps) - 1
         for index, (step, offset) in enumerate(steps):
             path = (*path, step)
+            taken.append((path, offset))
             self.mark_once(path, offset)
-            if array and index == last:
+            if brackets == _ARRAY and index == last:
                 self.lengths[path] += 1
             if path in self.lengths:
                 path = (*path, self.lengths[path] - 1)
                 self.mark_once(path, offset)
+        end = self.space(end) + brackets
+        self.statements.append(Statement(path, tuple(taken), start, end, end))
         return path, end
+
+    def statement(self, table: KeyPath, start: int) -> int:
+        steps, _ = self.dotted(start)
+        taken = [
+            ((*table, *(name for name, _ in steps[: index + 1])), steps[index][1])
+            for index in range(len(steps))
+        ]
+        end = self.pair(table, start)
+        path = taken[-1][0]
+        self.statements.append(Statement(path, tuple(taken), start, self.marks[path].value, end))
+        return end
 
     def dotted(self, at: int) -> tuple[list[tuple[str, int]], int]:
         steps: list[tuple[str, int]] = []

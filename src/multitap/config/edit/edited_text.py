@@ -1,0 +1,113 @@
+"""The text of a file with changes in it, certain to hold what it should."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from multitap.config.documents import Document, Format, is_list, is_table
+from multitap.config.edit.changes import Change, Drop, Put, Rename, changed
+from multitap.config.files import SUFFIXES, read_text
+from multitap.errors import ConfigError
+
+
+def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
+    """The text after changes, with everything else as it was.
+
+    Args:
+        text: Of the whole file; nothing, if there is none yet.
+        path: Of the file: its format follows from it, and errors name it.
+        changes: One after the other.
+
+    Raises:
+        ConfigError: The text is no valid document, or the changes cannot be made in place.
+    """
+    wanted = [*changes]
+    before, kind = _document(text, path)
+    expected = changed(before, wanted)
+    editor = _editor(kind)
+    after = text or ("{}\n" if kind == "json" else "")
+    for change in wanted:
+        try:
+            after = _made(editor, after, change)
+        except (LookupError, StopIteration, TypeError, AttributeError) as exc:
+            raise _impossible(path, change) from exc
+    if not wanted or _same(_document(after, path)[0], expected):
+        return after
+    raise _impossible(path, wanted[0])
+
+
+def parsed(text: str, path: Path) -> Document:
+    """The document in a text.
+
+    Raises:
+        ConfigError: There is none, with its place and the reason.
+    """
+    document, problems = read_text(text, path)
+    if document is None:
+        first = problems[0]
+        hint = first.hint or "correct it first; a file that cannot be read is not changed"
+        raise ConfigError(str(first), hint=hint)
+    return document
+
+
+def _document(text: str, path: Path) -> tuple[Any, Format]:
+    if not text.strip():
+        return {}, SUFFIXES.get(path.suffix.lower(), "json")
+    document = parsed(text, path)
+    return document.data, document.format
+
+
+def _editor(kind: Format) -> ModuleType:
+    # the reader of YAML alone takes 60 ms to load
+    match kind:
+        case "json":
+            from multitap.config.edit import json_edit  # noqa: PLC0415
+
+            return json_edit
+        case "toml":
+            from multitap.config.edit import toml_edit  # noqa: PLC0415
+
+            return toml_edit
+        case "yaml":
+            from multitap.config.edit import yaml_edit  # noqa: PLC0415
+
+            return yaml_edit
+
+
+def _made(editor: ModuleType, text: str, change: Change) -> str:
+    match change:
+        case Put():
+            after: str = editor.put(text, change.path, change.value)
+        case Drop():
+            after = editor.drop(text, change.path)
+        case Rename():
+            after = editor.rename(text, change.path, change.name)
+    return after
+
+
+def _impossible(path: Path, change: Change) -> ConfigError:
+    key = ".".join(map(str, change.path))
+    return ConfigError(
+        f"{path}: `{key}` cannot be changed in place", hint="the file is as it was; edit it by hand"
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two documents say the same; an empty table says nothing."""
+    if is_table(one) and is_table(other):
+        keys = [
+            key
+            for key in {**one, **other}
+            if not (_says_nothing(one.get(key)) and _says_nothing(other.get(key)))
+        ]
+        return all(key in one and key in other and _same(one[key], other[key]) for key in keys)
+    if is_list(one) and is_list(other):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and one == other
+
+
+def _says_nothing(value: Any) -> bool:
+    if is_table(value):
+        return all(map(_says_nothing, value.values()))
+    return value is None or value == []

@@ -1,0 +1,319 @@
+"""Every change to files that people wrote, done as a whole, and undone byte for byte."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from multitap.config.edit.atomic_file import (
+    PRIVATE,
+    Staged,
+    beside,
+    content_of,
+    remove_folders,
+    stage,
+    target_of,
+)
+from multitap.config.search import state_directory
+from multitap.errors import ConfigError, UnknownName
+from multitap.records import dataclass
+
+KEPT = 50
+"""Operations that can be undone."""
+ATTEMPTS = 5
+"""How often files are read again that others change at the same time."""
+
+_BOM = b"\xef\xbb\xbf"
+_RECORD = "operation.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """One file, and how its text changes."""
+
+    path: Path
+    change: Callable[[str], str]
+    """From the text as it is at that moment, empty if there is no file; may raise `ConfigError`."""
+    mode: int = PRIVATE
+    """Permissions of the file if it is new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an edit would make of a file."""
+
+    path: Path
+    before: str
+    after: str
+
+
+class FileRecord(msgspec.Struct, frozen=True):
+    """What an operation did to one file."""
+
+    path: str
+    before: str | None
+    """The digest of what was in it; None: there was no such file."""
+    after: str
+    mode: int
+    folders: list[str] = []
+    """Those that were made for it."""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One change to any number of files."""
+
+    number: int
+    label: str
+    at: float
+    files: list[FileRecord]
+    secrets: list[str] = []
+    """Names of secrets that came into the vault with it."""
+    done: bool = False
+    """Off while it is under way; if it was killed then, it is rolled back."""
+
+
+class Journal:
+    """Applies edits and remembers what was there before.
+
+    Two that write at the same time wait for each other, and read again what the other wrote.
+
+    Args:
+        folder: Where it is kept; in the user's state directory if not given. Only its owner can
+            read it, since files that people wrote may hold secrets.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or state_directory() / "edits"
+
+    def preview(self, edits: Iterable[FileEdit]) -> tuple[Preview, ...]:
+        """What edits would change, with nothing written.
+
+        Raises:
+            ConfigError: An edit is not possible.
+        """
+        texts = [(edit, _decoded(edit.path, content_of(target_of(edit.path)))[0]) for edit in edits]
+        all_of = [Preview(edit.path, text, edit.change(text)) for edit, text in texts]
+        return tuple(one for one in all_of if one.before != one.after)
+
+    def apply(
+        self, label: str, edits: Sequence[FileEdit], *, secrets: Sequence[str] = ()
+    ) -> Operation | None:
+        """Change all the files, or none; None if there is nothing to change.
+
+        Raises:
+            ConfigError: A file cannot be read, understood or written; all are as they were.
+        """
+        with self._locked():
+            self._recover()
+            for _ in range(ATTEMPTS):
+                found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
+                wanted = _wanted(edits, found)
+                if not wanted:
+                    return None
+                if operation := self._written(label, wanted, found, secrets):
+                    return operation
+        paths = ", ".join(str(edit.path) for edit in edits)
+        raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What can be undone, the latest first."""
+        try:
+            numbers = sorted(int(one.name) for one in self.folder.iterdir() if one.name.isdigit())
+        except FileNotFoundError:
+            return ()
+        read = (self._read(number) for number in reversed(numbers))
+        return tuple(one for one in read if one is not None and one.done)
+
+    def undo(self, *, force: bool = False) -> Operation:
+        """Make every file of the last operation what it was before.
+
+        Args:
+            force: Even if somebody changed one of them since.
+
+        Raises:
+            UnknownName: There is nothing to undo.
+            ConfigError: A file changed since, or cannot be written; all are as they were.
+        """
+        with self._locked():
+            self._recover()
+            operation = next(iter(self.operations()), None)
+            if operation is None:
+                raise UnknownName("there is nothing to undo")
+            now = {one.path: content_of(Path(one.path)) for one in operation.files}
+            for one in operation.files:
+                if not force and _digest(now[one.path]) not in {one.before, one.after}:
+                    raise ConfigError(
+                        f"{one.path} has changed since `{operation.label}`",
+                        hint="`multitap undo --force` discards what changed",
+                    )
+            self._restore(operation, now)
+            self._forget(operation.number)
+        return operation
+
+    def _written(
+        self,
+        label: str,
+        wanted: dict[Path, tuple[bytes, int]],
+        found: dict[Path, bytes | None],
+        secrets: Sequence[str],
+    ) -> Operation | None:
+        """What was done; None if a file changed in the meantime."""
+        staged: list[Staged] = []
+        number = self._next_number()
+        committed = False
+        try:
+            for target, (content, mode) in wanted.items():
+                staged.append(stage(target, content, mode=mode))
+            if any(content_of(target) != found[target] for target in wanted):
+                return None
+            files = [
+                FileRecord(
+                    str(one.target),
+                    _digest(found[one.target]),
+                    _digest(wanted[one.target][0]) or "",
+                    wanted[one.target][1],
+                    [str(folder) for folder in one.folders],
+                )
+                for one in staged
+            ]
+            operation = Operation(number, label, time.time(), files, [*secrets])
+            self._record(operation, found)
+            for one in staged:
+                one.commit()
+            done = msgspec.structs.replace(operation, done=True)
+            self._write_record(done)
+            committed = True
+        finally:
+            if not committed:
+                self._roll_back(number)
+                for one in staged:
+                    one.discard()
+        self._tidy()
+        return done
+
+    def _record(self, operation: Operation, found: dict[Path, bytes | None]) -> None:
+        folder = self.folder / str(operation.number)
+        try:
+            folder.mkdir(mode=0o700)
+            for index, one in enumerate(operation.files):
+                if (before := found[Path(one.path)]) is not None:
+                    stage(folder / str(index), before, mode=PRIVATE).commit()
+        except OSError as exc:
+            raise ConfigError(f"{folder} cannot be written: {exc.strerror}") from None
+        self._write_record(operation)
+
+    def _write_record(self, operation: Operation) -> None:
+        path = self.folder / str(operation.number) / _RECORD
+        stage(path, msgspec.json.encode(operation), mode=PRIVATE).commit()
+
+    def _read(self, number: int) -> Operation | None:
+        try:
+            text = (self.folder / str(number) / _RECORD).read_bytes()
+            return msgspec.json.decode(text, type=Operation)
+        except (OSError, msgspec.DecodeError):  # killed before it began
+            return None
+
+    def _restore(self, operation: Operation, now: dict[str, bytes | None]) -> None:
+        """Put everything back; if that is not possible, leave everything as it is."""
+        folder = self.folder / str(operation.number)
+        staged: list[Staged] = []
+        try:
+            for index, one in enumerate(operation.files):
+                before = content_of(folder / str(index)) if one.before is not None else None
+                if before is not None and before != now[one.path]:
+                    staged.append(stage(Path(one.path), before, mode=one.mode))
+            for one in staged:
+                one.commit()
+        except BaseException:
+            for one in staged:
+                one.discard()
+            raise
+        for one in operation.files:
+            if one.before is None:
+                Path(one.path).unlink(missing_ok=True)
+                remove_folders(tuple(map(Path, one.folders)))
+
+    def _roll_back(self, number: int) -> None:
+        """Undo what was not finished, where nobody else wrote since."""
+        operation = self._read(number)
+        if operation is not None and not operation.done:
+            now = {one.path: content_of(Path(one.path)) for one in operation.files}
+            ours = [one for one in operation.files if _digest(now[one.path]) == one.after]
+            index = {one.path: position for position, one in enumerate(operation.files)}
+            for one in operation.files:
+                beside(Path(one.path)).unlink(missing_ok=True)
+            for one in ours:
+                target = Path(one.path)
+                before = content_of(self.folder / str(number) / str(index[one.path]))
+                if before is None:
+                    target.unlink(missing_ok=True)
+                    remove_folders(tuple(map(Path, one.folders)))
+                else:
+                    stage(target, before, mode=one.mode).commit()
+        self._forget(number)
+
+    def _recover(self) -> None:
+        """Roll back what was killed in the middle."""
+        for one in self.folder.iterdir():
+            if one.name.isdigit():
+                operation = self._read(int(one.name))
+                if operation is None or not operation.done:
+                    self._roll_back(int(one.name))
+
+    def _next_number(self) -> int:
+        taken = [int(one.name) for one in self.folder.iterdir() if one.name.isdigit()]
+        return max(taken, default=0) + 1
+
+    def _tidy(self) -> None:
+        for old in self.operations()[KEPT:]:
+            self._forget(old.number)
+
+    def _forget(self, number: int) -> None:
+        shutil.rmtree(self.folder / str(number), ignore_errors=True)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise ConfigError(f"{self.folder} cannot be written: {exc.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _wanted(
+    edits: Sequence[FileEdit], found: dict[Path, bytes | None]
+) -> dict[Path, tuple[bytes, int]]:
+    """The files that would be different, with their new content."""
+    wanted: dict[Path, tuple[bytes, int]] = {}
+    for edit in edits:
+        target = target_of(edit.path)
+        before = wanted[target][0] if target in wanted else found[target]
+        text, mark = _decoded(edit.path, before)
+        after = mark + edit.change(text).encode()
+        if after != (before or b""):
+            wanted[target] = after, edit.mode
+    return wanted
+
+
+def _decoded(path: Path, content: bytes | None) -> tuple[str, bytes]:
+    """The text of a file, and the mark before it that some editors write."""
+    mark = _BOM if content and content.startswith(_BOM) else b""
+    try:
+        return (content or b"")[len(mark) :].decode(), mark
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from None
+
+
+def _digest(content: bytes | None) -> str | None:
+    return None if content is None else sha256(content).hexdigest()

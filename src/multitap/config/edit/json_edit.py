@@ -1,0 +1,217 @@
+"""Changes to JSON with comments, as few characters as possible."""
+
+import json
+import re
+from typing import Any
+
+from multitap.config.documents import KeyPath, Malformed, Mark, is_list, is_table
+from multitap.config.edit.changes import has
+from multitap.config.formats import jsonc
+from multitap.config.formats.limits import quoted_end
+
+WIDTH = 80
+"""Characters up to which a list stands on one line."""
+
+_SKIP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_REST = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)?(?://[^\r\n]*)?")
+_SCALAR = re.compile(r"[^\s,\]}/]+")
+_INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+_TOKEN = re.compile(r'"|//[^\n]*|/\*.*?\*/|[][{}]', re.DOTALL)
+
+
+def put(text: str, path: KeyPath, value: Any) -> str:
+    """The text with a value at a key."""
+    parsed = jsonc.parse(text)
+    there, depth = _reached(parsed.data, path)
+    if there is None and depth < len(path):  # `null` stands for a table that is not there
+        return put(text, path[:depth], wrapped(path[depth:], value))
+    if depth == len(path):
+        mark = parsed.marks[path]
+        inner = _render(text, value, _indent_at(text, mark.key))
+        return text[: mark.value] + inner + text[_value_end(text, mark.value) :]
+    value = wrapped(path[depth + 1 :], value)
+    step = path[depth]
+    name = "" if isinstance(step, int) else f"{inline(step)}: "
+    opening = parsed.marks[path[:depth]].value
+    children = [parsed.marks[(*path[:depth], one)] for one in _steps(there)]
+    if not children:
+        return _filled(text, opening, name, value)
+    return _inserted(text, opening, children, name, value)
+
+
+def drop(text: str, path: KeyPath) -> str:
+    """The text without a key, even if it is there twice."""
+    while True:
+        parsed = jsonc.parse(text)
+        if _reached(parsed.data, path)[1] < len(path):
+            return text
+        text = _without(text, parsed, path)
+        if isinstance(path[-1], int):
+            return text
+
+
+def rename(text: str, path: KeyPath, name: str) -> str:
+    """The text with another name for a key."""
+    at = jsonc.parse(text).marks[path].key
+    end = quoted_end(text, at) or at
+    return text[:at] + inline(name) + text[end:]
+
+
+def inline(value: Any) -> str:
+    """A value on one line; half of a surrogate pair is written as an escape."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() or _is_unicode(text) else json.dumps(value)
+
+
+def wrapped(path: KeyPath, value: Any) -> Any:
+    """A value inside of the tables and lists that lead to it."""
+    for step in reversed(path):
+        value = [value] if isinstance(step, int) else {step: value}
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _reached(data: Any, path: KeyPath) -> tuple[Any, int]:
+    """The value that is furthest along a path, and how many steps that is."""
+    for depth, step in enumerate(path):
+        if not has(data, step):
+            return data, depth
+        data = data[step]
+    return data, len(path)
+
+
+def _inserted(text: str, opening: int, children: list[Mark], name: str, value: Any) -> str:
+    first, last = children[0], children[-1]
+    end = _value_end(text, last.value)
+    comma = _SKIP.match(text, end)
+    after = comma.end() if comma else end
+    has_comma = text[after : after + 1] == ","
+    tail = after + 1 if has_comma else end
+    if "\n" not in text[opening : first.key]:  # all of it on one line
+        head = text[:tail] + ("" if has_comma else ",")
+        return f"{head} {name}{inline(value)}{text[tail:]}"
+    rest = _REST.match(text, tail)
+    line_end = rest.end() if rest and text[rest.end() : rest.end() + 1] in "\r\n" else tail
+    indent = _indent_at(text, last.key)
+    member = _newline(text) + indent + name + _render(text, value, indent)
+    between = text[end:line_end] if has_comma else "," + text[end:line_end]
+    return text[:end] + between + member + ("," if has_comma else "") + text[line_end:]
+
+
+def _filled(text: str, opening: int, name: str, value: Any) -> str:
+    """The first member of a table or list; comments in it stay."""
+    end = _value_end(text, opening)
+    outer = _indent_at(text, opening)
+    indent = outer + _unit(text)
+    newline = _newline(text)
+    member = newline + indent + name + _render(text, value, indent) + newline + outer
+    return text[: end - 1].rstrip() + member + text[end - 1 :]
+
+
+def _without(text: str, parsed: Any, path: KeyPath) -> str:
+    mark: Mark = parsed.marks[path]
+    end = _value_end(text, mark.value)
+    skipped = _SKIP.match(text, end)
+    after = skipped.end() if skipped else end
+    if text[after : after + 1] == ",":
+        return _cut(text, mark.key, after + 1)
+    comma = _comma_before(text, parsed, path)
+    if comma is not None and "\n" not in text[comma : mark.key]:
+        return text[:comma] + text[end:]
+    shortened = _cut(text, mark.key, end)
+    return shortened if comma is None else shortened[:comma] + shortened[comma + 1 :]
+
+
+def _comma_before(text: str, parsed: Any, path: KeyPath) -> int | None:
+    """Where the comma stands that would be left over behind the one before."""
+    above, _ = _reached(parsed.data, path[:-1])
+    starts = [parsed.marks[(*path[:-1], step)] for step in _steps(above)]
+    before = [mark for mark in starts if mark.key < parsed.marks[path].key]
+    if not before:
+        return None
+    skipped = _SKIP.match(text, _value_end(text, before[-1].value))
+    at = skipped.end() if skipped else 0
+    return at if text[at : at + 1] == "," else None
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """Without a piece, and without its line if nothing else is on it."""
+    rest = _REST.match(text, end)
+    line_end = rest.end() if rest else end
+    line_start = text.rfind("\n", 0, start) + 1
+    alone = not text[line_start:start].strip()
+    if alone and text[line_end : line_end + 1] in {"\r", "\n", ""}:
+        following = text.find("\n", line_end)
+        return text[:line_start] + (text[following + 1 :] if following >= 0 else "")
+    if text[end : end + 1] == " ":
+        end += 1
+    return text[:start] + text[end:]
+
+
+def _steps(container: Any) -> list[str | int]:
+    return [*range(len(container))] if is_list(container) else [*container]
+
+
+def _value_end(text: str, at: int) -> int:
+    """Where the value ends that starts at an offset of a valid document."""
+    if text[at] == '"':
+        return quoted_end(text, at) or len(text)
+    if text[at] not in "{[":
+        match = _SCALAR.match(text, at)
+        return match.end() if match else at
+    depth = 0
+    while token := _TOKEN.search(text, at):
+        at = token.end()
+        match token[0]:
+            case '"':
+                at = quoted_end(text, token.start()) or len(text)
+            case "{" | "[":
+                depth += 1
+            case "}" | "]":
+                depth -= 1
+                if not depth:
+                    return at
+            case _:
+                continue
+    raise Malformed("a bracket is never closed", at)
+
+
+def _render(text: str, value: Any, indent: str) -> str:
+    """A value as it stands after a key, over several lines where that is easier to read."""
+    unit, newline = _unit(text), _newline(text)
+    if is_table(value) and value:
+        inner = indent + unit
+        members = (
+            f"{newline}{inner}{inline(key)}: {_render(text, member, inner)}"
+            for key, member in value.items()
+        )
+        return "{" + ",".join(members) + newline + indent + "}"
+    if is_list(value) and value and not _is_short(value):
+        inner = indent + unit
+        members = (f"{newline}{inner}{_render(text, member, inner)}" for member in value)
+        return "[" + ",".join(members) + newline + indent + "]"
+    return inline(value)
+
+
+def _is_short(value: list[Any]) -> bool:
+    return not any(map(is_table, value)) and len(inline(value)) <= WIDTH
+
+
+def _indent_at(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _unit(text: str) -> str:
+    found = _INDENT.search(text)
+    return found[1] if found else "  "
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"

@@ -1,0 +1,147 @@
+"""One server as a dialect writes it, and what gets lost on the way."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from multitap.config import validate
+from multitap.config.dialects.dialect import Dialect
+from multitap.config.dialects.draft import FieldPath
+from multitap.config.dialects.rewrites import canonical
+from multitap.config.dialects.rules import written
+from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.documents import Document, KeyPath, is_table
+from multitap.config.edit.changes import Put, changed
+from multitap.config.layers import Stack
+from multitap.config.mask import masked
+from multitap.config.models import HttpServer, StdioServer
+from multitap.records import dataclass
+
+Program = StdioServer | HttpServer
+"""A server that a file can describe."""
+
+_ESSENTIAL = frozenset({"command", "args", "url"})
+"""Without all of it, another server would be started, or none."""
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A setting that a dialect cannot express as it is."""
+
+    key: str
+    """Dotted, in our words."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEntry:
+    """What a dialect makes of a server."""
+
+    entry: Mapping[str, Any] | None
+    """None: it cannot describe this server."""
+    losses: tuple[Loss, ...]
+
+
+def written_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
+    """The entry of a server, with everything reported that reading it again would not give."""
+    fields = fields_of(config)
+    if dialect.name == "multitap" and config.transport in {"stdio", "http"}:
+        fields.pop(("transport",), None)  # as people leave it out
+    entry = written(Unwritten(fields, dialect.writing.respell), dialect.writing.keys)
+    if key := dialect.writing.name_key:
+        entry = {key: name, **entry}
+    losses = tuple(_losses(config, _read_again(name, entry, dialect), dialect))
+    lost = any(loss.key.partition(".")[0] in _ESSENTIAL for loss in losses)
+    return WrittenEntry(None if lost else entry, losses)
+
+
+def fields_of(config: Program) -> dict[FieldPath, Any]:
+    """What a server's configuration says, field by field; its transport in any case."""
+    given = config.model_dump(exclude_unset=True, exclude_none=True)
+    return dict(_flat({**given, "transport": config.transport}, ()))
+
+
+def entry_place(dialect: Dialect, document: Document, name: str) -> KeyPath:
+    """Where the entry of a server is in a document, or where a new one belongs."""
+    container = dialect.writing.container(document.root)
+    entries = dialect.read(document, Path("/")).entries
+    known = [entry.node.key for entry in entries if entry.name == name]
+    inside = [key for key in known if key[: len(container)] == container and key != container]
+    if inside:
+        return inside[-1]
+    if not dialect.writing.listed:
+        return (*container, name)
+    servers = document.root.find(*map(str, container))
+    return (*container, len(servers.value) if servers and servers.value else 0)
+
+
+def _read_again(name: str, entry: Mapping[str, Any], dialect: Dialect) -> Program | None:
+    path = Path("/written").with_suffix(dialect.writing.suffix)
+    empty = Document(path, {})
+    data = changed({}, [Put(entry_place(dialect, empty, name), entry)])
+    entries = dialect.read(Document(path, data), Path("/")).entries
+    named = tuple(one for one in entries if one.name == name)
+    merged = Stack(named).merged() if named else None
+    return validate.server(merged)[0] if merged and not merged.broken else None
+
+
+def _losses(config: Program, again: Program | None, dialect: Dialect) -> Iterator[Loss]:
+    if again is None or type(again) is not type(config):
+        key = "command" if isinstance(config, StdioServer) else "url"
+        yield Loss(key, f"{dialect.title} cannot describe this server")
+        return
+    wanted, there = _comparable(config), _comparable(again)
+    for path, value in wanted.items():
+        key = ".".join(path)
+        if path not in there:
+            yield Loss(key, f"{dialect.title} cannot express it")
+        elif not _is_same(value, there[path]):
+            yield Loss(key, f"becomes {masked(key, there[path])!r} in {dialect.title}")
+    for path, value in there.items():
+        if path not in wanted and path[0] != "args":
+            key = ".".join(path)
+            yield Loss(key, f"becomes {masked(key, value)!r} in {dialect.title}")
+
+
+def _comparable(config: Program) -> dict[FieldPath, Any]:
+    """All that makes a difference, in one spelling."""
+    said = {path: _plain(value) for path, value in fields_of(config).items()}
+    is_program = isinstance(config, StdioServer)
+    silent = StdioServer(command="-") if is_program else HttpServer(url="http://-")
+    return {
+        path: value
+        for path, value in said.items()
+        if path == ("transport",) or value != _default(silent, path)
+    }
+
+
+def _default(silent: Any, path: FieldPath) -> Any:
+    for step in path:
+        silent = getattr(silent, step, None)
+    return _plain(silent)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | Path):
+        return canonical(str(value))
+    return [_plain(one) for one in value] if _is_sequence(value) else value
+
+
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= _CLOSE * max(1.0, abs(one))
+    return bool(one == other)
+
+
+def _flat(table: Mapping[str, Any], path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+    for name, value in table.items():
+        here = (*path, name)
+        if is_table(value) and value:
+            yield from _flat(value, here)
+        elif not is_table(value) or here == ("oauth",):
+            yield here, [*value] if isinstance(value, tuple) else value

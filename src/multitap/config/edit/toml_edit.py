@@ -1,0 +1,192 @@
+"""Changes to TOML, as few lines as possible.
+
+Comments and blank lines between two tables stay where they are when one of the tables goes: they
+may well be about the other one.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from multitap.config.documents import KeyPath, is_list, is_table
+from multitap.config.edit.changes import Change, Drop, Put, changed
+from multitap.config.formats import toml
+from multitap.config.formats.toml import Locator, Statement
+
+_HEADED = 2
+"""Steps to a table that gets a header; one further in stands on one line."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_REST = re.compile(r"[ \t]*(?:#[^\r\n]*)?")
+
+
+def put(text: str, path: KeyPath, value: Any) -> str:
+    """The text with a value at a key."""
+    statements = Locator(text).statements
+    if around := _pair_around(statements, path):
+        return _amended(text, around, Put(path[len(around.path) :], value))
+    exact = [one for one in statements if one.path == path and not one.is_header]
+    if exact and not is_table(value):
+        return text[: exact[0].value] + rendered(value) + text[exact[0].end :].lstrip(" \t")
+    if any(_starts(one.path, path) for one in statements):  # another kind of value, or a table
+        return put(drop(text, path), path, value)
+    headed = any(one.is_header and one.path == path[:-1] for one in statements)
+    nested = headed and len(path) > _HEADED
+    if isinstance(path[-1], int) or (is_table(value) and not nested):
+        return _with_table(text, path, value)
+    return _with_pair(text, statements, path, value)
+
+
+def drop(text: str, path: KeyPath) -> str:
+    """The text without a key, a table or a member of an array of tables."""
+    statements = Locator(text).statements
+    if around := _pair_around(statements, path):
+        return _amended(text, around, Drop(path[len(around.path) :]))
+    for one in reversed([one for one in statements if _starts(one.path, path)]):
+        text = _without_lines(text, one)
+    return text
+
+
+def rename(text: str, path: KeyPath, name: str) -> str:
+    """The text with another name for a key, in every header that mentions it."""
+    statements = Locator(text).statements
+    if around := _pair_around(statements, path):
+        before = toml.parse(text).data
+        for step in path[:-1]:
+            before = before[step]
+        members = {name if key == path[-1] else key: one for key, one in before.items()}
+        return _amended(text, around, Put(path[len(around.path) : -1], members))
+    offsets = sorted({at for one in statements for taken, at in one.steps if taken == path})
+    for at in reversed(offsets):
+        text = text[:at] + key(name) + text[_key_end(text, at) :]
+    return text
+
+
+def rendered(value: Any) -> str:
+    """A value as it stands behind `=`, on one line."""
+    if is_table(value):
+        members = ", ".join(f"{key(name)} = {rendered(one)}" for name, one in value.items())
+        return f"{{ {members} }}" if members else "{}"
+    if is_list(value):
+        return f"[{', '.join(map(rendered, value))}]"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value)
+
+
+def key(name: str | int) -> str:
+    """A part of a key, in quotes where it needs them."""
+    text = str(name)
+    return text if _BARE.fullmatch(text) else _quoted(text)
+
+
+def table_lines(path: KeyPath, table: Any) -> list[str]:
+    """A table with its header; tables in it stand on one line, unless they hold tables too."""
+    names = [step for step in path if isinstance(step, str)]
+    header = ".".join(map(key, names))
+    lines = [f"[[{header}]]" if isinstance(path[-1], int) else f"[{header}]"]
+    return [*lines, *(f"{key(name)} = {rendered(one)}" for name, one in table.items())]
+
+
+def _starts(path: KeyPath, prefix: KeyPath) -> bool:
+    return path[: len(prefix)] == prefix
+
+
+def _pair_around(statements: Iterable[Statement], path: KeyPath) -> Statement | None:
+    """The key whose value, written in one piece, holds a path."""
+    return next(
+        (
+            one
+            for one in statements
+            if not one.is_header and len(one.path) < len(path) and _starts(path, one.path)
+        ),
+        None,
+    )
+
+
+def _amended(text: str, one: Statement, change: Change) -> str:
+    """The text with a value that is written in one piece written again."""
+    data = toml.parse(f"x = {text[one.value : one.end]}\n").data["x"]
+    value = change.value if isinstance(change, Put) and not change.path else changed(data, [change])
+    return text[: one.value] + rendered(value) + text[one.end :].lstrip(" \t")
+
+
+def _with_table(text: str, path: KeyPath, table: Any) -> str:
+    newline = _newline(text)
+    lines = newline.join(table_lines(path, table))
+    if not text.strip():
+        return text + lines + newline
+    gap = "" if text.endswith(newline * 2) else newline
+    end = "" if text.endswith("\n") else newline
+    return text + end + gap + lines + newline
+
+
+def _with_pair(text: str, statements: Sequence[Statement], path: KeyPath, value: Any) -> str:
+    newline, table = _newline(text), path[:-1]
+    beside = _last_of(statements, table)
+    if beside is not None:
+        section, last = beside
+        dotted = ".".join(map(key, path[len(section) :]))
+        at = _line_end(text, last.end)
+        return f"{text[:at]}{newline}{dotted} = {rendered(value)}{text[at:]}"
+    if table and not any(_starts(one.path, table) for one in statements):
+        return put(text, table, {str(path[-1]): value})
+    header = f"[{'.'.join(map(key, table))}]{newline}" if table else ""
+    line = f"{header}{key(path[-1])} = {rendered(value)}{newline}"
+    below = [one for one in statements if _starts(one.path, table)]
+    if not below:
+        return text + ("" if not text or text.endswith("\n") else newline) + line
+    at = text.rfind("\n", 0, below[0].start) + 1
+    return f"{text[:at]}{line}{newline}{text[at:]}"
+
+
+def _last_of(statements: Iterable[Statement], table: KeyPath) -> tuple[KeyPath, Statement] | None:
+    """What a new key of a table can stand behind, and the table of the header above it."""
+    section: KeyPath = ()
+    found: tuple[KeyPath, Statement] | None = None
+    for one in statements:
+        section = one.path if one.is_header else section
+        in_table = one.path == table if one.is_header else _starts(one.path, table)
+        if in_table and _starts(table, section):
+            found = section, one
+    return found
+
+
+def _without_lines(text: str, one: Statement) -> str:
+    start = text.rfind("\n", 0, one.start) + 1
+    end = _line_end(text, one.end)
+    following = text.find("\n", end)
+    rest = text[following + 1 :] if following >= 0 else ""
+    before = text[:start]
+    if one.is_header and before.endswith(("\n\n", "\n\r\n")) and rest.startswith(("\n", "\r\n")):
+        rest = rest.removeprefix("\r").removeprefix("\n")  # not two blank lines where one was
+    return before + rest
+
+
+def _line_end(text: str, at: int) -> int:
+    """Behind what stands on the line after a value: blanks and a comment."""
+    match = _REST.match(text, at)
+    return match.end() if match else at
+
+
+def _key_end(text: str, at: int) -> int:
+    if text[at] in "\"'":
+        end = text.find(text[at], at + 1)
+        while text[at] == '"' and text[end - 1] == "\\":
+            end = text.find('"', end + 1)
+        return end + 1
+    match = _BARE.match(text, at)
+    return match.end() if match else at
+
+
+def _quoted(text: str) -> str:
+    body = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
+    return f'"{escaped}"'
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"

@@ -1,0 +1,211 @@
+"""Files are changed in place: every other character stays."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multitap.config.edit.changes import Drop, Put, Rename, changed, differences
+from multitap.config.edit.edited_text import edited
+from multitap.config.files import read_text
+from multitap.errors import ConfigError
+
+TOML = """\
+# my servers
+naming = "bare" # short
+
+# about a
+[servers.a] # the a
+command = "x" # cc
+args = ["1", # one
+ "2"]
+
+# about b
+[servers.b]
+command = 'y'
+[servers.b.env]
+KEY = "v"   # why
+
+# profiles
+[profiles.p]
+servers = ["a"]
+"""
+JSONC = """\
+{
+\t// servers
+\t"mcpServers": {
+\t\t"a": {"command": "x"}, // first
+\t\t"b": {
+\t\t\t"command": "y" // yy
+\t\t} /* end */
+\t},
+\t"other": [1,2,],
+}
+"""
+YAML = """\
+# goose
+MODE: auto   # mode
+extensions:
+  # dev tools
+  a:
+    type: builtin   # b
+
+  b:
+    args: ["-y", 'x']
+    envs: { LOG: "1" }
+# end
+other: 1
+"""
+CASES = [
+    pytest.param("x.toml", TOML, ("servers",), id="toml"),
+    pytest.param("x.json", JSONC, ("mcpServers",), id="json"),
+    pytest.param("x.yaml", YAML, ("extensions",), id="yaml"),
+]
+NEW = {"command": "npx", "args": ["-y", "z"], "env": {"A": "b", "C": "d e"}}
+
+
+def data(text, name):
+    document, problems = read_text(text, Path(name))
+    assert document is not None, problems
+    return document.data
+
+
+@pytest.mark.parametrize(("name", "text", "container"), CASES)
+def test_a_new_entry_leaves_every_line_as_it_was(name, text, container):
+    after = edited(text, Path(name), [Put((*container, "new"), NEW)])
+
+    assert data(after, name) == changed(data(text, name), [Put((*container, "new"), NEW)])
+    lost = set(text.splitlines()) - set(after.splitlines())
+    assert lost <= {"\t\t} /* end */"}  # a comma stands there now
+
+
+@pytest.mark.parametrize(("name", "text", "container"), CASES)
+@pytest.mark.parametrize("server", ["a", "b"])
+def test_an_entry_that_goes_takes_nothing_else_with_it(name, text, container, server):
+    after = edited(text, Path(name), [Drop((*container, server))])
+
+    other = ({"a", "b"} - {server}).pop()
+    assert [*data(after, name)[container[0]]] == [other]
+    assert data(after, name)[container[0]][other] == data(text, name)[container[0]][other]
+    for comment in ("# my servers", "# short", "// servers", "# mode", "# end", "# profiles"):
+        assert (comment in after) == (comment in text)
+
+
+@pytest.mark.parametrize(("name", "text", "container"), CASES)
+def test_a_renamed_entry_stays_at_its_place(name, text, container):
+    after = edited(text, Path(name), [Rename((*container, "a"), "new name")])
+
+    assert [*data(after, name)[container[0]]] == ["new name", "b"]
+    pairs = zip(text.splitlines(), after.splitlines(), strict=True)
+    assert sum(before != now for before, now in pairs) == 1
+
+
+@pytest.mark.parametrize(("name", "text", "container"), CASES)
+def test_a_put_back_entry_gives_the_same_text(name, text, container):
+    added = edited(text, Path(name), [Put((*container, "new"), NEW)])
+
+    after = edited(added, Path(name), [Drop((*container, "new"))])
+
+    assert after.rstrip() == text.rstrip()
+
+
+@pytest.mark.parametrize(("name", "text", "container"), CASES)
+def test_line_ends_of_windows_stay(name, text, container):
+    windows = text.replace("\n", "\r\n")
+
+    after = edited(windows, Path(name), [Put((*container, "new"), NEW)])
+
+    if name != "x.yaml":
+        assert "\n" not in after.replace("\r\n", "")
+    assert data(after, name)[container[0]]["new"] == NEW
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.json", "{"),
+        ("x.json", '{"mcpServers": [}'),
+        ("x.toml", "[servers.a"),
+        ("x.yaml", "a: [1"),
+        ("x.toml", "a = 1\na = 2"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_not_written(name, text):
+    with pytest.raises(ConfigError) as caught:
+        edited(text, Path(name), [Put(("servers", "a"), {})])
+
+    assert name in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
+def test_a_file_that_is_not_there_yet_is_made(name):
+    after = edited("", Path(name), [Put(("servers", "a b"), NEW)])
+
+    assert data(after, name) == {"servers": {"a b": NEW}}
+
+
+def test_a_key_that_is_there_twice_goes_twice():
+    after = edited('{"a": {"x": 1, "x": 2}}', Path("x.json"), [Drop(("a", "x"))])
+
+    assert json.loads(after) == {"a": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "servers.a.command = 'x'\n",
+        "servers = { a = { command = 'x' } }\n",
+        "[servers]\na = { command = 'x' }\n",
+        "[servers]\na.command = 'x'\n",
+        "[servers.a]\ncommand = 'x'",
+        "[servers.a.env]\nB = 'c'\n[servers.a]\ncommand = 'x'\n",
+    ],
+)
+def test_every_way_to_write_a_table_in_toml_can_be_changed(text):
+    path = Path("x.toml")
+    before = data(text, "x.toml")
+
+    for change in (
+        Put(("servers", "a", "enabled"), False),
+        Put(("servers", "a", "env", "KEY"), "v"),
+        Put(("servers", "a", "command"), "z"),
+        Put(("servers", "b"), NEW),
+        Rename(("servers", "a"), "new"),
+        Put(("auto_reload",), True),
+    ):
+        assert data(edited(text, path, [change]), "x.toml") == changed(before, [change])
+
+
+KEY = st.sampled_from(["a", "b", "c d", "é", "x.y", '"q"'])
+LEAF = st.one_of(
+    st.booleans(),
+    st.integers(-(2**40), 2**40),
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8),
+    st.sampled_from(["true", "null", "1.5", "# no", "a: b", "- x", "${x}", "\\", "\t\n", ""]),
+    st.lists(st.sampled_from(["x", "y z", "# c"]), max_size=3),
+)
+TREE = st.dictionaries(
+    KEY, st.recursive(LEAF, lambda inner: st.dictionaries(KEY, inner), max_leaves=6)
+)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
+@given(before=TREE, after=TREE)
+def test_any_document_can_be_made_into_any_other(name, before, after):
+    path = Path(name)
+    text = edited("", path, [Put((key,), value) for key, value in before.items()])
+
+    result = edited(text, path, differences(data(text, name) if text.strip() else {}, after))
+
+    assert pruned(data(result, name) if result.strip() else {}) == pruned(after)
+
+
+def pruned(value):
+    """Without empty tables, which say nothing."""
+    if isinstance(value, dict):
+        inner = {key: pruned(one) for key, one in value.items()}
+        return {key: one for key, one in inner.items() if one not in ({}, [])}
+    return value

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from multitap.cli.completion import complete_server, complete_tool
+from multitap.cli.editing_commands import EDITING
 from multitap.cli.exits import Exit
 from multitap.cli.options import (
     CommonOptions,
@@ -68,6 +69,10 @@ def multitap(ctx: click.Context, files: tuple[Path, ...]) -> int | None:
     from multitap.cli.gateways.screen_command import screen
 
     return screen(CommonOptions(files))
+
+
+for _command in EDITING:
+    multitap.add_command(_command)
 
 
 @multitap.command()

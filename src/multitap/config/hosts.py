@@ -1,5 +1,8 @@
 """Where other hosts keep their configuration."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from multitap.config.files import is_there
 from multitap.config.search import Source, Surroundings
 
@@ -15,10 +18,13 @@ OF_USER = (
     ("gemini", ".gemini/settings.json"),
     ("goose", ".config/goose/config.yaml"),
     ("continue", ".continue/config.yaml"),
+    ("continue", ".continue/mcpServers/*.yaml"),
     ("opencode", ".config/opencode/opencode.json"),
     ("opencode", ".config/opencode/opencode.jsonc"),
     ("kode", ".kode.json"),
     ("excelmanus", ".excelmanus/mcp.json"),
+    ("agent-core", ".config/tong_work/agent-core/tong_work.jsonc"),
+    ("agent-core", ".config/tong_work/agent-core/environments/*/config.jsonc"),
 )
 """Below the home directory."""
 OF_SYSTEM = (
@@ -50,8 +56,26 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
         (where.folder, OF_PROJECT, False),
     )
     sources = [
-        Source(folder / path, dialect, trusted=trusted)
+        Source(path, dialect, trusted=trusted)
         for folder, files, trusted in places
-        for dialect, path in files
+        for dialect, pattern in files
+        for path in _matching(folder, pattern)
     ]
     return tuple(source for source in sources if is_there(source.path))
+
+
+def host_file(dialect: str, where: Surroundings) -> Path | None:
+    """The file in which a host keeps its user's servers, there or not; None: in no file."""
+    below_home = [where.home / path for host, path in OF_USER if host == dialect]
+    below_config = [where.config.parent / path for host, path in OF_SYSTEM if host == dialect]
+    plain = [path for path in (*below_home, *below_config) if "*" not in str(path)]
+    return next((path for path in plain if is_there(path)), next(iter(plain), None))
+
+
+def _matching(folder: Path, pattern: str) -> Iterable[Path]:
+    if "*" not in pattern:
+        return (folder / pattern,)
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:  # a folder that may not be looked into
+        return ()

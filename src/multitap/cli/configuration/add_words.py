@@ -2,11 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from multitap.config.edit.server_draft import ServerDraft
+from multitap.config.files import is_there
 from multitap.errors import ConfigError
 from multitap.names import slug
 from multitap.records import dataclass
@@ -33,6 +35,77 @@ class AddRequest:
     """Options that are not ours (`--root .`): answers to what the server's draft asks for."""
 
 
+def typed(
+    words: Sequence[str],
+    *,
+    command: Sequence[str] = (),
+    line: Sequence[str] = (),
+    env: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    transport: str | None = None,
+    piped: str = "",
+) -> AddRequest:
+    """The request in a command line.
+
+    Args:
+        words: What is left of it without our own options.
+        command: What stands after `--`.
+        line: A line for another program that it ends with.
+        env: `KEY=VALUE`, or `KEY` to pass on a variable.
+        headers: `KEY: VALUE`.
+        transport: How to reach a URL.
+        piped: Standard input, if it was asked for.
+
+    Raises:
+        ConfigError: An option has no value, or is none.
+    """
+    plain, inputs = _inputs([word for word in words if word != "-"])
+    texts = [word for word in plain if any(char in word for char in " \n{")]
+    text = piped or shlex.join(line) or "".join(texts[:1])
+    return AddRequest(
+        tuple(word for word in plain if word not in texts),
+        tuple(command),
+        text,
+        dict(_variable(word) for word in env),
+        dict(_header(word) for word in headers),
+        transport,
+        inputs,
+    )
+
+
+def _inputs(words: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """Words, and the options among them with their values."""
+    plain: list[str] = []
+    inputs: dict[str, tuple[str, ...]] = {}
+    queue = [*words]
+    while queue:
+        word = queue.pop(0)
+        if not word.startswith("-"):
+            plain.append(word)
+            continue
+        name, sign, value = word.lstrip("-").partition("=")
+        if not sign:
+            value = queue.pop(0) if queue and not queue[0].startswith("--") else ""
+        if not value:
+            raise ConfigError(f"the option {word!r} has no value", hint=f"write `{word} VALUE`")
+        inputs[name] = (*inputs.get(name, ()), value)
+    return plain, inputs
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not name:
+        raise ConfigError(f"{word!r} names no variable", hint="write `-e KEY=VALUE`")
+    return name, value if sign else f"${{{name}}}"
+
+
+def _header(word: str) -> tuple[str, str]:
+    name, colon, value = word.partition(":")
+    if not colon or not name.strip():
+        raise ConfigError("a header has a name and a value", hint="write `-H 'KEY: VALUE'`")
+    return name.strip(), value.strip()
+
+
 Recogniser = Callable[[AddRequest], tuple[ServerDraft, ...]]
 """The servers that a request means; none if it is not of the kind that this one knows."""
 
@@ -54,7 +127,7 @@ def a_command(request: AddRequest) -> tuple[ServerDraft, ...]:
     if not request.command or len(request.words) != 1:
         return ()
     program, *args = request.command
-    fields = {"command": program, "args": args, "env": dict(request.env)}
+    fields = {"command": program, "args": args, "cwd": _here(request.command)}
     return (ServerDraft(request.words[0], _without_empty(fields)),)
 
 
@@ -64,12 +137,18 @@ def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
     names = [word for word in request.words if word not in found]
     if request.command or len(found) != 1 or len(names) > 1:
         return ()
-    fields = {
-        "url": found[0],
-        "transport": request.transport,
-        "headers": dict(request.headers),
-    }
+    fields = {"url": found[0], "transport": request.transport}
     return (ServerDraft(names[0] if names else name_of(found[0]), _without_empty(fields)),)
+
+
+def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add 'claude mcp add …'`, or a snippet of a file: `add [NAME] '{"mcpServers": …}'`."""
+    from multitap.cli.configuration.pasted_lines import from_line, from_snippet  # noqa: PLC0415
+
+    if not request.text:
+        return ()
+    name = request.words[0] if len(request.words) == 1 else None
+    return from_line(request.text) or from_snippet(request.text, name)
 
 
 def name_of(url: str) -> str:
@@ -77,6 +156,13 @@ def name_of(url: str) -> str:
     host = urlsplit(url).hostname or "server"
     parts = [part for part in host.split(".")[:-1] or [host] if part not in {"mcp", "api", "www"}]
     return slug(parts[-1] if parts else host.split(".")[0])
+
+
+def _here(command: tuple[str, ...]) -> str:
+    """The current folder, if the command names a file in it: the gateway may run elsewhere."""
+    paths = [Path(word) for word in command if not word.startswith("-")]
+    named = any(not path.is_absolute() and is_there(path) for path in paths)
+    return str(Path.cwd()) if named else ""
 
 
 def _without_empty(fields: Mapping[str, object]) -> dict[str, object]:
@@ -87,7 +173,7 @@ def _shown(request: AddRequest) -> str:
     return repr(shlex.join(request.words) or request.text[:40])
 
 
-RECOGNISERS: tuple[Recogniser, ...] = (a_command, an_address)
+RECOGNISERS: tuple[Recogniser, ...] = (a_command, an_address, a_pasted_text)
 """The first one that understands a request is right; those that ask other machines come last."""
 
 _HINT = (

@@ -22,6 +22,12 @@ def line(problem: Problem) -> str:
     return str(replace(problem, place=near(problem.place)))
 
 
+def plain_line(problem: Problem) -> str:
+    """The same without saying how bad it is: for an error of ours."""
+    key = f"`{problem.key}`: " if problem.key else ""
+    return f"{near(problem.place)}: {key}{problem.message}"
+
+
 def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Those that are more than a remark."""
     return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)

@@ -73,7 +73,7 @@ def rules_of(model: type[FrozenModel], *within: str) -> Rules:
 
 def rule_for(annotation: Any, *field: str) -> Rule:
     """The rule that reads a field of this type; texts and choices are strings to it."""
-    kind = _bare(annotation)
+    kind = bare_type(annotation)
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
         return each(field, lambda name: rule_for(member, *field, name), "a table")
@@ -93,13 +93,13 @@ def _table(rules: Rules, *field: str) -> Rule:
     return TwoWay(rule, members(rules).write)
 
 
-def _bare(annotation: Any) -> Any:
+def bare_type(annotation: Any) -> Any:
     """A type without None, and without its constraints but that a number is a span of time."""
     if get_origin(annotation) is Annotated:
         kind, *said = get_args(annotation)
-        return Duration if any(one.written is WRITTEN_SPAN for one in said) else _bare(kind)
+        return Duration if any(one.written is WRITTEN_SPAN for one in said) else bare_type(kind)
     if get_origin(annotation) in (Union, UnionType):
-        return _bare(next(kind for kind in get_args(annotation) if kind is not NoneType))
+        return bare_type(next(kind for kind in get_args(annotation) if kind is not NoneType))
     return annotation
 
 

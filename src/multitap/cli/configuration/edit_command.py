@@ -1,0 +1,246 @@
+"""`multitap remove`, `enable`, `disable`, `rename` and `set`: change servers that are there."""
+
+from collections.abc import Iterator, Sequence
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.edit_run import run_edits
+from multitap.cli.configuration.edit_target import (
+    EditTarget,
+    EntryPlace,
+    checked,
+    edit_target,
+    entry_places,
+)
+from multitap.cli.configuration.setting_words import Assignment
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.output import note
+from multitap.config import Document, HttpServer, Loaded, StdioServer
+from multitap.config.dialects import DIALECTS, Dialect
+from multitap.config.documents import is_list
+from multitap.config.edit.changes import Change, Drop, Put, Rename, changed, differences
+from multitap.config.edit.journal import FileEdit
+from multitap.config.edit.server_entries import entry_place, written_entry
+from multitap.config.layers import Layer, merge
+from multitap.config.loading import read_document
+from multitap.errors import ConfigError
+from multitap.names import plain_name
+from multitap.records import dataclass
+from multitap.trust.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """Which file, and whether it is written."""
+
+    scope: str | None = None
+    """`user` or `project`; wherever the server is written if None."""
+    dry_run: bool = False
+
+
+def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
+    """Take servers out of the file they are written in."""
+    loaded = load_configuration(options)
+    edits: list[FileEdit] = []
+    for name in names:
+        places = _places(loaded, name, how)
+        if not places:
+            raise _found_in_folder(loaded, name)
+        edits += (_dropping(place, name) for place in reversed(places))
+        note(f"{name} leaves {', '.join(dict.fromkeys(one.target.name for one in places))}")
+    label = f"remove {' '.join(names)}"
+    return run_edits(label, edits, dry_run=how.dry_run, done=f"removed {', '.join(names)}")
+
+
+def switch(options: CommonOptions, names: Sequence[str], how: EditOptions, *, on: bool) -> int:
+    """Enable or disable servers."""
+    verb = "enable" if on else "disable"
+    loaded = load_configuration(options)
+    wanted = [Assignment(("enabled",), on)]
+    edits = [_setting(loaded, name, wanted, options, how) for name in names]
+    label = f"{verb} {' '.join(names)}"
+    return run_edits(label, edits, dry_run=how.dry_run, done=f"{verb}d {', '.join(names)}")
+
+
+def assign(
+    options: CommonOptions, name: str, assignments: Sequence[Assignment], how: EditOptions
+) -> int:
+    """Change settings of a server."""
+    loaded = load_configuration(options)
+    edit = _setting(loaded, name, assignments, options, how)
+    keys = ", ".join(".".join(one.path) for one in assignments)
+    return run_edits(f"set {name} {keys}", [edit], dry_run=how.dry_run, done=f"set {keys}")
+
+
+def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
+    """Give a server another name, also where profiles and agents mention it."""
+    loaded = load_configuration(options)
+    if new in loaded.merged.servers:
+        raise ConfigError(f"there is a server named {new!r} already", hint="choose another name")
+    places = _places(loaded, old, how)
+    if not places:
+        raise _found_in_folder(loaded, old)
+    edits = [_renaming(place, new) for place in places]
+    edits += _following(loaded, old, new)
+    if not how.dry_run:
+        _widen_secrets(old, new)
+    label = f"rename {old} {new}"
+    return run_edits(label, edits, dry_run=how.dry_run, done=f"{old} is now {new}")
+
+
+def _places(loaded: Loaded, name: str, how: EditOptions) -> tuple[EntryPlace, ...]:
+    places = entry_places(loaded, name)
+    wanted = {"user": False, "project": True}
+    if how.scope is None:
+        return places
+    chosen = tuple(one for one in places if one.target.is_project is wanted[how.scope])
+    if not chosen:
+        other = ", ".join(dict.fromkeys(one.target.name for one in places))
+        raise ConfigError(f"{name!r} is not in the {how.scope}'s file", hint=f"it is in {other}")
+    return chosen
+
+
+def _found_in_folder(loaded: Loaded, name: str) -> ConfigError:
+    place = loaded.place(name)
+    hint = f"delete {place.file.parent}, or run `multitap disable {name}`" if place else None
+    return ConfigError(f"no file names {name!r}: it was found in a folder", hint=hint)
+
+
+def _dropping(place: EntryPlace, name: str) -> FileEdit:
+    def changes(document: Document, found: Dialect) -> list[Change]:
+        listed = isinstance(place.key[-1], int)  # its number may be another one by then
+        return [Drop(entry_place(found, document, name) if listed else place.key)]
+
+    return place.target.edit(changes)
+
+
+def _renaming(place: EntryPlace, new: str) -> FileEdit:
+    def changes(_: Document, found: Dialect) -> list[Change]:
+        key = found.writing.name_key
+        if key and found.writing.listed:
+            return [Put((*place.key, key), new)]
+        return [Rename(place.key, new)]
+
+    return place.target.edit(changes)
+
+
+def _setting(
+    loaded: Loaded,
+    name: str,
+    assignments: Sequence[Assignment],
+    options: CommonOptions,
+    how: EditOptions,
+) -> FileEdit:
+    """The edit of a server's own entry, or of our own file if the server has none."""
+    places = _places(loaded, name, how)
+    if not places:
+        target = edit_target(options, project=how.scope == "project")
+        puts = [Put(("servers", name, *one.path), one.value) for one in assignments]
+        return target.edit(lambda _document, _dialect: puts)
+    place = places[-1]
+
+    def changes(document: Document, found: Dialect) -> list[Change]:
+        made = _made(document, found, place, name, assignments)
+        after = Document(document.path, changed(document.data, made), document.format)
+        checked(after, found, [name])
+        return made
+
+    return place.target.edit(changes)
+
+
+def _made(
+    document: Document,
+    found: Dialect,
+    place: EntryPlace,
+    name: str,
+    assignments: Sequence[Assignment],
+) -> list[Change]:
+    if found is DIALECTS["multitap"]:
+        return [*_native_changes(document, place, assignments)]
+    before = _model(document, found, name)
+    entry = written_entry(name, before, DIALECTS["multitap"]).entry
+    native = Document(document.path, {"servers": {name: dict(entry or {})}})
+    root = EntryPlace(EditTarget(document.path), ("servers", name), complete=True)
+    wanted = changed(native.data, _native_changes(native, root, assignments))
+    after = _model(Document(document.path, wanted), DIALECTS["multitap"], name)
+    written = written_entry(name, after, found)
+    lost = {loss.key: loss.reason for loss in written.losses}
+    for one in assignments:
+        key = ".".join(one.path)
+        if key in lost or written.entry is None:
+            raise ConfigError(f"`{key}`: {lost.get(key, 'cannot be expressed')}")
+    old = written_entry(name, before, found).entry or {}
+    made = differences(old, written.entry)
+    return [_moved(change, place) for change in made]
+
+
+def _moved(change: Change, place: EntryPlace) -> Change:
+    path = (*place.key, *change.path)
+    return Put(path, change.value) if isinstance(change, Put) else Drop(path)
+
+
+def _model(document: Document, found: Dialect, name: str) -> StdioServer | HttpServer:
+    checked(document, found, [name])
+    reading = read_document(document, document.path.parent, told=found.name)
+    config = merge([Layer(reading)]).settings.servers.get(name)
+    if not isinstance(config, StdioServer | HttpServer):
+        raise ConfigError(f"{document.path}: {name!r} cannot be changed in place")
+    return config
+
+
+def _native_changes(
+    document: Document, place: EntryPlace, assignments: Sequence[Assignment]
+) -> Iterator[Change]:
+    for one in assignments:
+        path = (*place.key, *one.path)
+        if one.value is not None:
+            yield Put(path, one.value)
+        elif document.root.find(*map(str, path)) is not None:
+            yield Drop(path)
+
+
+def _following(loaded: Loaded, old: str, new: str) -> Iterator[FileEdit]:
+    """Edits of what mentions a server in our own files: profiles and agents."""
+    naming = loaded.settings.naming
+    prefixes = plain_name(naming, old, ""), plain_name(naming, new, "")
+    for seen in loaded.sources:
+        if seen.found and seen.dialect == "multitap":
+
+            def changes(document: Document, _: Dialect) -> list[Change]:
+                return [*_references(document, old, new, prefixes)]
+
+            target = EditTarget(seen.source.path, seen.dialect, is_project=not seen.source.trusted)
+            yield target.edit(changes)
+
+
+def _references(
+    document: Document, old: str, new: str, prefixes: tuple[str, str]
+) -> Iterator[Change]:
+    for group in ("profiles", "agents"):
+        holders = document.root.find(group)
+        for name, holder in holders.members() if holders else ():
+            for key, node in holder.members():
+                if not is_list(node.value):
+                    continue
+                if key == "servers":
+                    after = [new if one == old else one for one in node.value]
+                else:
+                    after = [_renamed(one, *prefixes) for one in node.value]
+                if key in {"servers", "allow", "deny"} and after != node.value:
+                    yield Put((group, name, key), after)
+
+
+def _renamed(glob: object, old: str, new: str) -> object:
+    if isinstance(glob, str) and old and glob.startswith(old):
+        return new + glob[len(old) :]
+    return glob
+
+
+def _widen_secrets(old: str, new: str) -> None:
+    """Let the server use its secrets under either name, so that `undo` works too."""
+    vault = Vault()
+    for name, secret in vault.secrets().items():
+        if old in secret.servers and new not in secret.servers:
+            value = vault.value(name)
+            if value is not None:
+                servers = (*secret.servers, new)
+                vault.set(name, value, servers=servers, origins=secret.origins)

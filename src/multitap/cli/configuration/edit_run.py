@@ -1,0 +1,56 @@
+"""Edits as commands make them: shown, written and reported."""
+
+from collections.abc import Sequence
+
+from multitap.cli.exits import Exit
+from multitap.cli.terminal.differences import show_differences
+from multitap.cli.terminal.output import note
+from multitap.config.edit.journal import FileEdit, Journal, Operation
+from multitap.errors import MultitapError
+from multitap.trust.vault import Vault
+
+
+def run_edits(label: str, edits: Sequence[FileEdit], *, dry_run: bool, done: str) -> int:
+    """Make edits, or show them.
+
+    Args:
+        label: What is done, in words that `multitap undo --list` shows.
+        edits: To which files.
+        dry_run: Only show them.
+        done: What to say afterwards.
+    """
+    journal = Journal()
+    if dry_run:
+        show_differences(journal.preview(edits))
+        note("nothing was written")
+    elif journal.apply(label, edits) is None:
+        note("nothing to change")
+    else:
+        note(f"{done}; `multitap undo` takes it back")
+    return Exit.DONE
+
+
+def write_with_secrets(
+    label: str, edits: Sequence[FileEdit], secrets: dict[str, str]
+) -> Operation | None:
+    """Make edits together with the secrets that they name; neither without the other."""
+    vault = Vault()
+    stored: list[str] = []
+    try:
+        for name, value in secrets.items():
+            vault.set(name, value)
+            stored.append(name)
+        return Journal().apply(label, edits, secrets=stored)
+    except BaseException:
+        forget(stored)
+        raise
+
+
+def forget(secrets: Sequence[str]) -> None:
+    """Remove secrets again, as far as they are there."""
+    vault = Vault()
+    for name in secrets:
+        try:
+            vault.remove(name)
+        except MultitapError:
+            continue

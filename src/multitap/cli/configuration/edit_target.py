@@ -1,0 +1,135 @@
+"""Which file a command changes, and how that file is written."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from multitap.cli.configuration.problem_lines import plain_line
+from multitap.cli.options import CommonOptions
+from multitap.config import Document, Loaded, Surroundings, detect, native
+from multitap.config.dialects import DIALECTS, Dialect, dialect
+from multitap.config.documents import KeyPath
+from multitap.config.edit.atomic_file import PRIVATE, SHARED
+from multitap.config.edit.changes import Change
+from multitap.config.edit.edited_text import edited, parsed
+from multitap.config.edit.journal import FileEdit
+from multitap.config.files import SUFFIXES
+from multitap.config.layers import Layer, merge
+from multitap.config.loading import read_document
+from multitap.config.problems import Severity, did_you_mean
+from multitap.config.search import FILE, project_folder
+from multitap.errors import ConfigError, UnknownName
+from multitap.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EditTarget:
+    """One file that is to be changed."""
+
+    path: Path
+    told: str | None = None
+    """Its dialect, if somebody said it."""
+    is_project: bool = False
+    """It belongs to a project, and others read it."""
+
+    def edit(self, change: Callable[[Document, Dialect], Iterable[Change]]) -> FileEdit:
+        """The edit that makes changes, worked out from what is in the file at that moment."""
+
+        def changed(text: str) -> str:
+            document = self.document(text)
+            found = dialect(self.told) if self.told else dialect_of(document)
+            return edited(text, self.path, change(document, found))
+
+        return FileEdit(self.path, changed, SHARED if self.is_project else PRIVATE)
+
+    def document(self, text: str) -> Document:
+        if text.strip():
+            return parsed(text, self.path)
+        return Document(self.path, {}, SUFFIXES.get(self.path.suffix.lower(), "json"))
+
+    @property
+    def name(self) -> str:
+        """As a person would say it."""
+        home = str(Path.home())
+        path = str(self.path)
+        return f"~{path[len(home) :]}" if path.startswith(home + os.sep) else path
+
+
+def dialect_of(document: Document) -> Dialect:
+    """How a file is written; for an empty one, how its name suggests."""
+    if found := detect(document):
+        return found
+    return DIALECTS["multitap" if document.format == "toml" else "mcpservers"]
+
+
+def edit_target(options: CommonOptions, *, project: bool = False) -> EditTarget:
+    """The file that new servers go to.
+
+    Raises:
+        ConfigError: Several files are named, or the project's is a link out of the project.
+    """
+    where = Surroundings.here()
+    named = [one for one in native(where, options.files).sources if one.required]
+    if len(named) > 1:
+        raise ConfigError("several files are named", hint="name the one to change with `--config`")
+    if named:
+        return EditTarget(named[0].path, options.dialect)
+    if not project:
+        return EditTarget(where.config / FILE, "multitap")
+    folder = project_folder(where.folder)
+    real = Path(os.path.realpath(folder / FILE))
+    if real.parent != Path(os.path.realpath(folder)):
+        raise ConfigError(
+            f"{folder / FILE} is a link to {real}, outside of the project",
+            hint="change that file itself: `--config`",
+        )
+    return EditTarget(folder / FILE, "multitap", is_project=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlace:
+    """Where a server is written."""
+
+    target: EditTarget
+    key: KeyPath
+    complete: bool
+    """It says how to reach the server; otherwise it only amends another entry."""
+
+
+def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
+    """Every entry about a server that can be edited, the strongest last.
+
+    Raises:
+        UnknownName: No file says anything about it.
+    """
+    stack = loaded.merged.servers.get(name)
+    if stack is None:
+        near = did_you_mean(name, loaded.merged.servers)
+        raise UnknownName(
+            f"no server named {name!r}",
+            hint=" ".join(filter(None, (near, "`multitap status` lists what there is"))),
+        )
+    files = {seen.source.path: seen for seen in loaded.sources if not seen.source.folder}
+    places: list[EntryPlace] = []
+    for entry in stack.entries:
+        seen = files.get(entry.node.document.path)
+        if seen is not None and entry.node.key:
+            target = EditTarget(seen.source.path, seen.dialect, is_project=not seen.source.trusted)
+            places.append(EntryPlace(target, entry.node.key, entry.complete))
+    return tuple(places)
+
+
+def checked(document: Document, found: Dialect, names: Sequence[str]) -> None:
+    """Make sure that a document says nothing wrong about these servers.
+
+    Raises:
+        ConfigError: It does; says where, what was expected and what to do.
+    """
+    reading = read_document(document, document.path.parent, told=found.name)
+    problems = merge([Layer(reading)]).problems
+    for problem in problems:
+        if problem.server in names and problem.severity is Severity.ERROR:
+            expected = f" (expected {problem.expected})" if problem.expected else ""
+            known = expected if problem.expected and problem.expected not in problem.message else ""
+            hint = problem.hint or "nothing was written"
+            raise ConfigError(f"{plain_line(problem)}{known}", hint=hint)

@@ -1,0 +1,254 @@
+"""`multitap import`: the servers of other clients, gathered in one place."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from multitap.cli.configuration import problem_lines
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.client_table import dialect_named
+from multitap.cli.configuration.edit_run import run_edits, write_with_secrets
+from multitap.cli.configuration.edit_target import EditTarget, edit_target
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import advise, note
+from multitap.cli.terminal.tables import table
+from multitap.config import (
+    Document,
+    HttpServer,
+    Loaded,
+    Severity,
+    StdioServer,
+    Surroundings,
+    masked,
+)
+from multitap.config.dialects import Dialect
+from multitap.config.edit.changes import Change, Put
+from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
+from multitap.config.edit.host_import import Arrival, HostFile, arrivals, read_host
+from multitap.config.edit.journal import FileEdit
+from multitap.config.edit.server_entries import entry_place, written_entry
+from multitap.config.hosts import host_files
+from multitap.errors import ConfigError, counted
+from multitap.records import dataclass
+from multitap.trust.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How to import."""
+
+    project: bool = False
+    secrets: str | None = None
+    """`vault` or `keep`; asked if there is somebody to ask, else `keep`."""
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
+
+
+def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOptions) -> int:
+    """Find servers, show them, and write them down once."""
+    where = Surroundings.here()
+    wanted = {dialect_named(host) for host in hosts if host != "all"}
+    chosen = [
+        one
+        for one in host_files(where)
+        if "all" in hosts or not hosts or (one.dialect or "") in wanted
+    ]
+    files = [read_host(source, where.folder) for source in chosen]
+    target = edit_target(options, project=how.project)
+    vault = Vault()
+    found = arrivals(files, _present(load_configuration(options)), vault.value)
+    new = [one for one in found if one.is_new]
+    in_clear = [one for one in new if any(clear_secrets(one.config))]
+    if not how.as_json:
+        _show(files, found)
+    moving = bool(in_clear) and _moves_secrets(in_clear, how)
+    configs, secrets = _prepared(new, vault, moving=moving)
+    if how.as_json:
+        say_json(_for_programs(files, found, target, secrets))
+    if not new:
+        note("no servers to import" if not found else "everything is here already")
+        return _exit(files)
+    label = f"import {' '.join(hosts) or 'all'}"
+    edits = [_writing(target, configs)]
+    if how.dry_run:
+        run_edits(label, edits, dry_run=True, done="")
+        return _exit(files)
+    if not how.yes and sys.stdin.isatty():
+        question = f"Add {counted(len(new), 'server')} to {target.name}?"
+        click.confirm(question, default=True, abort=True, err=True)
+    write_with_secrets(label, edits, secrets)
+    _conclude(new, in_clear, secrets, target)
+    return Exit.DONE
+
+
+def _exit(files: Iterable[HostFile]) -> int:
+    """How an import ends that added nothing."""
+    broken = any(one.severity is Severity.ERROR for file in files for one in file.problems)
+    return Exit.CONFIG if broken else Exit.DONE
+
+
+def _present(loaded: Loaded) -> dict[str, StdioServer | HttpServer]:
+    servers = loaded.settings.servers.items()
+    return {name: one for name, one in servers if isinstance(one, StdioServer | HttpServer)}
+
+
+def _moves_secrets(in_clear: Sequence[Arrival], how: ImportOptions) -> bool:
+    if how.secrets is not None or how.yes or how.dry_run or not sys.stdin.isatty():
+        return how.secrets == "vault"
+    names = ", ".join(one.name for one in in_clear)
+    return click.confirm(
+        f"{names}: keys stand in the clear. Move them to the vault?", default=True, err=True
+    )
+
+
+def _prepared(
+    new: Iterable[Arrival], vault: Vault, *, moving: bool
+) -> tuple[dict[str, StdioServer | HttpServer], dict[str, str]]:
+    """The servers as they are to be written, and the secrets that go to the vault."""
+    configs: dict[str, StdioServer | HttpServer] = {}
+    secrets: dict[str, str] = {}
+    kept = (
+        {name: value for name in vault.secrets() if (value := vault.value(name))} if moving else {}
+    )
+    for one in new:
+        update: Mapping[str, Any] = {}
+        if moving:
+            update, found = without_secrets(one.name, one.config, kept | secrets)
+            secrets |= found
+        if not one.origin.trusted:
+            update = {**update, "provenance": "project"}
+        configs[one.name] = one.config.model_copy(update=update)
+    return configs, secrets
+
+
+def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]) -> FileEdit:
+    def changes(document: Document, found: Dialect) -> list[Change]:
+        puts: list[Change] = []
+        for name, config in configs.items():
+            written = written_entry(name, config, found)
+            if written.entry is None:
+                raise ConfigError(f"{target.path}: {name!r}: {written.losses[0].reason}")
+            place = entry_place(found, document, name)
+            if document.root.find(*map(str, place)) is not None:
+                raise ConfigError(
+                    f"{target.path}: there is a server named {name!r} already",
+                    hint="run the import again",
+                )
+            index = [len(puts)] if found.writing.listed else []
+            shifted = (*place[:-1], int(place[-1]) + index[0]) if index else place
+            puts.append(Put(shifted, dict(written.entry)))
+        return puts
+
+    return target.edit(changes)
+
+
+def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
+    for file in files:
+        count = counted(len(file.servers) + len(file.broken), "server")
+        whose = "" if file.trusted else ", of this project"
+        note(f"{_short(file.path)} ({file.title}{whose}): {count}")
+    if not files:
+        note("no client's configuration was found on this machine")
+    rows = [(one.old_name, one.origin.title, _what(one), _fate(one)) for one in found]
+    rows += [
+        (name, file.title, "-", "broken, not imported") for file in files for name in file.broken
+    ]
+    if rows:
+        table(("SERVER", "FROM", "WHAT", "NOTE"), rows)
+    for file in files:
+        problem_lines.show(one for one in file.problems)
+        if any(one.severity is Severity.ERROR for one in file.problems):
+            advise(f"correct {_short(file.path)}, then run `multitap import {file.dialect}` again")
+
+
+def _what(one: Arrival) -> str:
+    if isinstance(one.config, HttpServer):
+        return str(masked("url", one.config.url))
+    return " ".join([Path(one.config.command).name, *masked("args", [*one.config.args])])
+
+
+def _fate(one: Arrival) -> str:
+    notes: list[str] = []
+    if one.same_as is not None:
+        return f"same as {one.same_as}" if one.same_as != one.old_name else "already there"
+    if one.clash:
+        notes.append(f"becomes {one.name}: {one.clash}")
+    if not one.config.enabled:
+        notes.append("disabled")
+    if any(clear_secrets(one.config)):
+        notes.append("keys in the clear")
+    if missing := _missing_program(one):
+        notes.append(missing)
+    return "; ".join(notes)
+
+
+def _missing_program(one: Arrival) -> str:
+    config = one.config
+    if not isinstance(config, StdioServer) or "${" in config.command:
+        return ""
+    if shutil.which(os.path.expanduser(config.command)):  # noqa: PTH111 - a name is not a path
+        return ""
+    return f"program not found; `multitap set {one.name} command=…`"
+
+
+def _conclude(
+    new: Sequence[Arrival],
+    in_clear: Sequence[Arrival],
+    secrets: Mapping[str, str],
+    target: EditTarget,
+) -> None:
+    note(f"added {counted(len(new), 'server')} to {target.name}; `multitap undo` takes it back")
+    if secrets:
+        note(f"moved {counted(len(secrets), 'key')} to the vault")
+    elif in_clear:
+        names = ", ".join(one.name for one in in_clear)
+        note(f"keys of {names} stand in the clear; `--secrets vault` keeps them in the vault")
+    advise(
+        "`multitap install CLIENT` connects a client to all of them, `multitap doctor` tries them"
+    )
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _for_programs(
+    files: Sequence[HostFile],
+    found: Sequence[Arrival],
+    target: EditTarget,
+    secrets: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
+        "target": str(target.path),
+        "files": [
+            {
+                "path": str(file.path),
+                "dialect": file.dialect,
+                "servers": [*file.servers],
+                "broken": [*file.broken],
+                "problems": [problem_lines.for_programs(one) for one in file.problems],
+            }
+            for file in files
+        ],
+        "servers": [
+            {
+                "name": one.name,
+                "old_name": one.old_name,
+                "from": str(one.origin.path),
+                "same_as": one.same_as,
+                "renamed_because": one.clash,
+                "keys_in_the_clear": any(clear_secrets(one.config)),
+            }
+            for one in found
+        ],
+        "secrets": sorted(secrets),
+    }

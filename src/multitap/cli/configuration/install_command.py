@@ -1,0 +1,169 @@
+"""`multitap install` and `uninstall`: the gateway in other clients' configurations."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.client_table import CLIENTS, McpClient, client_named
+from multitap.cli.configuration.edit_target import EditTarget
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.differences import show_differences
+from multitap.cli.terminal.output import note, say
+from multitap.config import Document, HttpServer, StdioServer, Surroundings, native
+from multitap.config.dialects import Dialect, dialect
+from multitap.config.dialects.rewrites import literal
+from multitap.config.edit.changes import Change, Drop, Put
+from multitap.config.edit.host_import import identity, is_gateway, read_host
+from multitap.config.edit.journal import FileEdit, Journal
+from multitap.config.edit.server_entries import Program, entry_place, written_entry
+from multitap.config.files import is_there
+from multitap.config.hosts import host_file
+from multitap.config.layers import Layer, merge
+from multitap.config.loading import read_document
+from multitap.config.search import Source
+from multitap.errors import ConfigError
+from multitap.trust.vault import Vault
+
+NAME = "multitap"
+"""What clients call us."""
+DEFAULT_URL = "http://127.0.0.1:3000/mcp"
+
+
+def install(
+    options: CommonOptions, names: Sequence[str], *, url: str | None, replace: bool, dry_run: bool
+) -> int:
+    """Add the gateway to clients."""
+    config = HttpServer(url=url) if url else _own_command(options)
+    present = load_configuration(options).settings.servers
+    own = {
+        identity(one, Vault().value)
+        for one in present.values()
+        if isinstance(one, StdioServer | HttpServer)
+    }
+    edits: list[FileEdit] = []
+    for name, client in _chosen(names):
+        if client.dialect is None:
+            _instruct(client, options, url)
+            continue
+        target = _target(client.dialect)
+        _check_expressible(name, client.dialect, config)
+        edits.append(_adding(target, client, config, own if replace else set()))
+    return _carried_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
+
+
+def uninstall(names: Sequence[str], *, dry_run: bool) -> int:
+    """Remove the gateway from clients."""
+    clients = [(name, client) for name, client in _chosen(names) if client.dialect is not None]
+    targets = [_target(client.dialect or "") for _, client in clients]
+    edits = [target.edit(_removals) for target in targets if is_there(target.path)]
+    return _carried_out(f"uninstall {' '.join(names)}", edits, dry_run=dry_run)
+
+
+def _chosen(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
+    """The clients of these names; `all`: those that have a file."""
+    for name in names:
+        if name != "all":
+            yield name, client_named(name)
+            continue
+        for other, client in CLIENTS.items():
+            path = host_file(client.dialect, Surroundings.here()) if client.dialect else None
+            if path is not None and is_there(path):
+                yield other, client
+
+
+def _target(name: str) -> EditTarget:
+    path = host_file(name, Surroundings.here())
+    if path is None:
+        raise ConfigError(f"it is not known where {dialect(name).title} keeps its configuration")
+    return EditTarget(path, name)
+
+
+def _own_command(options: CommonOptions) -> StdioServer:
+    """How a client starts us, whatever its own PATH is."""
+    search = native(Surroundings.here(), options.files)
+    files = [str(source.path) for source in search.sources if source.required]
+    named = [word for file in files for word in ("-c", file)]
+    return StdioServer(
+        command=literal(_program()[0]), args=(*map(literal, (*_program()[1:], "serve", *named)),)
+    )
+
+
+def _program() -> tuple[str, ...]:
+    typed = Path(sys.argv[0])
+    if typed.name == NAME and (found := shutil.which(str(typed.absolute()))):
+        return (found,)
+    if found := shutil.which(NAME, path=str(Path(sys.executable).parent)):
+        return (found,)
+    return sys.executable, "-m", NAME
+
+
+def _instruct(client: McpClient, options: CommonOptions, url: str | None) -> None:
+    config = _own_command(options)
+    command = shlex.join([config.command, *config.args])
+    say(client.instructions.format(command=command, url=url or DEFAULT_URL))
+
+
+def _check_expressible(name: str, told: str, config: Program) -> None:
+    written = written_entry(NAME, config, dialect(told))
+    if written.entry is None:
+        hint = f"`multitap install {name}` without `--http` has it start the gateway itself"
+        raise ConfigError(written.losses[0].reason, hint=hint)
+
+
+def _adding(target: EditTarget, client: McpClient, config: Program, own: set[object]) -> FileEdit:
+    def changes(document: Document, found: Dialect) -> list[Change]:
+        entry = {**(written_entry(NAME, config, found).entry or {}), **client.extra}
+        replaced = [*_copies(document, found, own)]
+        drops = [Drop(path) for path in sorted(replaced, key=_last, reverse=True)]
+        place = entry_place(found, document, NAME)
+        if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
+            place = (*place[:-1], place[-1] - len(drops))
+        return [*drops, Put(place, entry)]
+
+    return target.edit(changes)
+
+
+def _last(path: tuple[str | int, ...]) -> int:
+    return path[-1] if isinstance(path[-1], int) else 0
+
+
+def _copies(
+    document: Document, found: Dialect, own: set[object]
+) -> Iterator[tuple[str | int, ...]]:
+    """Where a client's file has servers that the gateway has, too."""
+    reading = read_document(document, Path.cwd(), told=found.name)
+    settings = merge([Layer(reading)]).settings
+    for entry in reading.entries if own else ():
+        config = settings.servers.get(entry.name)
+        if not isinstance(config, StdioServer | HttpServer) or not entry.complete:
+            continue
+        if identity(config, Vault().value) in own:
+            yield entry.node.key
+
+
+def _removals(document: Document, found: Dialect) -> list[Change]:
+    """Every entry that is the gateway."""
+    file = read_host(Source(document.path, found.name), Path.cwd())
+    ours = {name for name, config in file.servers.items() if is_gateway(name, config)}
+    entries = read_document(document, Path.cwd(), told=found.name).entries
+    keys = [entry.node.key for entry in entries if entry.name in ours and entry.complete]
+    return [Drop(key) for key in sorted(keys, key=_last, reverse=True)]
+
+
+def _carried_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
+    journal = Journal()
+    previews = journal.preview(edits)
+    show_differences(previews)
+    if dry_run:
+        note("nothing was written")
+    elif journal.apply(label, edits) is None:
+        note("nothing to change")
+    else:
+        for one in previews:
+            note(f"changed {one.path}")
+        note("restart these clients; `multitap undo` takes it back")
+    return Exit.DONE

@@ -1,0 +1,233 @@
+"""Servers in what people paste: lines for other programs, and snippets of their files."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from multitap.cli.configuration.problem_lines import plain_line
+from multitap.config import HttpServer, StdioServer, read_document, read_text
+from multitap.config.dialects import DIALECTS
+from multitap.config.documents import Document, is_list, is_table
+from multitap.config.edit.server_draft import DraftInput, ServerDraft
+from multitap.config.edit.server_entries import written_entry
+from multitap.config.layers import Layer, merge
+from multitap.config.problems import Severity
+from multitap.config.secrets import is_telling
+from multitap.errors import ConfigError
+
+PROGRAMS = frozenset(
+    ("claude", "codex", "gemini", "code", "code-insiders", "cursor", "opencode", "cline", "amp")
+)
+"""Whose `… mcp add` and `… --add-mcp` lines are understood."""
+
+_VALUED = {
+    **dict.fromkeys(("-e", "--env"), "env"),
+    **dict.fromkeys(("-H", "--header", "--headers"), "headers"),
+    **dict.fromkeys(("-t", "--transport"), "transport"),
+    **dict.fromkeys(("-s", "--scope", "--oauth-resource"), ""),
+    **dict.fromkeys(("--client-id", "--oauth-client-id"), "client_id"),
+    "--callback-port": "callback_port",
+    "--url": "url",
+    "--bearer-token-env-var": "bearer",
+    "--timeout": "timeout",
+    "--description": "description",
+    "--include-tools": "allow",
+    "--exclude-tools": "deny",
+}
+_FLAGS = frozenset({"--trust", "--client-secret", "--yes", "-y", "--json"})
+_ADDRESS = re.compile(r"https?://\S+")
+_PAIR = re.compile(r"[A-Za-z_]\w*=")
+_PROMPT = re.compile(r"^\s*[$>%]\s+")
+_SECRET = re.compile(r"\$\{auth:([^}]+)\}")
+_BLANK = re.compile(r"<[^>]*>|\[?your[ _-].*|.*[_-]here\b.*|x{3,}|\.{3}|…", re.IGNORECASE)
+"""What a README writes where its reader has to write something."""
+
+
+def is_line(words: list[str]) -> bool:
+    """Whether words are a line for another program, such as `claude mcp add …`."""
+    return len(words) > 1 and words[0] in PROGRAMS and words[1] in {"mcp", "--add-mcp"}
+
+
+def from_line(text: str) -> tuple[ServerDraft, ...]:
+    """The server that a line for another program adds; none if it is not such a line.
+
+    Raises:
+        ConfigError: It is one, but cannot be understood.
+    """
+    try:
+        words = shlex.split(_PROMPT.sub("", text.replace("\\\n", " ")))
+    except ValueError:
+        return ()
+    if not is_line(words):
+        return ()
+    if words[1] == "--add-mcp" and len(words) > 2:  # noqa: PLR2004 - its value
+        return from_snippet(words[2], None)
+    if words[2:3] == ["add-json"] and len(words) > 4:  # noqa: PLR2004 - name and value
+        return from_snippet(words[4], words[3])
+    if words[2:3] != ["add"]:
+        raise ConfigError(f"`{' '.join(words[:3])}` does not add a server")
+    return (_added(words[0], words[3:]),)
+
+
+def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
+    """The servers in a piece of a configuration file; none if there are none in it.
+
+    Args:
+        text: JSON, TOML or YAML of any dialect, with or without what is around the servers.
+        name: Of a server that does not say its name.
+
+    Raises:
+        ConfigError: It is such a piece, and something is wrong with it.
+    """
+    for candidate, path in _candidates(text):
+        document, problems = read_text(candidate, path)
+        if document is None:
+            if path.suffix == ".json" and text.lstrip().startswith("{"):
+                raise ConfigError(str(problems[0]), hint="paste all of it, with both braces")
+            continue
+        if drafts := _drafts(document, name):
+            return drafts
+    return ()
+
+
+def _candidates(text: str) -> Iterator[tuple[str, Path]]:
+    stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    if stripped.startswith("{"):
+        yield stripped, Path("pasted.json")
+    elif stripped.startswith('"'):
+        yield f"{{{stripped.rstrip(',')}}}", Path("pasted.json")
+    elif stripped.startswith("["):
+        yield stripped, Path("pasted.toml")
+    elif re.match(r"[A-Za-z_]+:\s*\n", stripped):
+        yield stripped, Path("pasted.yaml")
+
+
+def _drafts(document: Document, name: str | None) -> tuple[ServerDraft, ...]:
+    data = document.data
+    if is_table(data) and isinstance(data.get("name"), str) and data.keys() & {"command", "url"}:
+        name = data["name"]
+        inner = {key: value for key, value in data.items() if key != "name"}
+        document = Document(document.path, {"mcpServers": {name: inner}})
+    elif name and is_table(data) and data.keys() & {"command", "url", "serverUrl", "httpUrl"}:
+        document = Document(document.path, {"mcpServers": {name: data}})
+    elif is_table(data) and isinstance(data.get("command"), str) and "args" in data:
+        raise ConfigError("this server has no name", hint="`multitap add NAME '{…}'` gives it one")
+    reading = read_document(document, Path.cwd())
+    merged = merge([Layer(reading)])
+    wrong = [one for one in merged.problems if one.severity is Severity.ERROR]
+    if wrong and merged.servers:
+        raise ConfigError(plain_line(wrong[0]), hint=wrong[0].hint)
+    warnings = [one for one in merged.problems if one.severity is Severity.WARNING]
+    asked = _inputs(document)
+    return tuple(
+        _draft(
+            one,
+            config,
+            asked,
+            tuple(plain_line(problem) for problem in warnings if problem.server in {None, one}),
+        )
+        for one, config in merged.settings.servers.items()
+        if isinstance(config, StdioServer | HttpServer)
+    )
+
+
+def _inputs(document: Document) -> Mapping[str, Mapping[str, Any]]:
+    """What VS Code asks its user for, by id."""
+    found = document.root.find("inputs")
+    tables = found.value if found and is_list(found.value) else []
+    return {str(one.get("id")): one for one in tables if is_table(one)}
+
+
+def _draft(
+    name: str,
+    config: StdioServer | HttpServer,
+    asked: Mapping[str, Mapping[str, Any]],
+    warnings: tuple[str, ...],
+) -> ServerDraft:
+    fields = dict(written_entry(name, config, DIALECTS["multitap"]).entry or {})
+    inputs: dict[str, DraftInput] = {}
+
+    def wanted(text: str) -> str:
+        for one in _SECRET.findall(text):
+            about = asked.get(one, {})
+            words = str(about.get("description", ""))
+            secret = about.get("password") is not False or is_telling(one)
+            default = about.get("default")
+            inputs[one] = DraftInput(one, words, secret, default=default and str(default))
+        return _SECRET.sub(r"${input:\1}", text)
+
+    def blank(key: str, text: str) -> str:
+        scheme, _, rest = text.rpartition(" ")
+        if not _BLANK.fullmatch(rest):
+            return wanted(text)
+        inputs[key] = DraftInput(key, text, secret=is_telling(key) or bool(scheme))
+        return f"{scheme} ${{input:{key}}}".lstrip()
+
+    for table in ("env", "headers"):
+        if is_table(members := fields.get(table)):
+            fields[table] = {key: blank(key, str(text)) for key, text in members.items()}
+    if is_list(args := fields.get("args")):
+        fields["args"] = [wanted(str(one)) for one in args]
+    if isinstance(url := fields.get("url"), str):
+        fields["url"] = wanted(url)
+    return ServerDraft(name, fields, tuple(inputs.values()), warnings=warnings)
+
+
+def _added(program: str, words: list[str]) -> ServerDraft:
+    options: dict[str, list[str]] = {}
+    rest: list[str] = []
+    queue = [*words]
+    while queue:
+        word = queue.pop(0)
+        key, sign, value = word.partition("=")
+        in_command = len(rest) > 1 and not _ADDRESS.fullmatch(rest[1])
+        if word == "--" or in_command or not word.startswith("-"):
+            rest += [*queue] if word == "--" else [word]
+            queue = [] if word == "--" else queue
+        elif key in _VALUED and (sign or queue):
+            values = options.setdefault(_VALUED[key], [])
+            values.append(value if sign else queue.pop(0))
+            while _VALUED[key] == "env" and queue and _PAIR.match(queue[0]):
+                values.append(queue.pop(0))
+        elif word not in _FLAGS:
+            hint = f"`multitap add NAME -- COMMAND …` takes any command of {program}'s servers"
+            raise ConfigError(f"the option {word!r} of {program} is not understood", hint=hint)
+    if not rest:
+        raise ConfigError(f"the `{program} mcp add` line names no server")
+    return ServerDraft(rest[0], _fields(rest[1:], options))
+
+
+def _fields(rest: list[str], options: Mapping[str, list[str]]) -> dict[str, Any]:
+    one = {key: values[-1] for key, values in options.items() if values}
+    url = one.get("url") or (rest[0] if rest and _ADDRESS.fullmatch(rest[0]) else None)
+    fields: dict[str, Any] = {}
+    if url:
+        headers = dict(_header(text) for text in options.get("headers", ()))
+        if bearer := one.get("bearer"):
+            headers["Authorization"] = f"Bearer ${{env:{bearer}}}"
+        port = one.get("callback_port", "")
+        login = {"client_id": one.get("client_id"), "callback_port": port.isdigit() and int(port)}
+        oauth = {key: value for key, value in login.items() if value}
+        sse = one.get("transport") if one.get("transport") == "sse" else None
+        fields = {"url": url, "transport": sse, "headers": headers, "oauth": oauth}
+    elif rest:
+        fields = {"command": rest[0], "args": rest[1:]}
+    else:
+        raise ConfigError("the line has neither a command nor an address")
+    pairs = (text.partition("=") for text in options.get("env", ()))
+    if not url:
+        fields["env"] = {name: value for name, _, value in pairs}
+    tools = {key: one[key].split(",") for key in ("allow", "deny") if key in one}
+    fields |= {"description": one.get("description"), "filter": tools}
+    if (span := one.get("timeout", "")).isdigit():
+        fields["timeout"] = int(span) / 1000
+    return {key: value for key, value in fields.items() if value}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        name, _, value = text.partition("=")
+    return name.strip(), value.strip()

@@ -1,0 +1,140 @@
+"""`key=value` as a person types it, in the type that the setting has."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, TypeGuard, get_args, get_origin
+
+from multitap.config.dialects.native import bare_type
+from multitap.config.documents import is_list, is_table
+from multitap.config.frozen_model import FrozenModel
+from multitap.config.models import Duration, HttpServer, OAuth, StdioServer
+from multitap.config.problems import did_you_mean
+from multitap.errors import ConfigError
+from multitap.records import dataclass
+
+_TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A setting and its new value."""
+
+    path: tuple[str, ...]
+    value: Any
+    """As a file has it; None: the setting is taken out."""
+
+
+def assignment(word: str) -> Assignment:
+    """What `key=value` says; `key=` takes the setting out.
+
+    Raises:
+        ConfigError: There is no such setting, or the value does not fit it.
+    """
+    key, sign, text = word.partition("=")
+    if not sign or not key:
+        raise ConfigError(
+            f"{word!r} is not a setting", hint="write `key=value`, or `key=` to unset"
+        )
+    path = _path(key)
+    kind = _kind(path)
+    return Assignment(path, _typed(key, text, kind) if text else None)
+
+
+def _path(key: str) -> tuple[str, ...]:
+    """The first step is a setting; the rest may hold dots only where names are free."""
+    first, _, rest = key.partition(".")
+    if not rest:
+        return (first,)
+    kind = bare_type(_fields().get(first, str))
+    return (first, rest) if get_origin(kind) is Mapping else (first, *rest.split("."))
+
+
+def _fields() -> Mapping[str, Any]:
+    return {**StdioServer.model_fields, **HttpServer.model_fields}
+
+
+def _kind(path: tuple[str, ...]) -> Any:
+    fields: Mapping[str, Any] = _fields()
+    kind: Any = None
+    for index, step in enumerate(path):
+        if step not in fields:
+            where = f" in `{'.'.join(path[:index])}`" if index else ""
+            hint = did_you_mean(step, fields) or f"there are: {', '.join(sorted(fields))}"
+            raise ConfigError(f"there is no setting `{step}`{where}", hint=hint)
+        kind = OAuth if path[: index + 1] == ("oauth",) else bare_type(fields[step])
+        if get_origin(kind) is Mapping and index + 1 < len(path):
+            return bare_type(get_args(kind)[1])
+        fields = kind.model_fields if _is_model(kind) else {}
+    return kind
+
+
+def _typed(key: str, text: str, kind: Any) -> Any:
+    value: Any = text
+    if kind is bool or (kind is OAuth and text.lower() in _FALSE):
+        value = _flag(key, text)
+    elif kind is int:
+        value = int(_number(key, text, "a whole number", whole=True))
+    elif kind is float:
+        value = _number(key, text, "a number")
+    elif kind == Duration:
+        value = _plain_number(text) if _NUMBER.fullmatch(text) else text
+    elif get_origin(kind) is tuple:
+        value = _words(key, text)
+    elif get_origin(kind) is Mapping or _is_model(kind):
+        value = _table(key, text)
+    return value
+
+
+def _is_model(kind: Any) -> TypeGuard[type[FrozenModel]]:
+    return isinstance(kind, type) and issubclass(kind, FrozenModel)
+
+
+def _flag(key: str, text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise _wrong(key, "`true` or `false`")
+
+
+def _number(key: str, text: str, expected: str, *, whole: bool = False) -> float:
+    if not _NUMBER.fullmatch(text) or (whole and "." in text):
+        raise _wrong(key, expected)
+    return _plain_number(text)
+
+
+def _plain_number(text: str) -> float:
+    return float(text) if "." in text else int(text)
+
+
+def _words(key: str, text: str) -> list[Any]:
+    """A list in JSON, or words as a shell splits them."""
+    if text.lstrip().startswith("["):
+        values = _json(key, text, "a list of strings")
+        if is_list(values) and all(isinstance(one, str) for one in values):
+            return values
+        raise _wrong(key, "a list of strings")
+    try:
+        return [*shlex.split(text)]
+    except ValueError:
+        raise _wrong(key, "words; a quote is not closed") from None
+
+
+def _table(key: str, text: str) -> Mapping[str, Any]:
+    expected = f"a JSON object, or one member: `{key}.NAME=value`"
+    value = _json(key, text, expected)
+    if is_table(value):
+        return value
+    raise _wrong(key, expected)
+
+
+def _json(key: str, text: str, expected: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _wrong(key, expected) from None
+
+
+def _wrong(key: str, expected: str) -> ConfigError:
+    return ConfigError(f"`{key}`: expected {expected}", hint="nothing was written")

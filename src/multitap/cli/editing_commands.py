@@ -1,0 +1,303 @@
+"""The commands that change configurations, ours and other clients'; see `commands`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from multitap.cli.completion import complete_server
+from multitap.cli.options import CommonOptions, Work, json_option, timeout_option, with_config
+
+_TARGETS = (
+    *("claude", "claude-code", "cursor", "vscode", "windsurf", "zed", "cline", "codex", "gemini"),
+    *("goose", "continue", "opencode", "kode", "otter", "agent-core", "excelmanus"),
+)
+
+_user_option = click.option(
+    "--user", "scope", flag_value="user", help="Change your own configuration"
+)
+_project_option = click.option(
+    "--project", "scope", flag_value="project", help="Change the project's configuration"
+)
+_dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and write nothing"
+)
+_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask")
+
+
+def _editing(command: Work) -> Work:
+    return _user_option(_project_option(_dry_run_option(with_config(command))))
+
+
+class AddCommand(click.Command):
+    """Takes a command after `--`, and a line for another program, as they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from multitap.cli.configuration.pasted_lines import is_line
+
+        for index in range(len(args)):
+            if args[index] == "--":
+                break
+            if is_line(args[index : index + 2]):
+                ctx.meta["line"] = args[index:]
+                return super().parse_args(ctx, args[:index])
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["command"] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=AddCommand, context_settings={"ignore_unknown_options": True})
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME] [URL | TEXT | -] [-- COMMAND...]"
+)
+@click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="Set a variable for it")
+@click.option("-H", "--header", multiple=True, metavar="'KEY: VALUE'", help="Send a header to it")
+@click.option(
+    "-t",
+    "--transport",
+    type=click.Choice(["http", "streamable-http", "sse"]),
+    help="How to speak to URL; found out if not given",
+)
+@click.option("--no-check", is_flag=True, help="Do not start it to see whether it works")
+@_yes_option
+@timeout_option
+@_editing
+@json_option
+@click.pass_context
+def add(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    options: CommonOptions,
+    words: tuple[str, ...],
+    env: tuple[str, ...],
+    header: tuple[str, ...],
+    transport: str | None,
+    **how: Any,
+) -> int:
+    """Add a server
+
+    NAME -- COMMAND adds a program, NAME URL a remote server. A line for another client, such as
+    `claude mcp add ...`, and a JSON snippet from a README work as they are; - reads them from
+    standard input. The server is started once, and written only if it works.
+    """
+    from multitap.cli.configuration.add_command import AddOptions, add
+    from multitap.cli.configuration.add_words import typed
+
+    request = typed(
+        words,
+        command=ctx.meta.get("command", ()),
+        line=ctx.meta.get("line", ()),
+        env=env,
+        headers=header,
+        transport=transport,
+        piped=_piped(words),
+    )
+    chosen = AddOptions(
+        how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
+    )
+    return add(options, request, chosen)
+
+
+def _piped(words: tuple[str, ...]) -> str:
+    return sys.stdin.read(1024 * 1024) if "-" in words else ""
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
+@_editing
+def remove(
+    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
+) -> int:
+    """Remove servers"""
+    from multitap.cli.configuration.edit_command import EditOptions, remove
+
+    return remove(options, names, EditOptions(scope, dry_run))
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
+@_editing
+def enable(
+    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
+) -> int:
+    """Enable servers"""
+    from multitap.cli.configuration.edit_command import EditOptions, switch
+
+    return switch(options, names, EditOptions(scope, dry_run), on=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
+@_editing
+def disable(
+    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
+) -> int:
+    """Disable servers, and keep their entries"""
+    from multitap.cli.configuration.edit_command import EditOptions, switch
+
+    return switch(options, names, EditOptions(scope, dry_run), on=False)
+
+
+@click.command()
+@click.argument("old", shell_complete=complete_server)
+@click.argument("new")
+@_editing
+def rename(options: CommonOptions, old: str, new: str, *, scope: str | None, dry_run: bool) -> int:
+    """Rename a server, also where profiles and agents mention it"""
+    from multitap.cli.configuration.edit_command import EditOptions, rename
+
+    return rename(options, old, new, EditOptions(scope, dry_run))
+
+
+@click.command("set")
+@click.argument("name", shell_complete=complete_server)
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@_editing
+def set_setting(
+    options: CommonOptions,
+    name: str,
+    settings: tuple[str, ...],
+    *,
+    scope: str | None,
+    dry_run: bool,
+) -> int:
+    """Change settings of a server
+
+    KEY is a key of multitap.toml, with dots between levels: env.TOKEN, filter.deny. KEY= without
+    a value unsets it. Lists are words as a shell splits them, or JSON.
+    """
+    from multitap.cli.configuration.edit_command import EditOptions, assign
+    from multitap.cli.configuration.setting_words import assignment
+
+    given = [assignment(word) for word in settings]
+    return assign(options, name, given, EditOptions(scope, dry_run))
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Even if files changed since; discards these changes")
+@click.option("--list", "listing", is_flag=True, help="Show what can be undone")
+@json_option
+def undo(*, force: bool, listing: bool, as_json: bool) -> int:
+    """Undo the last change to files
+
+    Restores every file of the last add, remove, enable, disable, rename, set, import, export,
+    install or uninstall, byte for byte. Run it again to go further back.
+    """
+    from multitap.cli.configuration.undo_command import list_operations, undo
+
+    return list_operations(as_json=as_json) if listing or as_json else undo(force=force)
+
+
+@click.command("import")
+@click.argument(
+    "hosts", nargs=-1, metavar="[CLIENT... | all]", type=click.Choice([*_TARGETS, "all"])
+)
+@click.option(
+    "--secrets",
+    type=click.Choice(["vault", "keep"]),
+    help="Move keys that stand in the clear to the vault, or keep them where they are",
+)
+@_yes_option
+@_editing
+@json_option
+def import_servers(
+    options: CommonOptions,
+    hosts: tuple[str, ...],
+    *,
+    secrets: str | None,
+    yes: bool,
+    scope: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Import the servers of other clients
+
+    Finds their configuration files on this machine, shows what is in them, and adds the servers to
+    yours. The files stay as they are. CLIENT is one or more of claude (Desktop), claude-code,
+    cursor, vscode, windsurf, zed, cline, codex, gemini, goose, continue, opencode, kode, otter,
+    agent-core and excelmanus; all of them if not given.
+    """
+    from multitap.cli.configuration.import_command import ImportOptions, import_servers
+
+    how = ImportOptions(scope == "project", secrets, dry_run, yes, as_json)
+    return import_servers(options, hosts, how)
+
+
+@click.command()
+@click.argument("dialect_name", metavar="DIALECT")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_server)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Add the servers to FILE instead of printing them",
+)
+@_dry_run_option
+@with_config
+def export(
+    options: CommonOptions,
+    dialect_name: str,
+    names: tuple[str, ...],
+    *,
+    output: Path | None,
+    dry_run: bool,
+) -> int:
+    """Write the servers as another client does
+
+    Says for each server what DIALECT cannot express.
+    """
+    from multitap.cli.configuration.export_command import export
+
+    return export(options, dialect_name, names, output=output, dry_run=dry_run)
+
+
+@click.command()
+@click.argument("clients", nargs=-1, required=True, metavar="CLIENT...")
+@click.option(
+    "--http",
+    is_flag=False,
+    flag_value="http://127.0.0.1:3000/mcp",
+    metavar="[URL]",
+    help="Connect to a gateway that runs already; default: http://127.0.0.1:3000/mcp",
+)
+@click.option(
+    "--replace", is_flag=True, help="Remove the client's own entries of servers that you have here"
+)
+@_dry_run_option
+@with_config
+def install(
+    options: CommonOptions,
+    clients: tuple[str, ...],
+    *,
+    http: str | None,
+    replace: bool,
+    dry_run: bool,
+) -> int:
+    """Add Multitap to other clients
+
+    Writes to each client's own configuration file, and shows what changes. CLIENT is a name as
+    for import, or all for those that have a file on this machine.
+    """
+    from multitap.cli.configuration.install_command import install
+
+    return install(options, clients, url=http, replace=replace, dry_run=dry_run)
+
+
+@click.command()
+@click.argument("clients", nargs=-1, required=True, metavar="CLIENT...")
+@_dry_run_option
+def uninstall(clients: tuple[str, ...], *, dry_run: bool) -> int:
+    """Remove Multitap from other clients"""
+    from multitap.cli.configuration.install_command import uninstall
+
+    return uninstall(clients, dry_run=dry_run)
+
+
+EDITING = (
+    *(import_servers, add, install, uninstall, export, remove, enable, disable, rename),
+    *(set_setting, undo),
+)
+"""In the order in which a person comes to need them."""

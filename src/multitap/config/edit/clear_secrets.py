@@ -1,0 +1,105 @@
+"""Secrets that stand in the clear in a server's configuration, and the same without them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from multitap.config.models import HttpServer, OAuth, StdioServer
+from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables, is_telling
+from multitap.names import slug
+
+Known = dict[str, str]
+"""Secrets by name."""
+Reference = Callable[[str], str]
+
+
+def auth_variable(name: str) -> str:
+    """How a configuration names a secret of the vault."""
+    return f"${{auth:{name}}}"
+
+
+def without_secrets(
+    server: str,
+    config: StdioServer | HttpServer,
+    taken: Mapping[str, str],
+    *,
+    refer: Reference = auth_variable,
+) -> tuple[Mapping[str, Any], Known]:
+    """The fields that change when secrets are named instead of written, and the secrets.
+
+    Args:
+        server: Its name, which the names of its secrets begin with.
+        config: With secrets in the clear.
+        taken: Secrets by name that are kept already: the same value keeps its name.
+        refer: How the configuration names a secret.
+    """
+    book = _Book(server, taken, refer)
+    match config:
+        case StdioServer():
+            env = {
+                name: book.hidden(name, text, in_variables({name: text}))
+                for name, text in config.env.items()
+            }
+            args = _arguments(config.args, book)
+            changed: dict[str, Any] = {"env": env, "args": tuple(args)}
+        case HttpServer():
+            headers = {
+                name: book.hidden(name, text, in_headers({name: text}))
+                for name, text in config.headers.items()
+            }
+            changed = {
+                "headers": headers,
+                "url": book.hidden("url", config.url, in_url(config.url)),
+            }
+            if isinstance(config.oauth, OAuth) and (text := config.oauth.client_secret):
+                secret = book.hidden("client_secret", text, [text])
+                changed["oauth"] = config.oauth.model_copy(update={"client_secret": secret})
+    return {key: value for key, value in changed.items() if value != getattr(config, key)}, book.new
+
+
+def clear_secrets(config: StdioServer | HttpServer) -> Iterator[str]:
+    """What stands in the clear and looks like a secret."""
+    match config:
+        case StdioServer():
+            found = (*in_variables(config.env), *in_arguments(config.args))
+        case HttpServer():
+            oauth = config.oauth.client_secret if isinstance(config.oauth, OAuth) else None
+            found = (*in_url(config.url), *in_headers(config.headers), *filter(None, [oauth]))
+    return (secret for secret in found if "${" not in secret)
+
+
+def _arguments(arguments: Iterable[str], book: "_Book") -> Iterator[str]:
+    before = ""
+    for argument in arguments:
+        pair = (before, argument) if before.startswith("-") and is_telling(before) else (argument,)
+        option = argument.partition("=")[0] if argument.startswith("-") else before
+        key = option.lstrip("-") if option.startswith("-") else "argument"
+        yield book.hidden(key, argument, in_arguments(pair))
+        before = argument
+
+
+class _Book:
+    """Gives names to secrets."""
+
+    def __init__(self, server: str, taken: Mapping[str, str], refer: Reference) -> None:
+        self.server = slug(server)
+        self.taken = taken
+        self.refer = refer
+        self.new: Known = {}
+
+    def hidden(self, key: str, text: str, secrets: Iterable[str]) -> str:
+        """The text with its secrets named; variables in it are none."""
+        for secret in sorted({one for one in secrets if "${" not in one}, key=len, reverse=True):
+            if secret in text:
+                text = text.replace(secret, self.refer(self._name(key, secret)))
+        return text
+
+    def _name(self, key: str, secret: str) -> str:
+        known = {**self.taken, **self.new}
+        same = next((name for name, value in known.items() if value == secret), None)
+        if same is not None:
+            return same
+        base = f"{self.server}/{slug(key)}"
+        numbered = (f"{base}-{number}" for number in range(2, len(known) + 3))
+        name = next(one for one in (base, *numbered) if one not in known)
+        self.new[name] = secret
+        return name

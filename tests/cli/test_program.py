@@ -18,6 +18,8 @@ from tests.zoo.ledger import Ledger
 
 HEAVY = ("mcp", "mcp_types", "multitap.hub.hub", "aiohttp", "pydantic", "anyio")
 COMMANDS = (
+    *("import", "add", "install", "uninstall", "export", "remove", "enable", "disable", "rename"),
+    *("set", "undo"),
     "serve",
     "status",
     "tools",
@@ -90,9 +92,8 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    without_files = line in {"config", "config schema", "demo", "pins"} or line.startswith(
-        ("secret", "token")
-    )
+    alone = {"config", "config schema", "demo", "pins", "undo", "uninstall"}
+    without_files = line in alone or line.startswith(("secret", "token"))
     assert "MULTITAP_CONFIG" in ended.out or without_files
 
 

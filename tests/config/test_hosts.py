@@ -7,7 +7,7 @@ from .reading import FIXTURES
 def test_every_host_is_one_we_can_read():
     hosts = {dialect for dialect, _ in (*OF_USER, *OF_SYSTEM, *OF_PROJECT)}
 
-    assert len(hosts) == 15  # Claude has two
+    assert len(hosts) == 16  # Claude has two
     assert hosts <= DIALECTS.keys()
 
 

@@ -69,6 +69,7 @@ class AddCommand(click.Command):
 @click.pass_context
 def add(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
+    /,
     options: CommonOptions,
     words: tuple[str, ...],
     env: tuple[str, ...],

@@ -26,7 +26,7 @@ from multitap.config.dialects.rewrites import literal
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import DraftInput, ServerDraft, filled, hint
+from multitap.config.edit.server_draft import DraftInput, ServerDraft, filled, how_to_give
 from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
@@ -140,7 +140,7 @@ def _answers(
         given = request.inputs.get(one.name) or _asked(draft, one, how)
         if one.choices and any(value not in one.choices for value in given):
             choices = ", ".join(one.choices)
-            raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=hint(one))
+            raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=how_to_give(one))
         if one.secret and given:
             name = f"{draft.name}/{one.name}"
             secrets[name] = given[0]
@@ -158,7 +158,7 @@ def _asked(draft: ServerDraft, one: DraftInput, how: AddOptions) -> tuple[str, .
         if how.dry_run:
             return (f"<{one.name}>",)
         words = f"{draft.name!r} needs a value for `{one.name}`"
-        raise ConfigError(words, hint=hint(one))
+        raise ConfigError(words, hint=how_to_give(one))
     about = f" ({printable(one.description)})" if one.description else ""
     text: str = click.prompt(f"{one.name}{about}", hide_input=one.secret, err=True)
     return tuple(shlex.split(text)) if one.multiple else (text,)
@@ -212,7 +212,8 @@ def _tried(loaded: Loaded, one: Addition, options: CommonOptions) -> Trial:
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
-    complain(f"{name!r} does not start: {trial.reason}", trial.failure and trial.failure.hint)
+    hint = trial.failure.hint if trial.failure else None
+    complain(f"{name!r} does not start: {trial.reason}", hint)
     for words in trial.failure.stderr.strip().splitlines()[-5:] if trial.failure else ():
         note(f"  | {words}")
     note("nothing was written; `--no-check` adds it all the same")

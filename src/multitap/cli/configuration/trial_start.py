@@ -13,6 +13,7 @@ from multitap.events import Failure, LinkState
 from multitap.hub.hub import open_hub
 from multitap.records import dataclass
 from multitap.tools.providers.token_cost import estimate
+from multitap.trust.lock_places import places_of
 from multitap.trust.vault import scope_for
 
 
@@ -57,7 +58,8 @@ async def start_once(
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
         return expand_server(wanted, _scope(loaded, name, wanted, secrets))
 
-    async with open_hub(settings, expand=expand, files=loaded.files) as hub:
+    locks = places_of(loaded)  # what its tools say of themselves is pinned as of now
+    async with open_hub(settings, expand=expand, files=loaded.files, locks=locks) as hub:
         async with progress(hub):
             with anyio.move_on_after(wait):
                 await hub.settled()

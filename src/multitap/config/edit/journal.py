@@ -228,11 +228,11 @@ class Journal:
                 before = content_of(folder / str(index)) if one.before is not None else None
                 if before is not None and before != now[one.path]:
                     staged.append(stage(Path(one.path), before, mode=one.mode))
-            for one in staged:
-                one.commit()
+            for fresh in staged:
+                fresh.commit()
         except BaseException:
-            for one in staged:
-                one.discard()
+            for fresh in staged:
+                fresh.discard()
             raise
         for one in operation.files:
             if one.before is None:

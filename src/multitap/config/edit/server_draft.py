@@ -66,12 +66,14 @@ def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[s
             if one.default is not None:
                 values[one.name] = (one.default,)
             elif one.required:
-                raise ConfigError(f"{draft.name!r} needs a value for {one.name!r}", hint=hint(one))
+                raise ConfigError(
+                    f"{draft.name!r} needs a value for {one.name!r}", hint=how_to_give(one)
+                )
     fields = {key: _filled(value, values) for key, value in draft.fields.items()}
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def hint(one: DraftInput) -> str:
+def how_to_give(one: DraftInput) -> str:
     """How to give an input on the command line."""
     about = f" ({one.description})" if one.description else ""
     return f"add `--{one.name} VALUE`{about}"

@@ -92,7 +92,7 @@ def _is_flow(node: Any) -> bool:
 
 
 def _is_null(node: Any) -> bool:
-    return node.id == "scalar" and node.tag.endswith(":null")
+    return node.id == "scalar" and str(node.tag).endswith(":null")
 
 
 def _member_at(text: str, above: Any, step: str | int) -> tuple[int, Any]:

@@ -94,7 +94,7 @@ class Machine:
             path: path.read_bytes()
             for folder in found
             for path in sorted(folder.rglob("*"))
-            if path.is_file()
+            if path.is_file() and path.suffix != ".lock"  # the gateway's own, of what it has seen
         }
 
     async def tools(self, command, args):

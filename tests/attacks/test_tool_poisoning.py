@@ -67,6 +67,15 @@ async def test_escapes_in_descriptions_are_told_with_visible_characters(tmp_path
         assert line.isprintable()
 
 
+async def test_servers_whose_names_look_alike_are_told(tmp_path):
+    servers = {"github": server("good"), "g\u0456thub": server("good")}
+    async with open_hub(Settings(state_dir=tmp_path, servers=servers)) as hub:
+        await hub.settled()
+        await hub.scanned()
+
+        assert [line for line in scans(hub, "github") if "easily taken for" in line]
+
+
 async def test_honest_servers_raise_no_alarm(tmp_path):
     settings = Settings(state_dir=tmp_path, servers={"zoo": server("good")})
     async with open_hub(settings) as hub:

@@ -1,6 +1,6 @@
 import pytest
 
-from multitap.trust.packages import Launch, launch_of, resolve
+from multitap.trust.packages import Launch, _of_pypi, launch_of, resolve
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_what_cannot_be_found_out_is_unknown():
     package = resolve(Launch("npm", "pkg", ""), None)
 
     assert (package.name, package.version, package.integrity) == ("pkg", "unknown", "unknown")
+
+
+def test_the_digest_of_a_python_package_does_not_depend_on_where_it_is_installed(tmp_path):
+    found = []
+    for place in ("one", "two"):
+        folder = tmp_path / place / "lib/python3.12/site-packages/my_pkg-1.2.dist-info"
+        folder.mkdir(parents=True)
+        record = [f"../../../bin/tool,sha256={place},10", "my_pkg/a.py,sha256=x,1"]
+        (folder / "RECORD").write_text("\n".join([*record, f"{folder.name}/INSTALLER,,{place}"]))
+        found.append(_of_pypi(tmp_path / place, "My.Pkg"))
+
+    assert found[0] == found[1]
+    assert found[0].version == "1.2"
+    assert found[0].integrity.startswith("sha256:")

@@ -12,6 +12,7 @@ from multitap.config import ServerConfig, Settings
 from multitap.events import ToolsChanged
 from multitap.hub.server_memory import ServerMemory
 from multitap.store import Store
+from multitap.trust.pins import pin_mode
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Offers
 
@@ -126,7 +127,7 @@ class CatalogBuilder:
         for text in words:
             logger.warning("%s: %s", link.name, link.report.redact(text))
         if drift:
-            is_withheld = bool(shelf.withheld)
+            is_withheld = pin_mode(link.config) == "enforce"
             link.report.tell(
                 ToolsChanged(link.name, drift.changed, drift.new, is_withheld, words[0])
             )

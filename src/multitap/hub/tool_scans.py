@@ -44,6 +44,8 @@ class ToolScans:
         self._wake = Latch()
         self._told: set[tuple[str, str, Finding]] = set()
         self._twins: dict[tuple[str, str], str] = {}
+        self._servers: dict[str, str] = {}
+        """Servers whose names look like those of others."""
         self._is_new = self._is_busy = False
 
     @property
@@ -65,6 +67,7 @@ class ToolScans:
                 if scan_mode(link.config) != "off":
                     await self._search(shelf)
             self._twins = _twins(self._shelves())
+            self._servers = twins(link.name for link in self._shelves())
             for link, shelf in self._shelves().items():
                 self._tell(link, shelf)
             self._forget()
@@ -85,7 +88,10 @@ class ToolScans:
 
     def warnings(self, link: Link, shelf: Shelf) -> tuple[str, ...]:
         """The same for people."""
-        return tuple(_words(raw, found) for raw, found in self.findings(link, shelf).items())
+        told = [_words(raw, found) for raw, found in self.findings(link, shelf).items()]
+        if (other := self._servers.get(link.name)) is not None:
+            told.insert(0, f"scan: its name is easily taken for that of {quoted(other)}")
+        return tuple(told)
 
     async def _search(self, shelf: Shelf) -> None:
         look, known = self._vetting.look, self._vetting.findings

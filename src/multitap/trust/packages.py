@@ -163,10 +163,15 @@ def _of_pypi(home: Path, name: str) -> Package | None:
     for folder in home.glob("lib/python*/site-packages/*.dist-info"):
         found, _, version = folder.name.removesuffix(".dist-info").partition("-")
         if _NORMAL.sub("_", found).lower() == wanted:
-            try:
-                # every file of the package is in it, with its digest
-                record = sha256((folder / "RECORD").read_bytes()).hexdigest()
-            except OSError:
-                record = ""
-            return Package("pypi", name, version, f"sha256:{record}" if record else UNKNOWN)
+            return Package("pypi", name, version, _content(folder))
     return None
+
+
+def _content(folder: Path) -> str:
+    """A digest of a Python package's files; what its installation adds is not of the package."""
+    try:
+        lines = (folder / "RECORD").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return UNKNOWN
+    own = sorted(line for line in lines if not line.startswith(("../", f"{folder.name}/")))
+    return f"sha256:{sha256(chr(10).join(own).encode()).hexdigest()}"

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from multitap.errors import counted, quoted
 from multitap.records import dataclass
-from multitap.trust.lock_file import Package, ServerPins, ToolPin
+from multitap.trust.lock_file import UNKNOWN, Package, ServerPins, ToolPin
 
 _MOST_NAMED = 5
 
@@ -82,8 +84,16 @@ def drift_of(
         for raw, pin in seen.items()
         if raw not in told and (raw not in locked or locked[raw].sha256 != pin.sha256)
     ]
-    before = (pins or project or ServerPins()).package
+    before = pins.package if pins is not None else _portable(project)
     return Drift(tuple(changed), tuple(new), tuple(unlocked), _moved(before, package))
+
+
+def _portable(project: ServerPins | None) -> Package | None:
+    """What a project's lock says of a package on every machine: others may get other files."""
+    package = None if project is None else project.package
+    if package is None or package.kind == "npm":
+        return package
+    return msgspec.structs.replace(package, integrity=UNKNOWN)
 
 
 def _moved(before: Package | None, now: Package | None) -> str:

@@ -37,10 +37,14 @@ class AnswerInvalid(WireFault):
 class AuthRequired(WireFault):
     """The server wants credentials that we do not have."""
 
-    def __init__(self, message: str, *, challenge: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, challenge: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message, sent=False)
         self.challenge = challenge
         """The `WWW-Authenticate` header, as it came."""
+        self.hint = hint
+        """What a person can do about it."""
 
 
 class NotSpoken(WireFault):

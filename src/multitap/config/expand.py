@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import ValidationError
@@ -142,6 +143,9 @@ def _remote(config: HttpServer, put: _Put) -> dict[str, Any]:
             name: put(f"oauth.{name}", value) if isinstance(value, str) else value
             for name, value in given.items()
         }
+        if (path := config.oauth.assertion_file) is not None:
+            place = put("oauth.assertion_file", str(path))
+            changed["oauth"]["assertion_file"] = located(place, put.scope)
     return changed
 
 
@@ -158,8 +162,8 @@ def _texts(config: ServerConfig) -> Iterator[tuple[str, str]]:
             yield from ((f"headers.{name}", value) for name, value in config.headers.items())
             given = config.oauth.model_dump() if isinstance(config.oauth, OAuth) else {}
             for name, value in given.items():
-                if isinstance(value, str):
-                    yield f"oauth.{name}", value
+                if isinstance(value, str | Path):
+                    yield f"oauth.{name}", str(value)
         case LocalServer():
             return
 

@@ -10,7 +10,12 @@ from multitap.config.secrets import in_text, in_url, is_telling
 
 MASK = "********"
 SECRET_TABLES = ("env", "headers")
-SECRET_FIELDS = ("oauth.client_secret", "model.api_key")
+SECRET_FIELDS = (
+    "oauth.client_secret",
+    "oauth.private_key",
+    "oauth.assertion",
+    "model.api_key",
+)
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)

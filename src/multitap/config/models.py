@@ -103,10 +103,28 @@ class OAuth(_ConfigModel):
     """How to log in to a remote server; everything is discovered and registered by default."""
 
     client_id: str | None = None
+    """Of a client that is registered already; or the https address of a client's description."""
     client_secret: str | None = setting(default=None, repr=False)
+    private_key: str | None = setting(default=None, repr=False)
+    """PEM; in place of a client secret (`private_key_jwt`)."""
+    issuer: str | None = None
+    """The authorization server that the client is registered with; no other gets its secret."""
+    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
+    """`authorization_code`: a person logs in. `client_credentials`: the client does, with its
+    secret or key. `jwt_bearer`: a program does, with a JWT from its platform."""
+    assertion: str | None = setting(default=None, repr=False)
+    """The JWT for `jwt_bearer`."""
+    assertion_file: Path | None = None
+    """A file with it, read each time a token is needed."""
+    identity_provider: str | None = None
+    """Token endpoint of a company's identity provider, where the JWT is an ID token of its own
+    that has to be exchanged first."""
+    identity_client_id: str | None = None
+    """What the identity provider calls us, if not `client_id`."""
     scope: str | None = None
     """Separated by spaces; by default, what the server asks for."""
     callback_port: int | None = setting(default=None, ge=1, le=65535)
+    """Where the browser comes back to on this machine; by default, any free port."""
     redirect_uri: str | None = None
     metadata_url: str | None = None
     """URL of the authorization server's metadata, if not the standard one."""
@@ -218,8 +236,9 @@ class HttpServer(_Server):
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)
         yield from in_headers(self.headers)
-        if isinstance(self.oauth, OAuth) and self.oauth.client_secret:
-            yield self.oauth.client_secret
+        if isinstance(self.oauth, OAuth):
+            given = (self.oauth.client_secret, self.oauth.private_key, self.oauth.assertion)
+            yield from filter(None, given)
 
 
 class LocalServer(_Server):

@@ -52,6 +52,7 @@ from multitap.upstream.connector import Dial
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand, Link
+from multitap.upstream.oauth.logins import Logins
 from multitap.upstream.on_behalf_of import NOBODY, CallContext
 from multitap.upstream.signals import Bell
 from multitap.upstream.start_queue import StartQueue
@@ -90,6 +91,7 @@ class Hub:
         recall: bool = False,
         logs: Path | None = None,
         pins: Pins | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -127,6 +129,9 @@ class Hub:
         self.calls = Calls(lambda: self.settings.agents, self.metrics, store, self.events)
         """Makes all calls."""
         self._routes: dict[Tool, Route] = {}
+        self._logins = logins
+        if logins is not None:
+            logins.on_change = self._supervisor.login_changed
         store.on_disagreement = self._reread_choices
         if self.pins.files:
             tasks.start_soon(PinKeeper(self.pins, self._vet_again).run)
@@ -351,6 +356,8 @@ class Hub:
         link = self._supervisor.coming.get(server) or self._supervisor.link(server)
         if not link.config.enabled:
             raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
+        if self._logins is not None:
+            self._logins.forgive(server)
         link.restart()
 
     def snapshot(self) -> Snapshot:
@@ -485,6 +492,7 @@ async def open_hub(
         locks: Where pins are kept; in the state directory if not given.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
+    logins: Logins | None = None
     with ungrouped():
         async with AsyncExitStack() as stack:
             spawner = await stack.enter_async_context(open_spawner())
@@ -497,7 +505,8 @@ async def open_hub(
                 servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
                 logs = log_folder(state, files, servers)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
-                dial = Dialer(spawner, logs, handlers.login)
+                logins = Logins(await stack.enter_async_context(Tasks()), handlers.login)
+                dial = Dialer(spawner, logs, logins)
             pins = await stack.enter_async_context(open_pins(locks or places_in(state)))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())
@@ -511,6 +520,7 @@ async def open_hub(
                 recall=recall,
                 logs=logs,
                 pins=pins,
+                logins=logins,
             )
             try:
                 yield hub

@@ -137,6 +137,15 @@ class Supervisor:
         if new is not None and (_is_up(new) or not _is_kept(self.links[link.name])):
             self._swap(link.name, new)
 
+    def login_changed(self, name: str, is_logged_in: bool) -> None:  # noqa: FBT001 - a callback
+        """A login came or went: who waits for one is tried again, who lost it finds out."""
+        for link in (self.coming.get(name), self.links.get(name)):
+            if link is not None and (
+                link.state is LinkState.NEEDS_AUTH
+                or (link.state is LinkState.CONNECTED and not is_logged_in)
+            ):
+                link.restart()
+
     def _replace(self, name: str, config: ServerConfig) -> None:
         new = self._launch(name, config)
         if config.enabled and _is_kept(self.links[name]) and not _is_up(new):

@@ -1,9 +1,5 @@
 """Secrets at rest: in the system's keyring, or in a file that only its owner can read."""
 
-import contextlib
-import fcntl
-import os
-import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,12 +12,11 @@ import platformdirs
 from multitap.config.models import HttpServer, ServerConfig
 from multitap.config.scope import Scope, Unresolved, expand
 from multitap.errors import MultitapError, UnknownName, quoted
+from multitap.trust import system_keyring
+from multitap.trust.private_file import PrivateFile
 
-SERVICE = "multitap"
-"""The name under which a keyring keeps our secrets."""
 LONGEST_NAME, LONGEST_VALUE = 128, 64 * 1024
-_FILE, _LOCK = "secrets.json", "lock"
-_OTHERS = 0o077
+_FILE = "secrets.json"
 _AUTH_VARIABLE = "${auth:"
 
 
@@ -63,12 +58,12 @@ class Vault:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        default = platformdirs.user_data_path("multitap", appauthor=False) / "vault"
-        self.folder = folder or default
+        self.folder = folder or private_folder()
+        self._file = PrivateFile(self.folder / _FILE, VaultError)
 
     @property
     def file(self) -> Path:
-        return self.folder / _FILE
+        return self._file.path
 
     def secrets(self) -> Mapping[str, Secret]:
         """All secrets by name, without the values that a keyring has.
@@ -97,7 +92,7 @@ class Vault:
             raise VaultError(f"a secret has 1 to {LONGEST_VALUE:,} characters")
         checked = tuple(origin_of(origin) for origin in origins)
         with self._changing() as content:
-            kept = None if _kept_by_keyring(name, value) else value
+            kept = None if system_keyring.keep(name, value) else value
             secret = content.secrets[name] = Secret(servers, checked, kept)
         return secret
 
@@ -114,7 +109,7 @@ class Vault:
                     f"no secret named {quoted(name)}", hint="`multitap secret list` shows them"
                 )
         if secret.is_in_keyring:
-            _forget_in_keyring(name)
+            system_keyring.forget(name)
 
     def value(self, name: str) -> str | None:
         """A secret's value, whoever asks; None where there is none of that name."""
@@ -145,16 +140,9 @@ class Vault:
         return self.value(name)
 
     def _read(self) -> _Content:
-        try:
-            handle = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+        text = self._file.read()
+        if text is None:
             return _Content()
-        except OSError as exc:
-            raise VaultError(f"{self.file} cannot be read: {exc.strerror}") from None
-        with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
-            _check_owner(self.file, os.fstat(file.fileno()))
-            _check_owner(self.folder, self.folder.stat())
-            text = file.read()
         try:
             return msgspec.json.decode(text, type=_Content)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -164,32 +152,15 @@ class Vault:
 
     @contextmanager
     def _changing(self) -> Generator[_Content]:
-        """Change the content; two who do so at the same time do it one after the other."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise VaultError(f"{self.folder} cannot be written: {exc.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._file.locked():
             content = self._read()
             yield content
-            self._write(msgspec.json.encode(content))
-        finally:
-            os.close(lock)
+            self._file.write(msgspec.json.encode(content))
 
-    def _write(self, text: bytes) -> None:
-        fresh = self.folder / f".{_FILE}.{os.getpid()}"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(fresh, flags, 0o600), "wb") as file:  # noqa: PTH123 - for its mode
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.file)
-        except OSError as exc:
-            fresh.unlink(missing_ok=True)
-            raise VaultError(f"{self.file} cannot be written: {exc.strerror}") from None
+
+def private_folder() -> Path:
+    """Where the user's secrets and logins are."""
+    return platformdirs.user_data_path("multitap", appauthor=False) / "vault"
 
 
 def scope_for(
@@ -267,45 +238,14 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_owner(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in {os.geteuid(), 0}:
-        raise VaultError(f"{path} belongs to somebody else", hint="use a folder of your own")
-    if status.st_mode & _OTHERS:
-        mode = "700" if stat.S_ISDIR(status.st_mode) else "600"
-        raise VaultError(f"others can read {path}", hint=f"run `chmod {mode} {path}`")
-
-
-# A keyring is asked for what it just kept: some take everything and keep nothing.
-def _kept_by_keyring(name: str, value: str) -> bool:
-    import keyring  # noqa: PLC0415 - slow, and seldom needed
-    from keyring.errors import KeyringError  # noqa: PLC0415
-
-    try:
-        keyring.set_password(SERVICE, name, value)
-        return keyring.get_password(SERVICE, name) == value
-    except (KeyringError, OSError, RuntimeError):
-        return False
-
-
 def _from_keyring(name: str) -> str:
-    import keyring  # noqa: PLC0415 - see above
-    from keyring.errors import KeyringError  # noqa: PLC0415
-
     try:
-        value = keyring.get_password(SERVICE, name)
-    except (KeyringError, OSError, RuntimeError) as exc:
-        raise VaultError(f"the keyring does not answer: {exc}", hint="unlock it") from None
+        value = system_keyring.recall(name)
+    except system_keyring.KeyringSilent as exc:
+        raise VaultError(str(exc), hint=exc.hint) from None
     if value is None:
         raise VaultError(
             f"the keyring has lost the secret {quoted(name)}",
             hint=f"run `multitap secret set {name}`",
         )
     return value
-
-
-def _forget_in_keyring(name: str) -> None:
-    import keyring  # noqa: PLC0415 - see above
-    from keyring.errors import KeyringError  # noqa: PLC0415
-
-    with contextlib.suppress(KeyringError, OSError, RuntimeError):
-        keyring.delete_password(SERVICE, name)

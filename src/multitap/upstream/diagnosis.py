@@ -78,7 +78,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             code = FailureCode.MISSING_PROGRAM if exc.missing else FailureCode.CRASH
             return code, str(exc), exc.hint
         case AuthRequired():
-            return FailureCode.AUTH, str(exc), "set its credentials in `headers`"
+            return FailureCode.AUTH, str(exc), exc.hint or "set its credentials in `headers`"
         case NotSpoken():
             return FailureCode.PROTOCOL, str(exc), "check the path of `url`, often `/mcp` or `/sse`"
         case Stopped():

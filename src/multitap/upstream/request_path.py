@@ -17,7 +17,14 @@ from multitap.errors import (
     ServerError,
     Unavailable,
 )
-from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed, WireClosed, WireFault
+from multitap.faults import (
+    AnswerInvalid,
+    AnswerTimeout,
+    AuthRequired,
+    RequestFailed,
+    WireClosed,
+    WireFault,
+)
 from multitap.tasks import in_task
 from multitap.upstream.attempt import now
 from multitap.upstream.attribution import Attribution
@@ -152,6 +159,9 @@ class RequestPath:
                 return await self._availability.wait_lost(
                     f"the connection was lost during {method!r}"
                 )
+            case AuthRequired():
+                failure = self._availability.failure
+                return Unavailable(name, words, hint=fault.hint, failure=failure)
             case _:
                 return Unavailable(name, words, failure=self._availability.failure)
 

@@ -20,7 +20,7 @@ from multitap.http.client.response import Response
 from multitap.pace import Turns
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc.request import Request
-from multitap.wire.streamable.http_origin import EVENTS, Authorize, ClientFactory, HttpOrigin
+from multitap.wire.streamable.http_origin import EVENTS, Authorizer, ClientFactory, HttpOrigin
 from multitap.wire.streamable.http_wire import HttpWire
 from multitap.wire.wire import RpcError
 
@@ -29,7 +29,7 @@ from multitap.wire.wire import RpcError
 async def open_sse(
     config: HttpServer,
     *,
-    authorize: Authorize | None = None,
+    authorizer: Authorizer | None = None,
     client_factory: ClientFactory = http_client,
 ) -> AsyncGenerator["LegacySseWire"]:
     """A wire to the server whose event stream is at `config.url`.
@@ -37,7 +37,7 @@ async def open_sse(
     Raises:
         WireFault: There is no such stream within `config.connect_timeout`.
     """
-    async with HttpOrigin(config, client_factory, authorize) as origin:
+    async with HttpOrigin(config, client_factory, authorizer) as origin:
         with ungrouped():
             async with Tasks() as tasks:
                 wire = LegacySseWire(origin, tasks)
@@ -65,7 +65,7 @@ class LegacySseWire(HttpWire):
             raise AnswerTimeout(words, sent=False) from None
 
     def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002
-        self._established = True
+        self._established = self._origin.is_established = True
 
     def close(self) -> None:
         """Cut what is under way."""

@@ -12,7 +12,7 @@ from multitap.faults import RequestFailed, WireFault
 from multitap.http.client.client_connection import ClientConnection
 from multitap.http.client.connection_pool import KEEP_ALIVE, ConnectionPool
 from multitap.http.client.headers import Headers, encoded, merged
-from multitap.http.client.origin_route import OriginRoute
+from multitap.http.client.origin_route import OriginRoute, Resolve
 from multitap.http.client.origins import proxy_for, shown
 from multitap.http.client.response import Response
 
@@ -42,6 +42,7 @@ class HttpClient:
         name: Who the server is, for the words of failures.
         tls: Who is trusted; whom the system trusts, if None.
         keep_alive: Seconds that a connection may be idle.
+        resolve: Finds addresses, where not every one may be used.
 
     Raises:
         RequestFailed: From every method: the request or its answer did not get through.
@@ -49,12 +50,18 @@ class HttpClient:
     """
 
     def __init__(
-        self, name: str, *, tls: ssl.SSLContext | None = None, keep_alive: float = KEEP_ALIVE
+        self,
+        name: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        keep_alive: float = KEEP_ALIVE,
+        resolve: Resolve | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
         self._name = name
         self._tls = tls
         self._keep_alive = keep_alive
+        self._resolve = resolve
         self._pools: dict[URL, ConnectionPool] = {}
 
     async def __aenter__(self) -> Self:
@@ -126,7 +133,7 @@ class HttpClient:
             raise RequestFailed("the url is not a valid web address", sent=False) from None
         if (pool := self._pools.get(origin)) is None:
             try:
-                route = OriginRoute(origin, proxy_for(origin), self._tls)
+                route = OriginRoute(origin, proxy_for(origin), self._tls, self._resolve)
             except ValueError:
                 raise RequestFailed(
                     "the proxy's url is not a valid web address", sent=False

@@ -4,7 +4,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain, zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,8 +21,10 @@ _LONGEST_REPLY = 64 * 1024  # bytes of a proxy's answer
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 _Made = TypeVar("_Made", bound=asyncio.Protocol)
-_Address = tuple[int, int, int, str, Any]
+Address = tuple[int, int, int, str, Any]
 """Family, kind, protocol, a name that nobody wants, and where it is."""
+Resolve = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[Sequence[Address]]]
+"""The addresses of a host and port; an `OSError` where there are none that may be used."""
 
 
 class Opened(NamedTuple, Generic[_Made]):
@@ -43,14 +45,22 @@ class OriginRoute:
         url: Where to.
         proxy: The address of a web proxy, with the credentials it wants.
         tls: Who is trusted; whom the system trusts, if None.
+        resolve: Finds the origin's addresses; a proxy finds them by itself.
 
     Raises:
         ValueError: The proxy has no valid address.
     """
 
-    def __init__(self, url: URL, proxy: str | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        url: URL,
+        proxy: str | None,
+        tls: ssl.SSLContext | None,
+        resolve: Resolve | None = None,
+    ) -> None:
         self._url = url
         self._tls = tls
+        self._resolve = resolve or resolved
         self._proxy: URL | None = None
         self.headers: dict[str, str] = {}
         """What each request has to say to the proxy."""
@@ -70,9 +80,12 @@ class OriginRoute:
         """
         if self._proxy is None or self.proxied:
             here = self._proxy or self._url
-            return (await open_route(loop, make, here, **self._security(here))).protocol
+            resolve = self._resolve if self._proxy is None else resolved
+            return (await open_route(loop, make, here, resolve, **self._security(here))).protocol
         security = self._security(self._proxy)
-        transport, reply = await open_route(loop, lambda: _Reply(loop), self._proxy, **security)
+        transport, reply = await open_route(
+            loop, lambda: _Reply(loop), self._proxy, resolved, **security
+        )
         try:
             transport.write(self._connect())
             await reply.welcome
@@ -152,16 +165,20 @@ def _server_name(url: URL) -> str:
 
 
 async def open_route(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], _Made], url: URL, **security: Any
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], _Made],
+    url: URL,
+    resolve: Resolve,
+    **security: Any,
 ) -> Opened[_Made]:
     """A connection to one of the host's addresses: the first that answers."""
-    addresses = in_turns(await _resolved(loop, url.raw_host or "", url.port or 0))
+    addresses = in_turns(await resolve(loop, url.raw_host or "", url.port or 0))
     if len(addresses) == 1:
         return await _opened_at(addresses[0], loop, make, security)
     won: list[Opened[_Made]] = []
     faults: list[OSError] = []
 
-    async def attempt(address: _Address, over: anyio.Event) -> None:
+    async def attempt(address: Address, over: anyio.Event) -> None:
         try:
             won.append(await _opened_at(address, loop, make, security))
         except OSError as exc:
@@ -193,7 +210,8 @@ def _abort(unwanted: Sequence[Opened[Any]]) -> None:
         one.transport.abort()
 
 
-async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[_Address]:
+async def resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Address]:
+    """All addresses of a host."""
     try:
         return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
@@ -202,7 +220,7 @@ async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Se
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def in_turns(addresses: Sequence[_Address]) -> Sequence[_Address]:
+def in_turns(addresses: Sequence[Address]) -> Sequence[Address]:
     """Addresses of both families by turns, as many hosts are only reached by one of them."""
     if not addresses:
         return []
@@ -213,7 +231,7 @@ def in_turns(addresses: Sequence[_Address]) -> Sequence[_Address]:
 
 # By address, not on a socket of ours: given up just then, uvloop would close that twice.
 async def _opened_at(
-    address: _Address,
+    address: Address,
     loop: asyncio.AbstractEventLoop,
     make: Callable[[], _Made],
     security: Mapping[str, Any],

@@ -1,9 +1,9 @@
 """One server's web address: every HTTP request to it, and how each can fail."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import anyio
 from yarl import URL
@@ -29,13 +29,38 @@ class Challenge(NamedTuple):
     """Its `WWW-Authenticate` header."""
     authorization: str | None
     """What the request had to show."""
+    nonce: str | None = None
+    """What the next proof of possession has to have in it."""
+
+    @property
+    def wants_nonce(self) -> bool:
+        """Whether that is all that was wrong."""
+        return "use_dpop_nonce" in self.words
 
 
-Authorize = Callable[[Challenge | None], Awaitable[Mapping[str, str]]]
-"""Asked for the headers that authorise a request: before it, and once more if it is refused.
+class Authorizer(Protocol):
+    """Knows what authorizes requests to one server.
 
-Raises `WireFault` where there are none.
-"""
+    Raises:
+        WireFault: From every method that waits: there is nothing now.
+    """
+
+    @property
+    def ready(self) -> Headers | None:
+        """The headers for any next request; None where that takes more than a look."""
+        ...
+
+    async def headers(self, method: str, url: URL) -> Headers:
+        """The headers for one request."""
+        ...
+
+    async def answer(self, challenge: Challenge, method: str, url: URL, *, waits: bool) -> Headers:
+        """The headers for one that was refused; `waits`: it may take as long as a person needs."""
+        ...
+
+    def heard(self, response: Response) -> None:
+        """Told of every response to a request whose headers were its own."""
+
 
 ClientFactory = Callable[[URL], HttpClient]
 """Opens the connections to one server; the seam between a wire and the network."""
@@ -44,6 +69,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 _REDIRECTS = 3
+_ANSWERS = 2  # to a wrong nonce, and to what else is wrong
 _REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
@@ -84,7 +110,7 @@ class HttpOrigin:
     """
 
     def __init__(
-        self, config: HttpServer, client_factory: ClientFactory, authorize: Authorize | None
+        self, config: HttpServer, client_factory: ClientFactory, authorizer: Authorizer | None
     ) -> None:
         try:
             self.url, credentials = without_credentials(URL(config.url))
@@ -97,12 +123,14 @@ class HttpOrigin:
         self.junk_limit = config.limits.junk
         self.headers: Mapping[str, str] = {**credentials, **config.headers}
         self._client = client_factory(self.url)
-        self._authorize = authorize
-        self._granted: Headers = {}
+        self._authorizer = authorizer
+        self._granted: Headers = _NONE
         self._lingering = Lingering(self._client.loop)
         self._grant: tuple[Headers, Headers] | None = None
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._redirected = False
+        self.is_established = False
+        """Whether the handshake is done: from then on requests wait for a person who logs in."""
         self.linger = self._lingering.add
 
     async def __aenter__(self) -> Self:
@@ -136,10 +164,14 @@ class HttpOrigin:
 
         None where there is none, or where it takes more than one request.
         """
-        # either may take a second request, and so a task
-        if self._authorize is not None or self._redirected:
+        # that may take a second request, and so a task
+        if self._redirected:
             return None
         extra = extra or _NONE
+        if self._authorizer is not None:
+            if (granted := self._authorizer.ready) is None:
+                return None
+            headers = self._with(headers, granted)
         # by identity: headers are replaced, never changed; what is kept holds them, so ids stay
         # theirs
         kept = self._kept.get((id(headers), id(extra)))
@@ -205,23 +237,57 @@ class HttpOrigin:
         return head
 
     async def _send(self, asking: _Asking) -> Response:
-        if self._authorize is None:
+        authorizer = self._authorizer
+        if authorizer is None:
             return await self._reach(asking)
-        asked = self._authorized(asking, await self._authorize(None))
-        response = await self._reach(asked)
-        challenge = _challenge(response, asked)
-        if challenge is None:
-            return response
-        response.close()
-        return await self._reach(self._authorized(asking, await self._authorize(challenge)))
+        granted = await authorizer.headers(asking.method, asking.url)
+        asked = asking._replace(headers=self._with(asking.headers, granted))
+        return await self._convince(authorizer, asking, asked, await self._reach(asked))
 
-    def _authorized(self, asking: _Asking, granted: Headers) -> _Asking:
-        """A request with what authorises it; the headers are the same while both of theirs are."""
-        if self._grant is None or self._grant[0] is not asking.headers or granted != self._granted:
-            self._grant = (asking.headers, merged(asking.headers, granted))
-            self.redact.learn(in_headers(granted))
+    async def convince(
+        self,
+        refused: Response,
+        url: URL,
+        headers: Headers,
+        *,
+        extra: Headers | None,
+        message: bytes,
+        pending: PendingRequest,
+    ) -> Response:
+        """Send a message again that was refused for lack of authority; see `post`."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return refused
+        asking = _Asking("POST", url, headers, extra or _NONE, message, pending)
+        asked = asking._replace(headers=self._with(headers, self._granted))
+        return await self._convince(authorizer, asking, asked, refused)
+
+    async def _convince(
+        self, authorizer: Authorizer, asking: _Asking, asked: _Asking, response: Response
+    ) -> Response:
+        for _ in range(_ANSWERS):
+            authorizer.heard(response)
+            challenge = _challenge(response, asked)
+            if challenge is None:
+                break
+            response.close()
+            granted = await authorizer.answer(
+                challenge, asking.method, asking.url, waits=self.is_established
+            )
+            asked = asking._replace(headers=self._with(asking.headers, granted))
+            response = await self._reach(asked)
+            if not challenge.wants_nonce:
+                break
+        return response
+
+    def _with(self, headers: Headers, granted: Headers) -> Headers:
+        """Headers with what authorizes; the very same ones while both of theirs are."""
+        if not granted:
+            return headers
+        if self._grant is None or self._grant[0] is not headers or granted is not self._granted:
+            self._grant = (headers, merged(headers, granted))
         self._granted = granted
-        return asking._replace(headers=self._grant[1])
+        return self._grant[1]
 
     async def _reach(self, asking: _Asking) -> Response:
         for _ in range(_REDIRECTS + 1):
@@ -245,7 +311,7 @@ def _challenge(response: Response, asked: _Asking) -> Challenge | None:
         response.status == HTTPStatus.FORBIDDEN and "insufficient_scope" in words
     ):
         shown = merged({"Authorization": ""}, asked.headers, asked.extra)["Authorization"]
-        return Challenge(response.status, words, shown or None)
+        return Challenge(response.status, words, shown or None, response.header("DPoP-Nonce"))
     return None
 
 

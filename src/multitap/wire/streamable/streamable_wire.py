@@ -22,7 +22,7 @@ from multitap.wire.jsonrpc.envelope import Envelope
 from multitap.wire.jsonrpc.message_reader import answers, quoted, read_message
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
 from multitap.wire.jsonrpc.request import Request
-from multitap.wire.streamable.http_origin import EVENTS, JSON, Authorize, ClientFactory, HttpOrigin
+from multitap.wire.streamable.http_origin import EVENTS, JSON, Authorizer, ClientFactory, HttpOrigin
 from multitap.wire.streamable.http_status import is_passing
 from multitap.wire.streamable.http_wire import HttpWire
 from multitap.wire.wire import RpcError
@@ -35,6 +35,7 @@ _QUOTED = 1024  # bytes of an unusable answer that are looked at
 _RETRY = 1.0  # seconds before a stream is opened again, where the server says nothing
 _LONGEST_GROWTH = 30.0
 _LONGEST_ASKED = 300.0
+_REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _RESUMES = 5  # failures in a row before a broken answer is given up
 
 
@@ -42,11 +43,11 @@ _RESUMES = 5  # failures in a row before a broken answer is given up
 async def open_streamable(
     config: HttpServer,
     *,
-    authorize: Authorize | None = None,
+    authorizer: Authorizer | None = None,
     client_factory: ClientFactory = http_client,
 ) -> AsyncGenerator["StreamableWire"]:
     """A wire to the server at `config.url`; nothing is sent before the first request."""
-    async with HttpOrigin(config, client_factory, authorize) as origin:
+    async with HttpOrigin(config, client_factory, authorizer) as origin:
         with ungrouped():
             async with Tasks() as tasks:
                 wire = StreamableWire(origin, tasks)
@@ -62,7 +63,7 @@ class StreamableWire(HttpWire):
     kind = "streamable-http"
 
     def establish(self, protocol_version: str, *, stateless: bool) -> None:
-        self._established = True
+        self._established = self._origin.is_established = True
         if stateless:
             self._stateless = True
             self._in_session = False
@@ -103,7 +104,7 @@ class StreamableWire(HttpWire):
                         pending.response.close()
                     raise
                 answer = self._plain_answer(response, pending) or await self._answer(
-                    response, pending, request
+                    response, pending, request, message
                 )
         except BaseException as exc:
             exchange.failed(pending, exc, self._call_off if request.cancellable else None)
@@ -131,7 +132,7 @@ class StreamableWire(HttpWire):
             return await self._answer_in(response, pending, EventParser(self._origin.limit))
 
     async def _answer(
-        self, response: Response, pending: PendingRequest, request: Request
+        self, response: Response, pending: PendingRequest, request: Request, message: bytes
     ) -> Envelope:
         """The answer in a response, in a task only where it has to be waited for."""
         stream = EventParser(self._origin.limit)
@@ -145,6 +146,15 @@ class StreamableWire(HttpWire):
             response.close()
             raise
         with pending:
+            if response.status in _REFUSED:
+                response = await self._origin.convince(
+                    response,
+                    self._endpoint,
+                    self._headers,
+                    extra=request.headers,
+                    message=message,
+                    pending=pending,
+                )
             return await self._answer_in(response, pending, stream)
 
     async def _next(

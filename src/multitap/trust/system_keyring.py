@@ -1,0 +1,51 @@
+"""Texts in the system's keyring, where one works."""
+
+import contextlib
+
+from multitap.errors import MultitapError
+
+SERVICE = "multitap"
+"""The name under which a keyring keeps what is ours."""
+
+
+class KeyringSilent(MultitapError):
+    """The keyring has something of ours, and does not say what."""
+
+
+def keep(name: str, value: str) -> bool:
+    """Keep a text; whether the keyring has it now.
+
+    It is asked for what it just kept: some keyrings take everything and keep nothing.
+    """
+    import keyring  # noqa: PLC0415 - slow, and seldom needed
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    try:
+        keyring.set_password(SERVICE, name, value)
+        return keyring.get_password(SERVICE, name) == value
+    except (KeyringError, OSError, RuntimeError):
+        return False
+
+
+def recall(name: str) -> str | None:
+    """The text of that name; None where it is lost.
+
+    Raises:
+        KeyringSilent: It does not answer.
+    """
+    import keyring  # noqa: PLC0415 - see above
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    try:
+        return keyring.get_password(SERVICE, name)
+    except (KeyringError, OSError, RuntimeError) as exc:
+        raise KeyringSilent(f"the keyring does not answer: {exc}", hint="unlock it") from None
+
+
+def forget(name: str) -> None:
+    """Have it no more."""
+    import keyring  # noqa: PLC0415 - see above
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    with contextlib.suppress(KeyringError, OSError, RuntimeError):
+        keyring.delete_password(SERVICE, name)

@@ -1,0 +1,376 @@
+"""What we are to one server: the headers that authorize requests, renewed when they must be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from yarl import URL
+
+from multitap.config import HttpServer, OAuth
+from multitap.errors import MultitapError
+from multitap.faults import AuthRequired, RequestFailed, WireFault
+from multitap.http.client.headers import Headers
+from multitap.http.client.response import Response
+from multitap.later import Later
+from multitap.tasks import Tasks
+from multitap.trust.token_store import StoredLogin, TokenStore
+from multitap.upstream.handlers import Login, RequestOrigin
+from multitap.upstream.oauth.challenge_words import parameters
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
+from multitap.wire.streamable.http_origin import Challenge
+
+if TYPE_CHECKING:
+    from multitap.upstream.oauth import login_flow, proof_key
+else:
+    # imported where it comes to a login: most servers want none, and cryptography is slow to import
+    login_flow = Later("multitap.upstream.oauth.login_flow")
+    proof_key = Later("multitap.upstream.oauth.proof_key")
+
+logger = logging.getLogger(__name__)
+
+REDIRECT = "http://127.0.0.1:{port}/callback"
+PORT = 8414
+"""Where people come back to whom a host of ours sends away, if the configuration does not say."""
+LOGIN_TIMEOUT = 600.0
+"""Seconds that a person has."""
+
+_EARLY, _EARLY_PART = 30.0, 0.1
+"""Seconds before it expires that a token is renewed, at most this part of its time."""
+_FINISH = 10.0  # seconds for a renewal that is under way when everything ends
+_NONE: Headers = {}
+
+
+class Account:
+    """See `Authorizer`; outlives a wire, so that a login stays when the server comes back.
+
+    Args:
+        name: The server's configured name.
+        config: Where it is, and what is known of how to log in.
+        store: Where logins are kept.
+        tasks: What goes on although nobody waits for it any more: renewals and logins.
+        login: Sends a person to the authorization server; None: there is none.
+        on_change: Told that a login came or failed that nobody waited for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: HttpServer,
+        *,
+        store: TokenStore,
+        tasks: Tasks,
+        login: Login | None = None,
+        on_change: Callable[[Account], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.known = config.oauth or OAuth()
+        self._store = store
+        self._tasks = tasks
+        self._login = login
+        self._on_change = on_change
+        self._kept: StoredLogin | None = None
+        self._is_loaded = False
+        self._headers: Headers | None = _NONE
+        """None: each request needs its own."""
+        self._proof_key: proof_key.ProofKey | None = None
+        self._nonce: str | None = None
+        self._renew_at: float | None = None
+        self._dead: str | None = None
+        """A refresh token that was refused: it is not tried again."""
+        self._refusal: str | None = None
+        """Why the last login failed; until somebody acts, nobody is asked again."""
+        self._asked: str | None = None
+        """The scope that was last asked for."""
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self._kept is not None
+
+    @property
+    def ready(self) -> Headers | None:
+        """What authorizes the next request, where that is known without waiting."""
+        return None if not self._is_loaded or self._is_due() else self._headers
+
+    async def headers(self, method: str, url: URL) -> Headers:
+        """What authorizes a request.
+
+        Raises:
+            WireFault: It cannot be had now.
+        """
+        if not self._is_loaded:
+            await self._load()
+        if self._is_due():
+            try:
+                await self._once("renew", self._renew)
+            except (WireFault, AuthRequired):
+                if self._is_expired():
+                    raise
+        return self._headers_for(method, url)
+
+    async def answer(self, challenge: Challenge, method: str, url: URL, *, waits: bool) -> Headers:
+        """What authorizes a request that was refused.
+
+        Args:
+            challenge: How.
+            method: The request's method.
+            url: Where it goes.
+            waits: Whether it may wait for a person.
+
+        Raises:
+            AuthRequired: Nothing does, until somebody logs in.
+            RequestFailed: An authorization server cannot be reached now.
+        """
+        if challenge.nonce is not None and self._proof_key is not None:
+            self._nonce = challenge.nonce
+            if challenge.wants_nonce:
+                return self._headers_for(method, url)
+        if not self._is_newer(challenge):
+            await self._load()  # another process may have logged in
+        if not self._is_newer(challenge):
+            await self._meet(challenge, waits=waits)
+        return self._headers_for(method, url)
+
+    def heard(self, response: Response) -> None:
+        """Note what an answer says about the next request's proof."""
+        if self._proof_key is not None and (nonce := response.header("DPoP-Nonce")):
+            self._nonce = nonce
+
+    async def reload(self) -> bool:
+        """Look into the store again; whether the login there is another one."""
+        before = self._kept
+        await self._load()
+        if self._kept != before:
+            self._refusal = None
+        return self._token(self._kept) != self._token(before)
+
+    def forgive(self) -> None:
+        """Ask a person again, if it comes to that."""
+        self._refusal = None
+
+    async def log_in(
+        self, login: Login, redirect: str, challenge: str, scope: str | None = None
+    ) -> StoredLogin:
+        """Have a person log in, and keep what comes of it.
+
+        Raises:
+            LoginFailed: It came to nothing; what was there before is still there.
+            RequestFailed: Somebody cannot be reached now.
+        """
+        if not self._is_loaded:
+            await self._load()
+        flow = login_flow.LoginFlow(self.config, self.known, self._kept)
+        self._asked = scope
+        kept = await flow.by_person(
+            lambda address: login(RequestOrigin(self.name), address),
+            server=self.name,
+            redirect=redirect,
+            challenge=challenge,
+            scope=scope,
+        )
+        await anyio.to_thread.run_sync(self._store.save, kept)
+        self._take(kept)
+        self._refusal = None
+        return kept
+
+    async def _meet(self, challenge: Challenge, *, waits: bool) -> None:
+        if self.known.grant != "authorization_code":
+            await self._once("grant", self._grant, challenge.words)
+            return
+        if challenge.status == HTTPStatus.UNAUTHORIZED and self._can_renew():
+            await self._once("renew", self._renew)
+            return
+        scope = login_flow.wanted_scope(self.known, challenge, self._kept)
+        needs_more = challenge.status == HTTPStatus.FORBIDDEN
+        if self._login is None or self._refusal is not None:
+            raise self._needs_login(challenge, scope if needs_more else None)
+        if needs_more and scope == self._asked:
+            raise AuthRequired(
+                "it wants rights that a login does not give", challenge=challenge.words
+            )
+        under_way = self._once("login", self._send_person, self._login, challenge.words, scope)
+        if not waits:
+            raise AuthRequired("waiting for a login", hint=self._hint(None))
+        await under_way
+
+    async def _send_person(self, login: Login, challenge: str, scope: str | None) -> None:
+        redirect = self.known.redirect_uri or REDIRECT.format(port=self.known.callback_port or PORT)
+        try:
+            with anyio.fail_after(LOGIN_TIMEOUT):
+                await self.log_in(login, redirect, challenge, scope)
+        except TimeoutError:
+            self._refusal = f"nobody logged in within {LOGIN_TIMEOUT / 60:g} minutes"
+        except (LoginFailed, MultitapError) as exc:
+            self._refusal = f"cannot log in: {self.config.redact(str(exc))}"
+        except Exception as exc:  # noqa: BLE001 - boundary: the host's own code
+            self._refusal = f"cannot log in: {type(exc).__name__}"
+        self._on_change(self)
+        if self._refusal is not None:
+            raise AuthRequired(self._refusal, hint=self._hint(None))
+
+    async def _renew(self) -> None:
+        """Have new tokens: one of all processes does, the others take its result."""
+        before = self._kept
+        with anyio.CancelScope() as scope:
+            async with self._store.renewing(self.name, self.config.url):
+                # looked at again: somebody may have renewed it while we waited
+                await self._load()
+                if self._token(self._kept) != self._token(before) or not self._can_renew():
+                    return
+                # from here on the old token is spent: its successor has to get into the store
+                scope.shield = True
+                with anyio.move_on_after(login_flow.RENEWAL_TIMEOUT + _FINISH, shield=True):
+                    await self._renew_alone(self._kept)
+
+    async def _renew_alone(self, kept: StoredLogin | None) -> None:
+        if kept is None or kept.secrets is None:
+            return
+        try:
+            flow = login_flow.LoginFlow(self.config, self.known, kept)
+            renewed = await flow.renewed(kept, self._proof_key)
+        except GrantRefused as exc:
+            self._dead = kept.secrets.refresh_token
+            if exc.error == "invalid_client" and kept.registered:
+                # the authorization server forgot us: the next login registers again
+                forgotten = msgspec.structs.replace(kept, registered=False)
+                await anyio.to_thread.run_sync(self._store.save, forgotten)
+            words = f"the login has ended ({self.config.redact(str(exc))})"
+            raise AuthRequired(words, hint=self._hint(None)) from None
+        except LoginFailed as exc:
+            raise AuthRequired(self.config.redact(str(exc)), hint=self._hint(None)) from None
+        await anyio.to_thread.run_sync(self._store.save, renewed)
+        self._take(renewed)
+
+    async def _grant(self, challenge: str) -> None:
+        """Log in without a person; nothing of that is kept."""
+        try:
+            flow = login_flow.LoginFlow(self.config, self.known, None)
+            self._take(await flow.by_machine(self.name, challenge))
+        except LoginFailed as exc:
+            words = f"cannot log in: {self.config.redact(str(exc))}"
+            raise AuthRequired(words, hint="correct `oauth` in its configuration") from None
+
+    async def _load(self) -> None:
+        if self.known.grant != "authorization_code":
+            self._is_loaded = True
+            return
+        try:
+            kept = await anyio.to_thread.run_sync(self._store.find, self.name, self.config.url)
+        except MultitapError as exc:
+            raise AuthRequired(str(exc), hint=exc.hint) from None
+        if not self._is_loaded or kept != self._kept:
+            self._take(kept)
+
+    def _take(self, kept: StoredLogin | None) -> None:
+        self._is_loaded = True
+        self._kept = kept
+        self._headers, self._proof_key, self._renew_at = _NONE, None, None
+        if kept is None or (secrets := kept.secrets) is None:
+            return
+        self.config.redact.learn(_confided(kept))
+        if secrets.proof_key is not None:
+            self._proof_key, self._headers = proof_key.ProofKey(secrets.proof_key), None
+        else:
+            self._headers = {"Authorization": f"Bearer {secrets.access_token}"}
+        if secrets.expires_at is not None:
+            left = max(secrets.expires_at - time.time(), 0.0)
+            self._renew_at = secrets.expires_at - min(_EARLY, left * _EARLY_PART)
+
+    def _headers_for(self, method: str, url: URL) -> Headers:
+        if self._headers is not None or self._proof_key is None:
+            return self._headers or _NONE
+        token = self._token(self._kept) or ""
+        proof = self._proof_key.proof(method, url, nonce=self._nonce, token=token)
+        return {"Authorization": f"DPoP {token}", "DPoP": proof}
+
+    def _is_due(self) -> bool:
+        return self._renew_at is not None and time.time() >= self._renew_at and self._can_renew()
+
+    def _is_expired(self) -> bool:
+        secrets = self._kept.secrets if self._kept else None
+        return secrets is None or time.time() >= (secrets.expires_at or 0.0)
+
+    def _can_renew(self) -> bool:
+        if self.known.grant != "authorization_code":
+            return False
+        secrets = self._kept.secrets if self._kept else None
+        return secrets is not None and secrets.refresh_token not in {None, self._dead}
+
+    def _is_newer(self, challenge: Challenge) -> bool:
+        """Whether we have another token by now than the one that was refused."""
+        shown = (challenge.authorization or "").partition(" ")[2]
+        return self._token(self._kept) not in {None, shown}
+
+    @staticmethod
+    def _token(kept: StoredLogin | None) -> str | None:
+        return kept.secrets.access_token if kept and kept.secrets else None
+
+    def _needs_login(self, challenge: Challenge, scope: str | None) -> AuthRequired:
+        words = self._refusal or ("it wants more rights" if scope else "it wants a login")
+        hint = self._hint(scope)
+        if not parameters(challenge.words).get("resource_metadata"):
+            hint += ", or set its credentials in `headers`"
+        return AuthRequired(words, challenge=challenge.words, hint=hint)
+
+    def _hint(self, scope: str | None) -> str:
+        more = f' --scope "{scope}"' if scope else ""
+        return f"run `multitap login {self.name}{more}`"
+
+    def _once(
+        self, kind: str, work: Callable[..., Coroutine[Any, Any, None]], *given: object
+    ) -> asyncio.Future[None]:
+        """Have something done once for all who need it at the same time."""
+        under_way = self._under_way.get(kind)
+        if under_way is None:
+            under_way = asyncio.get_running_loop().create_future()
+            self._under_way[kind] = under_way
+            self._tasks.start_soon(self._finish, kind, under_way, work, given)
+        # who is given up must not take the others along
+        return asyncio.shield(under_way)
+
+    async def _finish(
+        self,
+        kind: str,
+        under_way: asyncio.Future[None],
+        work: Callable[..., Coroutine[Any, Any, None]],
+        given: tuple[object, ...],
+    ) -> None:
+        fault: Exception | None = None
+        try:
+            await work(*given)
+        except (WireFault, AuthRequired) as exc:
+            fault = exc
+        except OSError as exc:
+            fault = RequestFailed(f"cannot log in: {exc.strerror or exc}", sent=False)
+        except MultitapError as exc:
+            fault = AuthRequired(str(exc), hint=exc.hint)
+        except asyncio.CancelledError:
+            fault = RequestFailed("the login was given up", sent=False)
+            raise
+        except Exception as exc:
+            logger.exception("a login failed")
+            fault = AuthRequired(f"cannot log in: {type(exc).__name__}")
+        finally:
+            del self._under_way[kind]
+            if not under_way.cancelled():
+                if fault is None:
+                    under_way.set_result(None)
+                else:
+                    under_way.set_exception(fault)
+                    under_way.exception()  # looked at: there may be nobody left who waits
+
+
+def _confided(kept: StoredLogin) -> Iterator[str]:
+    """What an authorization server has entrusted us with."""
+    if (secrets := kept.secrets) is not None:
+        yield secrets.access_token
+        yield secrets.refresh_token or ""
+        yield secrets.client_secret or ""

@@ -1,0 +1,126 @@
+"""Which addresses a server may name in the course of a login."""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Collection, Sequence
+
+from yarl import URL
+
+from multitap.http.client.origin_route import Address, resolved
+from multitap.http.client.origins import proxy_for, shown
+from multitap.http.loopback import is_loopback
+from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_PRIVATE = tuple(
+    ipaddress.ip_network(block)
+    for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+"""Networks of organisations: an address there is fine for a server that is there itself."""
+_METADATA = frozenset(
+    ipaddress.ip_address(one) for one in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")
+)
+"""Where clouds tell a machine its credentials."""
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class AddressRules:
+    """The rules for one server.
+
+    Only https, or http to the loopback host that the server itself is on. No address of a private
+    network, of this machine or of a cloud's metadata service, unless the server itself is there.
+
+    Args:
+        server: Where the server is, as configured.
+    """
+
+    def __init__(self, server: URL) -> None:
+        self._server = server
+        self._own: frozenset[Ip] | None = None
+
+    def checked(self, address: str) -> URL:
+        """An address that may be asked, as far as can be said without looking up its host.
+
+        Raises:
+            LoginFailed: It may not.
+        """
+        url = _web_address(address)
+        if url.user is not None or url.password is not None:
+            raise LoginFailed(f"{shown(url)} has a user name in it")
+        host = url.host or ""
+        if url.scheme == "http" and not (
+            is_loopback(host) and is_loopback(self._server.host or "")
+        ):
+            raise LoginFailed(f"{shown(url)} is not https")
+        # a proxy looks up names by itself: what it would find there is for it to judge
+        if (ip := _literal(host)) and proxy_for(url) and not permitted(ip, self._literal_own()):
+            raise LoginFailed(f"{shown(url)} is an address of a private network")
+        return url
+
+    async def resolve(
+        self, loop: asyncio.AbstractEventLoop, host: str, port: int
+    ) -> Sequence[Address]:
+        """See `Resolve`: the addresses that may be used, which are those that are connected to.
+
+        Raises:
+            LoginFailed: There are addresses, but none of them may be used.
+        """
+        if self._own is None:
+            own = await resolved(loop, self._server.raw_host or "", self._server.port or 0)
+            self._own = frozenset(_ip(one) for one in own)
+        found = await resolved(loop, host, port)
+        usable = [one for one in found if permitted(_ip(one), self._own)]
+        if found and not usable:
+            raise LoginFailed(
+                f"{host} is an address of a private network, or of this machine, and the server "
+                "itself is somewhere else"
+            )
+        return usable
+
+    def _literal_own(self) -> Collection[Ip]:
+        ip = _literal(self._server.host or "")
+        return () if ip is None else (ip,)
+
+
+def permitted(address: Ip, own: Collection[Ip]) -> bool:
+    """Whether a server at `own` may send us to an address."""
+    address = _unwrapped(address)
+    if address in own:
+        return True
+    if address in _METADATA:
+        return False
+    for network in _PRIVATE:
+        if address in network:
+            return any(one in network for one in own)
+    return address.is_global and not address.is_multicast
+
+
+def _unwrapped(address: Ip) -> Ip:
+    """The address of the old kind within one of the new kind."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is None and address in _NAT64:
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return inner or address
+
+
+def _ip(address: Address) -> Ip:
+    return _unwrapped(ipaddress.ip_address(str(address[4][0]).partition("%")[0]))
+
+
+def _web_address(address: str) -> URL:
+    with contextlib.suppress(ValueError):
+        url = URL(address)
+        if url.scheme in {"http", "https"} and url.host and url.port:
+            return url
+    raise LoginFailed(f"{cleaned(address)!r} is not a web address")
+
+
+def _literal(host: str) -> Ip | None:
+    try:
+        return _unwrapped(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return None

@@ -1,0 +1,108 @@
+"""A person's consent: where they are sent, and what comes back (RFC 6749, 7636, 9207)."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from urllib.parse import parse_qs, urlsplit
+
+from multitap.upstream.oauth.address_rules import AddressRules
+from multitap.upstream.oauth.client_identity import ClientIdentity
+from multitap.upstream.oauth.discovery import Discovery
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+
+_LONGEST = 16 * 1024  # characters of an address that somebody comes back to
+
+
+class AuthorizationRequest:
+    """One question to a person, answered once.
+
+    Args:
+        found: Who asks them.
+        client: Who we are there.
+        redirect: Where they come back to.
+        scope: What is asked for.
+        rules: Which addresses they may be sent to.
+
+    Raises:
+        LoginFailed: They would not be safe there.
+    """
+
+    def __init__(
+        self,
+        found: Discovery,
+        client: ClientIdentity,
+        redirect: str,
+        scope: str | None,
+        rules: AddressRules,
+    ) -> None:
+        issuer = found.issuer
+        methods = issuer.code_challenge_methods_supported or ()
+        # without it, a stolen code is as good as a token; MCP: clients must refuse to go on
+        if found.is_described and "S256" not in methods:
+            raise LoginFailed(f"{cleaned(issuer.issuer)} does not offer PKCE with S256")
+        if issuer.authorization_endpoint is None:
+            raise LoginFailed(f"{cleaned(issuer.issuer)} has no page to log in")
+        self._page = rules.checked(issuer.authorization_endpoint)
+        self._found = found
+        self._client = client
+        self._redirect = redirect
+        self._scope = scope
+        self._verifier = secrets.token_urlsafe(64)
+        self._state: str | None = secrets.token_urlsafe(32)
+
+    @property
+    def address(self) -> str:
+        """Where to send the person."""
+        digest = hashlib.sha256(self._verifier.encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client.client_id,
+            "redirect_uri": self._redirect,
+            "state": self._state or "",
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+            "resource": self._found.resource,
+        }
+        if self._scope:
+            asked["scope"] = self._scope
+            if "offline_access" in self._scope.split():
+                asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without
+        return str(self._page.update_query(asked))
+
+    def form(self, came_back: str) -> dict[str, str]:
+        """The grant in the address that the person came back to.
+
+        Raises:
+            LoginFailed: It is not an answer to this question, or the second one.
+            GrantRefused: They, or the authorization server, said no.
+        """
+        said = {
+            name: values[0]
+            for name, values in parse_qs(urlsplit(came_back[:_LONGEST]).query).items()
+        }
+        state, self._state = self._state, None
+        # all of this before anything else is believed, an error included
+        if state is None or not hmac.compare_digest(said.get("state", "").encode(), state.encode()):
+            raise LoginFailed("what came back is no answer to this login (wrong `state`)")
+        self._check_issuer(said.get("iss"))
+        if "error" in said:
+            raise GrantRefused(said["error"], said.get("error_description", ""))
+        if not said.get("code"):
+            raise LoginFailed("no code came back")
+        return {
+            "grant_type": "authorization_code",
+            "code": said["code"],
+            "redirect_uri": self._redirect,
+            "code_verifier": self._verifier,
+            "resource": self._found.resource,
+        }
+
+    def _check_issuer(self, named: str | None) -> None:
+        """Another authorization server must not answer in place of the one that was asked."""
+        issuer = self._found.issuer
+        if named is None:
+            if issuer.authorization_response_iss_parameter_supported:
+                raise LoginFailed("what came back does not name the authorization server (`iss`)")
+        elif named != issuer.issuer:
+            raise LoginFailed("what came back is from another authorization server (`iss`)")

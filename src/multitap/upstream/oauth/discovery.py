@@ -1,0 +1,192 @@
+"""Who grants access to a server: found out from the server, checked against what is known."""
+
+from urllib.parse import urlsplit
+
+from yarl import URL
+
+from multitap.config import OAuth
+from multitap.http.client.origins import shown
+from multitap.records import dataclass
+from multitap.upstream.oauth.challenge_words import parameters, scheme
+from multitap.upstream.oauth.guarded_fetch import GuardedFetch, Reply
+from multitap.upstream.oauth.issuer_metadata import IssuerMetadata, ResourceMetadata, parsed
+from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+
+_RESOURCE = "/.well-known/oauth-protected-resource"
+_OAUTH, _OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
+_HEADERS = {"Mcp-Protocol-Version": "2025-11-25"}
+_BUSY = 429
+_BROKEN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What was found out about a server's login."""
+
+    resource: str
+    """What tokens are asked for, always said (RFC 8707)."""
+    issuer: IssuerMetadata
+    is_described: bool
+    """False: an old server without any description; its issuer is made up of what was usual."""
+    scope: str | None
+    """What the server asks for; None: it does not say."""
+    takes_proofs: bool
+    """Whether tokens are to be bound to a key (DPoP)."""
+
+
+async def discover(
+    fetch: GuardedFetch, server: str, challenge: str, known: OAuth, usual: str | None = None
+) -> Discovery:
+    """Find out who grants access to a server.
+
+    Args:
+        fetch: How to ask.
+        server: The server's URL.
+        challenge: Its `WWW-Authenticate`; empty if it did not say anything.
+        known: What the configuration says.
+        usual: The issuer of the last login, preferred where the server names several.
+
+    Raises:
+        LoginFailed: Nobody does, or what is said contradicts itself or the configuration.
+        RequestFailed: Somebody cannot be reached now.
+    """
+    said = parameters(challenge)
+    described = await _resource(fetch, server, said.get("resource_metadata"))
+    if described is None:
+        issuer = await _legacy_issuer(fetch, server, known)
+        found = issuer or _usual_endpoints(server)
+        _check_expected(found.issuer, known)
+    else:
+        name = _chosen(described.authorization_servers, known, usual)
+        issuer = found = await _issuer(fetch, name, known)
+    asked = said.get("scope")
+    if asked is None and described is not None and described.scopes_supported is not None:
+        asked = " ".join(described.scopes_supported)
+    wants_proofs = scheme(challenge) == "dpop" or bool(described and described.takes_proofs)
+    return Discovery(
+        resource=described.resource if described else canonical(server),
+        issuer=found,
+        is_described=issuer is not None,
+        scope=asked,
+        takes_proofs=wants_proofs and "ES256" in (found.dpop_signing_alg_values_supported or ()),
+    )
+
+
+async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> ResourceMetadata | None:
+    failed: int | None = None
+    for address in _resource_addresses(server, named):
+        reply = await fetch.describe(address, _HEADERS)
+        if reply.status == _BUSY or reply.status >= _BROKEN:
+            failed = reply.status
+        described = parsed(reply.body, ResourceMetadata) if _is_ok(reply) else None
+        if described is not None and described.authorization_servers:
+            if not covers(described.resource, server):
+                raise LoginFailed(
+                    f"its metadata is about another resource: {cleaned(described.resource)}"
+                )
+            return described
+    if failed is not None:  # it may have metadata: without them we would ask the wrong one
+        raise LoginFailed(f"its metadata cannot be had: HTTP {failed}")
+    return None
+
+
+def _resource_addresses(server: str, named: str | None) -> list[str]:
+    url = urlsplit(server)
+    origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+    path = [f"{origin}{_RESOURCE}{url.path.rstrip('/')}"] if url.path.strip("/") else []
+    return [*filter(None, [named]), *path, f"{origin}{_RESOURCE}"]
+
+
+def _chosen(names: tuple[str, ...], known: OAuth, usual: str | None) -> str:
+    if known.issuer is not None:
+        wanted = [name for name in names if same_issuer(name, known.issuer)]
+        if not wanted:
+            _refuse_issuer(names[0], known.issuer)
+        return wanted[0]
+    return next((name for name in names if usual and same_issuer(name, usual)), names[0])
+
+
+async def _issuer(fetch: GuardedFetch, name: str, known: OAuth) -> IssuerMetadata:
+    addresses = [known.metadata_url] if known.metadata_url else _issuer_addresses(name)
+    for address in addresses:
+        reply = await fetch.describe(address, _HEADERS)
+        if reply.status >= _BROKEN:
+            raise LoginFailed(f"{cleaned(address)} answers with HTTP {reply.status}")
+        found = parsed(reply.body, IssuerMetadata) if _is_ok(reply) else None
+        if found is not None:
+            # else one authorization server could speak for another
+            if not same_issuer(found.issuer, name):
+                raise LoginFailed(
+                    f"the metadata of {cleaned(name)} is about another issuer: "
+                    f"{cleaned(found.issuer)}"
+                )
+            return found
+    raise LoginFailed(f"the authorization server {cleaned(name)} does not describe itself")
+
+
+def _issuer_addresses(name: str) -> list[str]:
+    url = urlsplit(name)
+    origin, path = f"{url.scheme}://{url.netloc}", url.path.rstrip("/")
+    if not path:
+        return [f"{origin}{_OAUTH}", f"{origin}{_OPENID}"]
+    return [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]
+
+
+async def _legacy_issuer(fetch: GuardedFetch, server: str, known: OAuth) -> IssuerMetadata | None:
+    """As in 2025-03-26: the server is its own authorization server."""
+    origin = str(URL(server).origin())
+    reply = await fetch.describe(known.metadata_url or f"{origin}{_OAUTH}", _HEADERS)
+    found = parsed(reply.body, IssuerMetadata) if _is_ok(reply) else None
+    expected = known.issuer or origin
+    if found is not None and not same_issuer(found.issuer, expected):
+        raise LoginFailed(f"its metadata is about another issuer: {cleaned(found.issuer)}")
+    return found
+
+
+def _usual_endpoints(server: str) -> IssuerMetadata:
+    origin = str(URL(server).origin())
+    return IssuerMetadata(
+        issuer=origin,
+        authorization_endpoint=f"{origin}/authorize",
+        token_endpoint=f"{origin}/token",
+        registration_endpoint=f"{origin}/register",
+    )
+
+
+def _check_expected(issuer: str, known: OAuth) -> None:
+    if known.issuer is not None and not same_issuer(issuer, known.issuer):
+        _refuse_issuer(issuer, known.issuer)
+
+
+def _refuse_issuer(named: str, expected: str) -> None:
+    raise LoginFailed(
+        f"it wants a login at {cleaned(named)}, and `oauth.issuer` is {cleaned(expected)}"
+    )
+
+
+def canonical(server: str) -> str:
+    """A server's URL as the name of a resource."""
+    return shown(URL(server)).rstrip("/")
+
+
+def covers(resource: str, server: str) -> bool:
+    """Whether tokens for a resource are tokens for a server: its URL, or a path above it."""
+    try:
+        wide, narrow = URL(resource), URL(server)
+        same = wide.origin() == narrow.origin()
+    except ValueError:
+        return False
+    path = wide.path.rstrip("/")
+    return same and (narrow.path.rstrip("/") == path or narrow.path.startswith(f"{path}/"))
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Whether two names are the same; a root may have a slash at its end."""
+    if one == other:
+        return True
+    shorter, longer = sorted((one, other), key=len)
+    return longer == f"{shorter}/" and not urlsplit(shorter).path
+
+
+def _is_ok(reply: Reply) -> bool:
+    return reply.status == 200  # noqa: PLR2004

@@ -1,0 +1,122 @@
+"""The one way to ask an authorization server something: by the rules, and within bounds."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import anyio
+import msgspec
+from yarl import URL
+
+from multitap.faults import RequestFailed
+from multitap.http.client.headers import DEFAULTS, Headers, merged
+from multitap.http.client.http_client import HttpClient
+from multitap.http.client.origins import joined, same_origin, shown
+from multitap.http.client.response import Response
+from multitap.upstream.oauth.address_rules import AddressRules
+from multitap.upstream.oauth.oauth_errors import LoginFailed
+
+LONGEST = 256 * 1024
+"""Bytes of one answer."""
+METADATA_TIMEOUT, GRANT_TIMEOUT = 5.0, 20.0
+"""Seconds for a description, and for an answer that takes a look into a database."""
+
+_REDIRECTS = 3
+_REDIRECT = frozenset({301, 302, 303, 307, 308})
+_TOLD = ("DPoP-Nonce",)
+_NONE: Headers = {}
+_FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
+
+
+class Reply(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    def decoded(self) -> Mapping[str, object]:
+        """The JSON object in it; empty where there is none."""
+        try:
+            return msgspec.json.decode(self.body, type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+
+class GuardedFetch:
+    """Asks the addresses that a server names.
+
+    Args:
+        server: Where the server is, as configured.
+
+    Raises:
+        LoginFailed: From every method: the address may not be asked, or answers out of bounds.
+        RequestFailed: It cannot be reached now.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.rules = AddressRules(URL(server))
+
+    async def describe(self, address: str, headers: Headers) -> Reply:
+        """A description; redirects are followed within its origin."""
+        url = self.rules.checked(address)
+        with _patience(url, METADATA_TIMEOUT):
+            for _ in range(_REDIRECTS + 1):
+                reply, location = await self._ask("GET", url, headers, None)
+                if location is None:
+                    return reply
+                target = joined(url, location)
+                if target is None or not same_origin(url, target):
+                    raise LoginFailed(f"{shown(url)} redirects to another origin")
+                url = target
+        raise LoginFailed(f"{shown(url)} redirects in circles")
+
+    async def post_form(
+        self, address: str, form: Mapping[str, str], headers: Headers = _NONE
+    ) -> Reply:
+        """Send a form, which may hold secrets: to that address only."""
+        return await self._post(address, urlencode(form).encode(), _FORM, headers)
+
+    async def post_json(self, address: str, message: Mapping[str, object]) -> Reply:
+        return await self._post(address, msgspec.json.encode(message), _JSON, {})
+
+    async def _post(self, address: str, body: bytes, kind: str, headers: Headers) -> Reply:
+        url = self.rules.checked(address)
+        headers = merged({"Content-Type": kind}, headers)
+        with _patience(url, GRANT_TIMEOUT):
+            reply, location = await self._ask("POST", url, headers, body)
+        if location is not None:
+            raise LoginFailed(f"{shown(url)} redirects, which would lose what was sent")
+        return reply
+
+    async def _ask(
+        self, method: str, url: URL, headers: Headers, body: bytes | None
+    ) -> tuple[Reply, str | None]:
+        headers = merged(DEFAULTS, {"Accept": _JSON}, headers)
+        async with HttpClient(shown(url), resolve=self.rules.resolve) as client:
+            response = await client.send(client.head(method, url, headers), body)
+            location = response.header("Location") if response.status in _REDIRECT else None
+            content = await _bounded(response, url) if location is None else b""
+        told = {name: value for name in _TOLD if (value := response.header(name)) is not None}
+        return Reply(response.status, told, content), location
+
+
+@contextmanager
+def _patience(url: URL, seconds: float) -> Generator[None]:
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        words = f"{shown(url)} did not answer within {seconds:g} s"
+        raise RequestFailed(words, sent=False) from None
+
+
+async def _bounded(response: Response, url: URL) -> bytes:
+    body = b""
+    while chunk := await response.chunk():
+        body += chunk
+        if len(body) > LONGEST:
+            response.close()
+            raise LoginFailed(f"{shown(url)} answers with more than {LONGEST:,} bytes")
+    return body

@@ -1,0 +1,223 @@
+"""From a refused request to tokens: discovered, identified, granted."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from http import HTTPStatus
+
+import msgspec
+
+from multitap.config import HttpServer, OAuth
+from multitap.records import dataclass
+from multitap.trust.token_store import LoginSecrets, StoredLogin
+from multitap.upstream.oauth.authorization_code import AuthorizationRequest
+from multitap.upstream.oauth.challenge_words import parameters
+from multitap.upstream.oauth.client_identity import (
+    ClientIdentity,
+    configured,
+    register,
+    remembered,
+)
+from multitap.upstream.oauth.discovery import Discovery, discover, same_issuer
+from multitap.upstream.oauth.guarded_fetch import GRANT_TIMEOUT, GuardedFetch
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+from multitap.upstream.oauth.proof_key import ProofKey
+from multitap.upstream.oauth.token_endpoint import Grant, TokenEndpoint
+from multitap.upstream.oauth.workload_identity import bearer_form
+from multitap.wire.streamable.http_origin import Challenge
+
+RENEWAL_TIMEOUT = GRANT_TIMEOUT
+OFFLINE = "offline_access"
+
+Send = Callable[[str], Awaitable[str]]
+"""Sends a person to an address; returns the one that they were sent back to."""
+
+
+class LoginFlow:
+    """One login, or one renewal.
+
+    Args:
+        config: The server.
+        known: What its configuration says about logging in.
+        before: The login that there was.
+
+    Raises:
+        LoginFailed: From every method: it came to nothing.
+        RequestFailed: Somebody cannot be reached now.
+    """
+
+    def __init__(self, config: HttpServer, known: OAuth, before: StoredLogin | None) -> None:
+        self._fetch = GuardedFetch(config.url)
+        self._config = config
+        self._known = known
+        self._before = before
+
+    async def by_person(
+        self, send: Send, *, server: str, redirect: str, challenge: str, scope: str | None
+    ) -> StoredLogin:
+        """Have a person log in at the authorization server.
+
+        Args:
+            send: Sends them there.
+            server: The server's name.
+            redirect: Where they come back to.
+            challenge: What the server said; empty if nothing.
+            scope: What to ask for, in place of what the server names.
+        """
+        found = await self._discover(challenge)
+        wanted = _with_offline(scope or self._known.scope or found.scope, found)
+        client = await self._client(found, redirect, wanted)
+        proof_key = ProofKey() if found.takes_proofs else None
+        terms = _Terms(found, client, proof_key, redirect, wanted)
+        try:
+            grant = await self._granted(send, terms)
+        except GrantRefused as exc:
+            if exc.error != "invalid_client" or not client.registered:
+                raise
+            # it knew us once, and forgot
+            client = await register(self._fetch, found, redirect, wanted)
+            terms = replace(terms, client=client)
+            grant = await self._granted(send, terms)
+        return self._login(server, terms, grant)
+
+    async def by_machine(self, server: str, challenge: str) -> StoredLogin:
+        """Log in with what the configuration has: a secret, a key or a signed statement."""
+        found = await self._discover(challenge)
+        client = configured(self._known, found.issuer)
+        if client is None:
+            raise LoginFailed("`oauth.client_id` is needed to log in without a person")
+        scope = self._known.scope or found.scope
+        if self._known.grant == "jwt_bearer":
+            form = await bearer_form(self._known, found.issuer.issuer, found.resource)
+        else:
+            form = {"grant_type": "client_credentials", "resource": found.resource}
+        if scope:
+            form["scope"] = scope
+        proof_key = ProofKey() if found.takes_proofs else None
+        endpoint = TokenEndpoint(self._fetch, found.issuer.issuer, client, proof_key)
+        grant = await endpoint.grant(found.issuer.token_endpoint, form)
+        return self._login(server, _Terms(found, client, proof_key, "", scope), grant)
+
+    async def renewed(self, kept: StoredLogin, proof_key: ProofKey | None) -> StoredLogin:
+        """The login with fresh tokens; only where it was given, and only to whom it was given."""
+        secrets = _secrets(kept)
+        endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept), proof_key)
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": secrets.refresh_token or "",
+            "resource": kept.resource,
+        }
+        grant = await endpoint.grant(kept.token_endpoint, form)
+        fresh = msgspec.structs.replace(
+            secrets,
+            access_token=grant.access_token,
+            expires_at=grant.expires_at,
+            # it may stay the same
+            refresh_token=grant.refresh_token or secrets.refresh_token,
+        )
+        return msgspec.structs.replace(kept, secrets=fresh, scope=grant.scope or kept.scope)
+
+    async def revoke(self, kept: StoredLogin) -> None:
+        """Have the tokens of a login be void (RFC 7009)."""
+        if kept.revocation_endpoint is None:
+            raise LoginFailed(f"{cleaned(kept.issuer)} has no way to revoke tokens")
+        secrets = _secrets(kept)
+        endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept))
+        if secrets.refresh_token is not None:
+            address = kept.revocation_endpoint
+            await endpoint.revoke(address, secrets.refresh_token, "refresh_token")
+        await endpoint.revoke(kept.revocation_endpoint, secrets.access_token, "access_token")
+
+    async def _discover(self, challenge: str) -> Discovery:
+        usual = self._before.issuer if self._before else None
+        found = await discover(self._fetch, self._config.url, challenge, self._known, usual)
+        name = found.issuer.issuer
+        secret = self._known.client_secret or self._known.private_key
+        if secret and self._known.issuer is None and usual and not same_issuer(name, usual):
+            # a server that was taken over must not have our secret by naming another place
+            raise LoginFailed(
+                f"it wants a login at {cleaned(name)}, and the client secret was given for "
+                f"{cleaned(usual)}; if that is right, set `oauth.issuer`"
+            )
+        return found
+
+    async def _client(self, found: Discovery, redirect: str, scope: str | None) -> ClientIdentity:
+        return (
+            configured(self._known, found.issuer)
+            or remembered(self._before, found.issuer.issuer, redirect)
+            or await register(self._fetch, found, redirect, scope)
+        )
+
+    def _client_of(self, kept: StoredLogin) -> ClientIdentity:
+        secret = _secrets(kept).client_secret
+        if kept.client_id == self._known.client_id and not kept.registered:
+            secret = self._known.client_secret
+        key = self._known.private_key if kept.client_auth == "private_key_jwt" else None
+        return ClientIdentity(kept.client_id, kept.client_auth, secret, key, kept.registered)
+
+    async def _granted(self, send: Send, terms: "_Terms") -> Grant:
+        found, client = terms.found, terms.client
+        rules = self._fetch.rules
+        request = AuthorizationRequest(found, client, terms.redirect, terms.scope, rules)
+        form = request.form(await send(request.address))
+        endpoint = TokenEndpoint(self._fetch, found.issuer.issuer, client, terms.proof_key)
+        return await endpoint.grant(found.issuer.token_endpoint, form)
+
+    def _login(self, server: str, terms: "_Terms", grant: Grant) -> StoredLogin:
+        issuer, client = terms.found.issuer, terms.client
+        proof_key = terms.proof_key if grant.is_bound else None
+        if grant.is_bound and proof_key is None:
+            raise LoginFailed("the authorization server bound the token to a key that is not ours")
+        return StoredLogin(
+            server=server,
+            url=self._config.url,
+            issuer=issuer.issuer,
+            resource=terms.found.resource,
+            token_endpoint=issuer.token_endpoint,
+            revocation_endpoint=issuer.revocation_endpoint,
+            client_id=client.client_id,
+            client_auth=client.auth,
+            registered=client.registered,
+            redirect_uri=terms.redirect,
+            scope=grant.scope or terms.scope or "",
+            secrets=LoginSecrets(
+                access_token=grant.access_token,
+                expires_at=grant.expires_at,
+                refresh_token=grant.refresh_token,
+                client_secret=client.secret if client.registered else None,
+                proof_key=proof_key.pem if proof_key else None,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """On what a login is asked for."""
+
+    found: Discovery
+    client: ClientIdentity
+    proof_key: ProofKey | None
+    redirect: str
+    scope: str | None
+
+
+def wanted_scope(known: OAuth, challenge: Challenge, kept: StoredLogin | None) -> str | None:
+    """What to ask for: what is configured; where more is needed, that and what there was."""
+    asked = parameters(challenge.words).get("scope")
+    if challenge.status != HTTPStatus.FORBIDDEN:
+        return known.scope or asked
+    had = (kept.scope if kept else "") or known.scope or ""
+    return " ".join(dict.fromkeys([*had.split(), *(asked or "").split()])) or None
+
+
+def _with_offline(scope: str | None, found: Discovery) -> str | None:
+    """Ask for a refresh token as well, where that takes a scope (OpenID Connect)."""
+    offered = found.issuer.scopes_supported or ()
+    if scope is None or OFFLINE not in offered or OFFLINE in scope.split():
+        return scope
+    return f"{scope} {OFFLINE}"
+
+
+def _secrets(kept: StoredLogin) -> LoginSecrets:
+    if kept.secrets is None:
+        raise LoginFailed("the login has no tokens")
+    return kept.secrets

@@ -1,0 +1,76 @@
+"""The accounts of one hub, and the eye it keeps on the token store."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+
+from multitap.config import HttpServer, OAuth
+from multitap.faults import AuthRequired
+from multitap.tasks import Tasks
+from multitap.trust.token_store import TokenStore
+from multitap.upstream.handlers import Login
+from multitap.upstream.oauth.account import Account
+
+_LOOK = 0.5  # seconds between two looks at the store: a login shows within a second
+
+
+class Logins:
+    """Who is logged in where; notices what other processes, such as `multitap login`, change.
+
+    Args:
+        tasks: Where renewals, logins and the watch run.
+        login: Sends a person to an authorization server; None: there is none.
+    """
+
+    def __init__(self, tasks: Tasks, login: Login | None) -> None:
+        self.on_change: Callable[[str, bool], None] | None = None
+        """Told of a server whose login came, changed or failed, and whether there is one now."""
+        self._tasks = tasks
+        self._login = login
+        self._store = TokenStore()
+        self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
+
+    def account(self, name: str, config: HttpServer) -> Account | None:
+        """The account with a server; None where the configuration says how to be authorized."""
+        given = any(header.lower() == "authorization" for header in config.headers)
+        if config.oauth is False or given:
+            return None
+        key = (name, config.url, config.oauth)
+        if (account := self._accounts.get(key)) is None:
+            if not self._accounts:
+                self._tasks.start_soon(self._watch, name="token store")
+            account = self._accounts[key] = Account(
+                name,
+                config,
+                store=self._store,
+                tasks=self._tasks,
+                login=self._login,
+                on_change=self._changed,
+            )
+        return account
+
+    def forgive(self, name: str) -> None:
+        """Let a person be asked again who did not log in the last time."""
+        for account in self._accounts.values():
+            if account.name == name:
+                account.forgive()
+
+    async def _watch(self) -> None:
+        # polled: one look costs microseconds, and works on every file system
+        stamp = self._store.stamp()
+        while True:
+            await anyio.sleep(_LOOK)
+            if (fresh := self._store.stamp()) == stamp:
+                continue
+            stamp = fresh
+            for account in tuple(self._accounts.values()):
+                # one that cannot be read now is looked at again when somebody needs it
+                with contextlib.suppress(AuthRequired):
+                    if await account.reload():
+                        self._changed(account)
+
+    def _changed(self, account: Account) -> None:
+        if self.on_change is not None:
+            self.on_change(account.name, account.is_logged_in)

@@ -1,0 +1,24 @@
+"""How a login can fail; the words never hold what is secret."""
+
+from multitap.errors import shortened
+from multitap.printable import printable
+
+_LONGEST = 200  # characters of what an authorization server says
+
+
+class LoginFailed(Exception):
+    """There is no login to be had this way; trying again by itself would not help."""
+
+
+class GrantRefused(LoginFailed):
+    """An authorization server says no, in a code that programs understand."""
+
+    def __init__(self, error: str, description: str = "") -> None:
+        self.error = cleaned(error)
+        words = f"{self.error}: {cleaned(description)}" if description else self.error
+        super().__init__(words)
+
+
+def cleaned(text: object) -> str:
+    """A stranger's words in one line that a terminal can show."""
+    return printable(shortened(" ".join(str(text).split()), _LONGEST))

@@ -1,0 +1,79 @@
+"""Programs that log in with an identity they were given by their platform or their company."""
+
+from pathlib import Path
+
+import anyio
+
+from multitap.config import OAuth
+from multitap.upstream.oauth.guarded_fetch import GuardedFetch
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
+
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a kind
+_ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+_LONGEST = 64 * 1024  # bytes of an assertion
+_OK = 200
+
+
+async def bearer_form(known: OAuth, issuer: str, resource: str) -> dict[str, str]:
+    """The grant of a program that brings a signed statement about itself (RFC 7523).
+
+    Where an identity provider is configured, the statement is an ID token, and the provider gives
+    the one that the authorization server takes (SEP-990).
+
+    Raises:
+        LoginFailed: There is no statement, or the provider gives none.
+    """
+    statement = await _statement(known)
+    if known.identity_provider is not None:
+        statement = await _exchanged(known, known.identity_provider, statement, issuer, resource)
+    return {"grant_type": GRANT, "assertion": statement, "resource": resource}
+
+
+async def _statement(known: OAuth) -> str:
+    """Read each time: platforms renew the file long before what is in it expires."""
+    if known.assertion_file is None:
+        if not known.assertion:
+            raise LoginFailed("`oauth.assertion` or `oauth.assertion_file` is needed")
+        return known.assertion.strip()
+    path = known.assertion_file.expanduser()
+    try:
+        text = await anyio.to_thread.run_sync(_read, path)
+    except OSError as exc:
+        raise LoginFailed(f"{path} cannot be read: {exc.strerror}") from None
+    if not text or len(text) > _LONGEST or not text.isprintable():
+        raise LoginFailed(f"{path} does not hold a JWT")
+    return text
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_LONGEST + 1).decode("ascii", "replace").strip()
+
+
+async def _exchanged(known: OAuth, provider: str, id_token: str, issuer: str, resource: str) -> str:
+    # the provider is the configuration's word, not the server's: its own place is what counts
+    reply = await GuardedFetch(provider).post_form(
+        provider,
+        {
+            "grant_type": _EXCHANGE,
+            "requested_token_type": _ID_JAG,
+            "subject_token": id_token,
+            "subject_token_type": _ID_TOKEN,
+            "audience": issuer,
+            "resource": resource,
+            "client_id": known.identity_client_id or known.client_id or "",
+        },
+    )
+    said = reply.decoded()
+    given = said.get("access_token")
+    if (
+        reply.status != _OK
+        or said.get("issued_token_type") != _ID_JAG
+        or not isinstance(given, str)
+    ):
+        error = said.get("error") or f"the identity provider answers with HTTP {reply.status}"
+        raise GrantRefused(str(error), str(said.get("error_description") or ""))
+    return given

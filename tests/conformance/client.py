@@ -123,7 +123,9 @@ def fitting(schema):
 def oauth(scenario, context):
     """Registered before, where the suite says so; else by an address that describes us."""
     known = {
-        "client_id": context.get("client_id", "https://conformance-test.local/client-metadata.json"),
+        "client_id": context.get(
+            "client_id", "https://conformance-test.local/client-metadata.json"
+        ),
         "client_secret": context.get("client_secret"),
         "issuer": context.get("issuer"),
     }

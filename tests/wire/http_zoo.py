@@ -151,7 +151,11 @@ class WebServer:
 
 @asynccontextmanager
 async def serve(
-    handler: Handler, *, port: int = 0, tls: ssl.SSLContext | None = None
+    handler: Handler,
+    *,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncGenerator[WebServer]:
     """A server that reads whole requests and leaves the rest to `handler`."""
     tasks: set[asyncio.Task[Any]] = set()
@@ -178,10 +182,10 @@ async def serve(
             server.open -= 1
             await server.changed()
 
-    listener = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls, limit=2**24)
+    listener = await asyncio.start_server(connected, host, port, ssl=tls, limit=2**24)
     number = listener.sockets[0].getsockname()[1]
     scheme = "https" if tls else "http"
-    server = WebServer(f"{scheme}://127.0.0.1:{number}/mcp", number)
+    server = WebServer(f"{scheme}://{host}:{number}/mcp", number)
     try:
         yield server
     finally:

@@ -488,6 +488,33 @@ def revoke_token(name: str) -> int:
 
 
 @multitap.command()
+@click.argument("server", shell_complete=complete_server)
+@click.option("--no-browser", is_flag=True, help="Print the address, and take the redirect's")
+@click.option("--scope", metavar="SCOPES", help="Ask for these rights, separated by spaces")
+@with_config
+def login(options: CommonOptions, server: str, *, no_browser: bool, scope: str | None) -> int:
+    """Log in to a server
+
+    Opens a browser, and waits until you have agreed there. The login is kept, renewed when it
+    expires, and used by running gateways at once.
+    """
+    from multitap.cli.servers.login_command import login
+
+    return login(options, server, browser=not no_browser, scope=scope)
+
+
+@multitap.command()
+@click.argument("server", shell_complete=complete_server)
+@click.option("--revoke", is_flag=True, help="Also have the authorization server void the tokens")
+@with_config
+def logout(options: CommonOptions, server: str, *, revoke: bool) -> int:
+    """Forget the login to a server"""
+    from multitap.cli.servers.login_command import logout
+
+    return logout(options, server, revoke=revoke)
+
+
+@multitap.command()
 @click.argument("words", nargs=-1, metavar="[FILTER]...")
 @click.option(
     "-n",

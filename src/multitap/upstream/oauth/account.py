@@ -89,7 +89,7 @@ class Account:
         """Why the last login failed; until somebody acts, nobody is asked again."""
         self._asked: str | None = None
         """The scope that was last asked for."""
-        self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._under_way: dict[str, asyncio.Future[WireFault | None]] = {}
 
     @property
     def is_logged_in(self) -> bool:
@@ -111,7 +111,7 @@ class Account:
         if self._is_due():
             try:
                 await self._once("renew", self._renew)
-            except (WireFault, AuthRequired):
+            except WireFault:
                 if self._is_expired():
                     raise
         return self._headers_for(method, url)
@@ -157,7 +157,7 @@ class Account:
         self._refusal = None
 
     async def log_in(
-        self, login: Login, redirect: str, challenge: str, scope: str | None = None
+        self, login: Login, redirect: str, challenge: str | None, scope: str | None = None
     ) -> StoredLogin:
         """Have a person log in, and keep what comes of it.
 
@@ -196,10 +196,11 @@ class Account:
             raise AuthRequired(
                 "it wants rights that a login does not give", challenge=challenge.words
             )
-        under_way = self._once("login", self._send_person, self._login, challenge.words, scope)
+        login = (self._send_person, self._login, challenge.words, scope)
         if not waits:
+            self._begin("login", *login)
             raise AuthRequired("waiting for a login", hint=self._hint(None))
-        await under_way
+        await self._once("login", *login)
 
     async def _send_person(self, login: Login, challenge: str, scope: str | None) -> None:
         redirect = self.known.redirect_uri or REDIRECT.format(port=self.known.callback_port or PORT)
@@ -324,48 +325,59 @@ class Account:
         more = f' --scope "{scope}"' if scope else ""
         return f"run `multitap login {self.name}{more}`"
 
-    def _once(
+    async def _once(
         self, kind: str, work: Callable[..., Coroutine[Any, Any, None]], *given: object
-    ) -> asyncio.Future[None]:
-        """Have something done once for all who need it at the same time."""
+    ) -> None:
+        """Have something done once for all who need it at the same time.
+
+        Raises:
+            WireFault: What came of it.
+        """
+        # shielded: who is given up must not take the others along
+        fault = await asyncio.shield(self._begin(kind, work, *given))
+        if fault is not None:
+            raise fault.with_traceback(None)
+
+    def _begin(
+        self, kind: str, work: Callable[..., Coroutine[Any, Any, None]], *given: object
+    ) -> asyncio.Future[WireFault | None]:
         under_way = self._under_way.get(kind)
         if under_way is None:
             under_way = asyncio.get_running_loop().create_future()
             self._under_way[kind] = under_way
             self._tasks.start_soon(self._finish, kind, under_way, work, given)
-        # who is given up must not take the others along
-        return asyncio.shield(under_way)
+        return under_way
 
     async def _finish(
         self,
         kind: str,
-        under_way: asyncio.Future[None],
+        under_way: asyncio.Future[WireFault | None],
         work: Callable[..., Coroutine[Any, Any, None]],
         given: tuple[object, ...],
     ) -> None:
-        fault: Exception | None = None
+        fault: WireFault | None = RequestFailed("the login was given up", sent=False)
         try:
-            await work(*given)
-        except (WireFault, AuthRequired) as exc:
-            fault = exc
-        except OSError as exc:
-            fault = RequestFailed(f"cannot log in: {exc.strerror or exc}", sent=False)
-        except MultitapError as exc:
-            fault = AuthRequired(str(exc), hint=exc.hint)
-        except asyncio.CancelledError:
-            fault = RequestFailed("the login was given up", sent=False)
-            raise
-        except Exception as exc:
-            logger.exception("a login failed")
-            fault = AuthRequired(f"cannot log in: {type(exc).__name__}")
+            fault = await _outcome(work(*given))
         finally:
             del self._under_way[kind]
-            if not under_way.cancelled():
-                if fault is None:
-                    under_way.set_result(None)
-                else:
-                    under_way.set_exception(fault)
-                    under_way.exception()  # looked at: there may be nobody left who waits
+            if not under_way.done():
+                under_way.set_result(fault)
+
+
+async def _outcome(work: Coroutine[Any, Any, None]) -> WireFault | None:
+    """What came of it, as something that can be raised more than once."""
+    try:
+        await work
+    except WireFault as exc:
+        return exc
+    except OSError as exc:
+        return RequestFailed(f"cannot log in: {exc.strerror or exc}", sent=False)
+    except MultitapError as exc:
+        return AuthRequired(str(exc), hint=exc.hint)
+    except Exception as exc:
+        logger.exception("a login failed")
+        return AuthRequired(f"cannot log in: {type(exc).__name__}")
+    return None
 
 
 def _confided(kept: StoredLogin) -> Iterator[str]:

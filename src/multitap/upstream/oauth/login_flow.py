@@ -52,7 +52,7 @@ class LoginFlow:
         self._before = before
 
     async def by_person(
-        self, send: Send, *, server: str, redirect: str, challenge: str, scope: str | None
+        self, send: Send, *, server: str, redirect: str, challenge: str | None, scope: str | None
     ) -> StoredLogin:
         """Have a person log in at the authorization server.
 
@@ -60,10 +60,12 @@ class LoginFlow:
             send: Sends them there.
             server: The server's name.
             redirect: Where they come back to.
-            challenge: What the server said; empty if nothing.
+            challenge: What the server said; None if it let us in.
             scope: What to ask for, in place of what the server names.
         """
-        found = await self._discover(challenge)
+        found = await self._discover(challenge or "")
+        if challenge is None and not found.is_described:
+            raise LoginFailed("it does not ask for a login")
         wanted = _with_offline(scope or self._known.scope or found.scope, found)
         client = await self._client(found, redirect, wanted)
         proof_key = ProofKey() if found.takes_proofs else None

@@ -69,7 +69,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 _REDIRECTS = 3
-_ANSWERS = 2  # to a wrong nonce, and to what else is wrong
+_ANSWERS = 3  # to a wrong nonce, to what else is wrong, and to another nonce after that
 _REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
@@ -265,19 +265,19 @@ class HttpOrigin:
     async def _convince(
         self, authorizer: Authorizer, asking: _Asking, asked: _Asking, response: Response
     ) -> Response:
+        convinced = False
         for _ in range(_ANSWERS):
             authorizer.heard(response)
             challenge = _challenge(response, asked)
-            if challenge is None:
+            if challenge is None or (convinced and not challenge.wants_nonce):
                 break
+            convinced = convinced or not challenge.wants_nonce
             response.close()
             granted = await authorizer.answer(
                 challenge, asking.method, asking.url, waits=self.is_established
             )
             asked = asking._replace(headers=self._with(asking.headers, granted))
             response = await self._reach(asked)
-            if not challenge.wants_nonce:
-                break
         return response
 
     def _with(self, headers: Headers, granted: Headers) -> Headers:

@@ -1,0 +1,153 @@
+"""`multitap login` and `logout`: a person's access to a server, given and taken back."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import anyio
+import click
+from yarl import URL
+
+from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.terminal.browser import is_safe, open_page
+from multitap.cli.terminal.output import advise, complain, note
+from multitap.config import HttpServer, OAuth, expand_server
+from multitap.errors import ConfigError, Unavailable
+from multitap.faults import WireFault
+from multitap.http.client.origins import shown
+from multitap.tasks import Tasks
+from multitap.trust.token_store import StoredLogin, TokenStore
+from multitap.trust.vault import scope_for
+from multitap.upstream.handlers import Login, RequestOrigin
+from multitap.upstream.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
+from multitap.upstream.oauth.login_flow import LoginFlow
+from multitap.upstream.oauth.loopback_callback import open_callback
+from multitap.upstream.oauth.oauth_errors import LoginFailed
+from multitap.upstream.oauth.probe import wanted_login
+
+
+def login(options: CommonOptions, name: str, *, browser: bool, scope: str | None) -> int:
+    """Log in to a server, in a browser."""
+    config = _server(options, name)
+    known = config.oauth or OAuth()
+    if config.oauth is False:
+        raise ConfigError(f"`oauth` is `false` for {name!r}", hint="remove it to log in")
+    if known.grant != "authorization_code":
+        raise ConfigError(
+            f"{name!r} logs in by itself (`oauth.grant` is `{known.grant}`)",
+            hint=f"`multitap doctor {name}` says whether that works",
+        )
+    kept = run_async(lambda: _log_in(name, config, browser=browser, scope=scope))
+    note(f"logged in to {name!r} at {kept.issuer}{_rights(kept)}")
+    note(f"stored in {_place(name, config)}; running gateways connect by themselves")
+    return Exit.DONE
+
+
+def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
+    """Forget a login."""
+    config = _server(options, name)
+    store = TokenStore()
+    kept = store.find(name, config.url)
+    if kept is None and not store.remove(name, config.url):
+        note(f"nobody is logged in to {name!r}")
+        return Exit.DONE
+    failed = run_async(lambda: _revoke(config, kept)) if revoke and kept else None
+    # forgotten even if that failed: what was asked for is that it cannot be used from here
+    store.remove(name, config.url)
+    if failed is not None:
+        complain(f"the tokens could not be revoked: {failed}")
+        advise(f"revoke the access of Multitap on the pages of {kept.issuer if kept else name}")
+    note(f"logged out of {name!r}")
+    return Exit.FAILED if failed else Exit.DONE
+
+
+def _server(options: CommonOptions, name: str) -> HttpServer:
+    loaded = load_configuration(options)
+    require(loaded, name)
+    config = loaded.settings.servers[name]
+    if not isinstance(config, HttpServer):
+        raise ConfigError(
+            f"{name!r} is a program, and has no login", hint="set its credentials in `env`"
+        )
+    expanded = expand_server(config, scope_for(name, config, is_own=config.provenance == "user"))
+    if not isinstance(expanded, HttpServer):
+        raise TypeError("a remote server stays one")
+    return expanded
+
+
+async def _log_in(
+    name: str, config: HttpServer, *, browser: bool, scope: str | None
+) -> StoredLogin:
+    known = config.oauth or OAuth()
+    try:
+        challenge = await wanted_login(config)
+        async with Tasks() as tasks, _person(name, known, browser=browser) as (redirect, person):
+            account = Account(name, config, store=TokenStore(), tasks=tasks)
+            with anyio.fail_after(LOGIN_TIMEOUT):
+                return await account.log_in(person, redirect, challenge, scope)
+    except TimeoutError:
+        words = f"nobody logged in within {LOGIN_TIMEOUT / 60:g} minutes"
+    except (LoginFailed, WireFault) as exc:
+        words = f"cannot log in: {config.redact(str(exc))}"
+    raise Unavailable(name, words)
+
+
+@asynccontextmanager
+async def _person(name: str, known: OAuth, *, browser: bool) -> AsyncGenerator[tuple[str, Login]]:
+    """Where the person comes back to, and how they are sent away."""
+    if not browser:
+        address = known.redirect_uri or REDIRECT.format(port=known.callback_port or PORT)
+        yield address, _ask_to_paste
+        return
+    async with open_callback(
+        name, port=known.callback_port, redirect=known.redirect_uri
+    ) as callback:
+
+        async def send(_: RequestOrigin, page: str) -> str:
+            _check(page)
+            opened = open_page(page)
+            note("log in with the browser that opens, or visit:" if opened else "visit to log in:")
+            click.echo(page, err=True)
+            return await callback.wait(page)
+
+        yield callback.address, send
+
+
+async def _ask_to_paste(_: RequestOrigin, page: str) -> str:
+    _check(page)
+    note("visit to log in, with any browser:")
+    click.echo(page, err=True)
+    note("the page that comes last may fail to load; paste its address here:")
+    line: str = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return line.strip()
+
+
+def _check(page: str) -> None:
+    if not is_safe(page):
+        host = urlsplit(page).hostname or ""
+        raise LoginFailed(f"the address of the login page at {host!r} is not a plain web address")
+
+
+async def _revoke(config: HttpServer, kept: StoredLogin) -> str | None:
+    try:
+        await LoginFlow(config, config.oauth or OAuth(), kept).revoke(kept)
+    except (LoginFailed, WireFault) as exc:
+        return config.redact(str(exc))
+    return None
+
+
+def _rights(kept: StoredLogin) -> str:
+    return f" with the scope {kept.scope}" if kept.scope else ""
+
+
+def _place(name: str, config: HttpServer) -> str:
+    store = TokenStore()
+    mine = next(
+        (one for one in store.logins() if (one.server, one.url) == (name, config.url)), None
+    )
+    where = "the keyring" if mine is not None and mine.secrets is None else str(store.file)
+    return f"{where} for {shown(URL(config.url))}"

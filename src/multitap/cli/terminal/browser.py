@@ -1,0 +1,46 @@
+"""A web page in the person's browser, opened without a shell."""
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+from urllib.parse import urlsplit
+
+from multitap.http.loopback import is_loopback
+
+# Programs that open pages are often shell scripts themselves: nothing that a shell would look at.
+_HARMLESS = re.compile(r"https?://[A-Za-z0-9._~:/?&=%+,;@#\[\]-]+")
+_OPENERS = ("xdg-open", "wslview", "gio open")
+
+
+def is_safe(address: str) -> bool:
+    """Whether an address can be handed to a browser: https, or http on this machine."""
+    if not _HARMLESS.fullmatch(address):
+        return False
+    parts = urlsplit(address)
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+
+
+def open_page(address: str) -> bool:
+    """Show a page; whether there is a browser that may."""
+    if not is_safe(address) or (command := _opener()) is None:
+        return False
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    with contextlib.suppress(OSError):
+        os.posix_spawn(command[0], [*command, address], os.environ, file_actions=quiet, setsid=True)
+        return True
+    return False
+
+
+def _opener() -> list[str] | None:
+    if sys.platform == "darwin":
+        return ["/usr/bin/open"]
+    # without a screen a browser may open in the terminal, and take it away from us
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return None
+    for opener in _OPENERS:
+        program, *arguments = opener.split()
+        if (path := shutil.which(program)) is not None:
+            return [path, *arguments]
+    return None

@@ -1,0 +1,184 @@
+"""Where a browser comes back to after a login: one answer, on this machine, and then nothing."""
+
+import asyncio
+import contextlib
+import hmac
+import html
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from multitap.http.loopback import is_loopback
+from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+
+_LONGEST = 16 * 1024  # bytes of a request's head
+_FIELDS = 64  # of a query
+_PATIENCE = 5.0  # seconds to send it
+_STRANGERS = 16  # connections at the same time
+_HEADERS = (
+    "Content-Type: text/html; charset=utf-8",
+    # whatever a stranger gets into the page, it runs nothing and loads nothing
+    "Content-Security-Policy: default-src 'none'",
+    "X-Content-Type-Options: nosniff",
+    "Referrer-Policy: no-referrer",
+    "Cache-Control: no-store",
+    "Connection: close",
+)
+
+
+class LoopbackCallback:
+    """Waits for the one browser that was sent away.
+
+    Args:
+        server: What the person logs in to, for the page they see.
+        redirect: The address it is sent back to; with port 0, on any free port.
+    """
+
+    def __init__(self, server: str, redirect: str) -> None:
+        self.address = redirect
+        self._server = server
+        self._listener: asyncio.Server | None = None
+        self._expected: str | None = None
+        self._came_back: str | None = None
+        self._answered = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def listen(self) -> None:
+        """Be there when the browser comes.
+
+        Raises:
+            LoginFailed: Nothing can listen at that address.
+        """
+        place = urlsplit(self.address)
+        host = place.hostname or ""
+        if place.scheme != "http" or not is_loopback(host):
+            raise LoginFailed(f"{self.address} is not on this machine: use `--no-browser`")
+        hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
+        try:
+            self._listener = await self._bound(hosts, place.port or 0)
+        except OSError as exc:
+            words = f"cannot listen on port {place.port} of {host}: {exc.strerror}"
+            raise LoginFailed(words) from None
+        if not place.port:
+            number = self._listener.sockets[0].getsockname()[1]
+            self.address = f"http://{host}:{number}{place.path}"
+
+    async def wait(self, page: str) -> str:
+        """The address that the browser came back to from a page; nobody is let in after that.
+
+        Args:
+            page: Where it was sent; its `state` is what tells its answer from others.
+        """
+        if self._listener is None:
+            await self.listen()  # the second time: the first answer was of no use
+        self._answered.clear()
+        self._expected = parse_qs(urlsplit(page).query).get("state", [""])[0]
+        try:
+            await self._answered.wait()
+        finally:
+            self._expected = None
+            self._close()
+        return self._came_back or ""
+
+    async def aclose(self) -> None:
+        """Hang up on everybody."""
+        self._close()
+        with anyio.move_on_after(_PATIENCE, shield=True):
+            while self._writers:
+                for writer in self._writers:
+                    writer.transport.abort()
+                await checkpoint()
+
+    async def _bound(self, hosts: list[str], port: int) -> asyncio.Server:
+        try:
+            return await asyncio.start_server(self._serve, hosts, port, limit=_LONGEST)
+        except OSError:
+            if len(hosts) == 1:
+                raise
+        # a machine may have no IPv6
+        return await asyncio.start_server(self._serve, hosts[0], port, limit=_LONGEST)
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        is_answer = False
+        try:
+            if len(self._writers) <= _STRANGERS:
+                with anyio.move_on_after(_PATIENCE), contextlib.suppress(OSError, EOFError):
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                    status, words = self._judge(head)
+                    is_answer = status is HTTPStatus.OK
+                    writer.write(_response(status, words))
+                    await writer.drain()
+        except asyncio.LimitOverrunError:
+            pass  # no browser asks at such length
+        finally:
+            writer.close()
+            with anyio.move_on_after(_PATIENCE), contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self._writers.discard(writer)
+            # last: the browser has its page before anybody closes anything
+            if is_answer:
+                self._answered.set()
+
+    def _judge(self, head: str) -> tuple[HTTPStatus, str]:
+        """What to say to a browser; the right one is let in once."""
+        nothing = (HTTPStatus.NOT_FOUND, "There is nothing here.")
+        mine = urlsplit(self.address)
+        first, *lines = head.split("\r\n")
+        method, _, target = first.rpartition(" ")[0].partition(" ")
+        host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
+        path, _, query = target.partition("?")
+        if (method, host, path) != ("GET", mine.netloc, mine.path or "/"):
+            return nothing
+        try:
+            said = parse_qs(query, max_num_fields=_FIELDS)
+        except ValueError:
+            return nothing
+        state = said.get("state", [""])[0]
+        # any page in any browser can get here: only the answer to our question counts
+        if not self._expected or not hmac.compare_digest(state.encode(), self._expected.encode()):
+            return HTTPStatus.BAD_REQUEST, "This is not the answer to a login that was asked for."
+        self._expected = None
+        self._came_back = f"{self.address}?{query}"
+        if "error" in said:
+            reason = said.get("error_description", said["error"])[0]
+            return HTTPStatus.OK, f"The login to {self._server} failed: {cleaned(reason)}"
+        return HTTPStatus.OK, f"Multitap has the answer for {self._server}. Close this page."
+
+
+@asynccontextmanager
+async def open_callback(
+    server: str, *, port: int | None = None, redirect: str | None = None
+) -> AsyncGenerator[LoopbackCallback]:
+    """A place for a browser to come back to; leaving the block closes it.
+
+    Args:
+        server: What the person logs in to.
+        port: Where to listen; on any free port if not given.
+        redirect: The whole address, where the client is registered with it.
+
+    Raises:
+        LoginFailed: Nothing can listen there.
+    """
+    callback = LoopbackCallback(server, redirect or f"http://127.0.0.1:{port or 0}/callback")
+    await callback.listen()
+    try:
+        yield callback
+    finally:
+        await callback.aclose()
+
+
+def _response(status: HTTPStatus, words: str) -> bytes:
+    page = f"<!doctype html><title>Multitap</title><p>{html.escape(words)}</p>".encode()
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *_HEADERS]
+    lines += [f"Content-Length: {len(page)}", "", ""]
+    return "\r\n".join(lines).encode() + page

@@ -1,0 +1,177 @@
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from multitap.trust.token_store import TokenStore
+from tests.trust.keyrings import no_keyring
+from tests.upstream.oauth.provider import provided, visit
+from tests.waiting import PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def without_keyring():
+    with no_keyring():
+        yield
+
+
+@pytest.fixture
+def folder(home):
+    """A home in which commands that are processes find nothing but what tests put there."""
+    return home
+
+
+def configure(folder, url, more=""):
+    (folder / "multitap.toml").write_text(f'[servers.guarded]\nurl = "{url}"\n{more}')
+
+
+@asynccontextmanager
+async def typed(folder, *words, **env):
+    """A command as a person runs it, in a process of its own."""
+    command = [sys.executable, "-m", "multitap", "--config", str(folder / "multitap.toml"), *words]
+    quiet = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring", **env}
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **quiet},
+    )
+    try:
+        with anyio.fail_after(PATIENCE):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def page_of(process):
+    """The address that it wants the person to visit."""
+    while line := (await process.stdout.readline()).decode():
+        if found := re.match(r"https?://\S+", line):
+            return found[0]
+    raise AssertionError("it named no page")
+
+
+async def ran(folder, *words, **env):
+    async with typed(folder, *words, **env) as process:
+        said = (await process.communicate())[0].decode()
+        return process.returncode, said
+
+
+async def test_a_person_logs_in_in_a_browser_and_stays_logged_in(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        code, said = await ran(folder, "status", "--no-live")
+        assert "run `multitap login guarded`" in said
+
+        async with typed(folder, "login", "guarded") as process:
+            shown = await visit(await page_of(process), follow=True)
+            said = (await process.stdout.read()).decode()
+            code = await process.wait()
+
+        assert (code, "Multitap has the answer for guarded" in shown) == (0, True), said
+        assert "logged in to 'guarded'" in said
+        _, said = await ran(folder, "status", "--no-live", "--json")
+        assert json.loads(said)["servers"][0]["state"] == "connected", said
+        _, said = await ran(folder, "call", "guarded_whoami", "--no-live")
+        assert "nobody" in said
+
+    assert [form["grant_type"] for form in provider.forms] == ["authorization_code"]
+
+
+async def test_without_a_browser_the_address_is_pasted(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        async with typed(folder, "login", "guarded", "--no-browser") as process:
+            came_back = await visit(await page_of(process))
+            said, _ = await process.communicate(f"{came_back}\n".encode())
+
+        assert process.returncode == 0, said.decode()
+        assert TokenStore().find("guarded", provider.url) is not None
+
+
+async def test_rights_can_be_asked_for(folder):
+    async with provided() as provider:
+        configure(folder, provider.url, "[servers.guarded.oauth]\ncallback_port = 18414\n")
+        async with typed(folder, "login", "guarded", "--scope", "read write") as process:
+            page = await page_of(process)
+            assert "127.0.0.1%3A18414" in page or "127.0.0.1:18414" in page
+            await visit(page, follow=True)
+            await process.communicate()
+
+        assert TokenStore().find("guarded", provider.url).scope == "read write"
+
+
+async def test_who_refuses_is_told_so_and_stays_as_they_were(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        provider.refusal = "access_denied"
+        async with typed(folder, "login", "guarded") as process:
+            await visit(await page_of(process), follow=True)
+            said = (await process.stdout.read()).decode()
+            assert await process.wait() == 4
+
+    assert "cannot log in: access_denied" in said
+    assert not TokenStore().file.exists()
+
+
+async def test_a_login_is_forgotten_and_revoked(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        async with typed(folder, "login", "guarded") as process:
+            await visit(await page_of(process), follow=True)
+            await process.communicate()
+        kept = TokenStore().find("guarded", provider.url).secrets
+
+        code, said = await ran(folder, "logout", "guarded", "--revoke")
+
+        assert (code, "logged out of 'guarded'" in said) == (0, True), said
+        assert [one["token"] for one in provider.revoked] == [kept.refresh_token, kept.access_token]
+        assert TokenStore().find("guarded", provider.url) is None
+        assert kept.access_token not in TokenStore().file.read_text()
+
+
+async def test_who_is_not_logged_in_can_log_out(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        code, said = await ran(folder, "logout", "guarded")
+
+    assert (code, "nobody is logged in to 'guarded'" in said) == (0, True)
+
+
+async def test_an_open_server_is_left_alone(folder):
+    async with provided(anonymous=True, resource={"authorization_servers": []}) as provider:
+        provider.issuer = {"issuer": None}
+        configure(folder, provider.url)
+        code, said = await ran(folder, "login", "guarded")
+
+    assert code == 4
+    assert "it does not ask for a login" in said
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        pytest.param('command = "x"', "is a program, and has no login", id="program"),
+        pytest.param('url = "https://x.test/"\noauth = false', "`oauth` is `false`", id="never"),
+        pytest.param(
+            'url = "https://x.test/"\noauth = { grant = "client_credentials" }',
+            "logs in by itself",
+            id="machine",
+        ),
+    ],
+)
+def test_what_cannot_be_logged_in_to_says_why(folder, multitap, server, words):
+    (folder / "multitap.toml").write_text(f"[servers.guarded]\n{server}\n")
+    ended = multitap("login guarded")
+
+    assert ended.code == 3
+    assert words in ended.err

@@ -157,12 +157,13 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     phases = findings(examined)["locked"]
     assert (examined.code, told.code) == (4, 4)
     assert (phases["handshake"][0], phases["auth"][0]) == ("ok", "failed")
-    assert "hint: set its credentials in `headers`" in examined.out
-    assert told.lines[1].endswith("  set its credentials in `headers`")
+    hint = "run `multitap login locked`, or set its credentials in `headers`"
+    assert f"hint: {hint}" in examined.out
+    assert told.lines[1].endswith(f"  {hint}")
     assert told.lines[1].startswith("locked  needs auth ")
-    assert listed.err.startswith("locked is not listed: HTTP 401")
-    assert alone.err.startswith("error: locked: HTTP 401")
-    assert alone.err.endswith("\nhint: set its credentials in `headers`\n")
+    assert listed.err.startswith("locked is not listed: it wants a login")
+    assert alone.err.startswith("error: locked: it wants a login")
+    assert alone.err.endswith(f"\nhint: {hint}\n")
 
 
 def test_tools_that_cannot_be_used_are_told(multitap, configure):

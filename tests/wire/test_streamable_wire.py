@@ -1153,14 +1153,22 @@ async def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_credentials_are_asked_for_each_request():
-    turn = iter(range(100))
+    class Counting:
+        ready = None
+        turn = iter(range(100))
 
-    async def authorize(_challenge: Challenge | None) -> dict[str, str]:
-        return {"Authorization": f"Bearer {next(turn)}"}
+        async def headers(self, _method: str, _url: URL) -> dict[str, str]:
+            return {"Authorization": f"Bearer {next(self.turn)}"}
+
+        async def answer(self, challenge: Challenge, *_: object, **__: object) -> dict[str, str]:
+            raise AssertionError(challenge)
+
+        def heard(self, _response: object) -> None:
+            pass
 
     async with (
         serve(zoo.polite) as server,
-        open_streamable(HttpServer(url=server.url), authorize=authorize) as wire,
+        open_streamable(HttpServer(url=server.url), authorizer=Counting()) as wire,
     ):
         await call(wire)
         await call(wire)

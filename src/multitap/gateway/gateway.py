@@ -11,6 +11,7 @@ from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, log_level
+from multitap.gateway.client_logins import ClientLogins
 from multitap.gateway.client_lookup import ClientLookup
 from multitap.gateway.client_message import UNPARSABLE, ClientMessage, Refused, Result, parse_table
 from multitap.gateway.client_request import ClientRequest
@@ -75,7 +76,15 @@ class Gateway:
         jobs = JobRunner(
             self.view, self.private, self.exclusive_use, self.parked_calls, self.subscriptions
         )
-        self.calls = ToolCalls(hub, self.view, lookup, jobs, self.private, self.parked_calls)
+        self.calls = ToolCalls(
+            hub,
+            self.view,
+            lookup,
+            jobs,
+            self.private,
+            self.parked_calls,
+            ClientLogins(hub, tasks),
+        )
         """Answers `tools/call`."""
         offers = OfferRequests(hub, self.view, lookup, jobs, self.subscriptions)
         introduction = Introduction(hub, self.view, info)

@@ -7,11 +7,13 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
+from multitap.events import LinkState
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import EMPTY, Refused, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
+from multitap.upstream.link import Link
 from multitap.version import VERSION
 from multitap.wire.jsonrpc import envelope, vocabulary
 
@@ -86,11 +88,19 @@ class Introduction:
         return told
 
     def _instructions(self, audience: Audience) -> str:
-        """What the servers say about themselves, each under its name."""
+        """What the servers say about themselves, or why they say nothing, each under its name."""
         view = self._view(audience)
         told = [
-            f"# {link.name}\n{link.session.instructions}"
+            f"# {link.name}\n{words}"
             for link in self._hub.links.values()
-            if link.session and link.session.instructions and view.has(link.name)
+            if view.has(link.name) and (words := _about(link))
         ]
         return "\n\n".join(told)
+
+
+def _about(link: Link) -> str | None:
+    if link.session is not None:
+        return link.session.instructions
+    if link.state is LinkState.NEEDS_AUTH and link.failure is not None and link.failure.hint:
+        return f"This server waits for a login: {link.failure.hint}."
+    return None

@@ -140,7 +140,8 @@ class PrivateLinks:
         known = self._links.get((_HANDSHAKE, shared.name))
         if known is not None and known.link is link:  # or it was ended before it could settle
             # remembered: another try would start the server again for every call
-            self._stateless_only.add(shared.name)
+            if link.state is not LinkState.NEEDS_AUTH:
+                self._stateless_only.add(shared.name)
             known.scope.cancel()
         return shared
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import anyio
 
 from multitap.catalog.audience import Audience
-from multitap.errors import BadAnswer, BadArguments
+from multitap.errors import BadAnswer, BadArguments, Unavailable
 from multitap.gateway import client_errors
+from multitap.gateway.client_logins import ClientLogins
 from multitap.gateway.client_lookup import ClientLookup
 from multitap.gateway.client_message import EMPTY, RESERVED, UNPARSABLE, ClientMessage, Result
 from multitap.gateway.client_request import ClientRequest
@@ -34,6 +35,7 @@ class ToolCalls:
         jobs: Does calls that wait for more than their server.
         private: Sessions of single clients.
         parked_calls: Calls that wait for their client to come back.
+        logins: Sends a client's person to log in.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -44,6 +46,7 @@ class ToolCalls:
         jobs: JobRunner,
         private: PrivateLinks,
         parked_calls: ParkedCalls,
+        logins: ClientLogins,
     ) -> None:
         self._hub = hub
         self._view = view
@@ -51,8 +54,11 @@ class ToolCalls:
         self._jobs = jobs
         self._private = private
         self._parked_calls = parked_calls
+        self._logins = logins
 
-    async def answer(self, request: ClientRequest, _: ClientMessage) -> Result:
+    async def answer(  # noqa: C901, PLR0911 - in one piece: every call takes this way
+        self, request: ClientRequest, _: ClientMessage
+    ) -> Result:
         """The result of the tool that a client calls.
 
         Raises:
@@ -64,10 +70,11 @@ class ToolCalls:
         if route is None:
             await in_task(request.light)
             since = anyio.current_time()
-            route = self._view(client.audience).route(
-                await self._lookup.find_tool(request, params.name)
-            )
+            if request.modern and self._parked_calls.issued(params.request_state):
+                return await self._parked_calls.resume(request, _subject(params.name))
         try:
+            if route is None:
+                route = await self._found(request)
             if not self._is_plain(request, route):
                 await in_task(request.light)
                 return await self._call_in_turn(request, route, since)
@@ -88,6 +95,11 @@ class ToolCalls:
         except BadArguments as exc:
             failed = client_errors.failed_call(exc)
             return to_stateless(failed) if request.modern else failed
+        except Unavailable as exc:
+            if not self._logins.may_ask(request, exc):
+                raise
+            await in_task(request.light)
+            return await self._call_after_login(request, exc.server)
         try:
             if link.name in view.renaming:
                 return self._translated(request, link, called.raw)
@@ -97,6 +109,29 @@ class ToolCalls:
         except UNPARSABLE as exc:
             words = f"the result cannot be read: {exc}"
             raise BadAnswer(link.name, words) from None
+
+    async def _found(self, request: ClientRequest) -> Route:
+        """The way to a tool that no list has (yet)."""
+        tool = await self._lookup.find_tool(request, request.params.name)
+        return self._view(request.client.audience).route(tool)
+
+    async def _call_after_login(self, request: ClientRequest, server: str) -> Result:
+        """The result once the client's person has logged in to the server."""
+        arguments = request.params.arguments
+
+        async def work(context: CallContext) -> Result:
+            if (asker := context.client) is not None:
+                await self._logins.log_in(server, request.client, asker)
+            route = await self._found(request)
+            link = route.link
+            meta, extra = extra_members(request, link)
+            # its time begins again: a person has been elsewhere
+            called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
+            return self._translated(request, link, called.raw)
+
+        if not request.modern:
+            return await work(request.context())
+        return await self._parked_calls.begin(request, _subject(request.params.name), work)
 
     def _translated(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
         """A result in the words of its client's era, with the addresses that it knows."""
@@ -145,3 +180,8 @@ class ToolCalls:
 
         job = Job("tools/call", route.tool.name, link, route.tool.raw_name, route.deadline, call)
         return await self._jobs.run(request, job, since)
+
+
+def _subject(name: str) -> str:
+    """What a parked call is about; as in `JobRunner.run`."""
+    return f"tools/call {name}"

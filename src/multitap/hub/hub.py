@@ -129,7 +129,8 @@ class Hub:
         self.calls = Calls(lambda: self.settings.agents, self.metrics, store, self.events)
         """Makes all calls."""
         self._routes: dict[Tool, Route] = {}
-        self._logins = logins
+        self.logins = logins
+        """Who is logged in where; None where `dial` was given."""
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
         store.on_disagreement = self._reread_choices
@@ -356,8 +357,8 @@ class Hub:
         link = self._supervisor.coming.get(server) or self._supervisor.link(server)
         if not link.config.enabled:
             raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
-        if self._logins is not None:
-            self._logins.forgive(server)
+        if self.logins is not None:
+            self.logins.forgive(server)
         link.restart()
 
     def snapshot(self) -> Snapshot:

@@ -185,11 +185,14 @@ class Link:
     def live(self) -> bool:
         """Whether its offers can be called: it is up, coming up again, or waiting to be woken.
 
-        One that failed to come up again is not, however often it is tried, until it succeeds.
+        One that failed to come up again is not, however often it is tried, until it succeeds. One
+        that waits for a login is: the call says so, and a client may be asked to log in.
         """
         availability = self.availability
         if self.offers is None or availability.closing:
             return False
+        if self.state is LinkState.NEEDS_AUTH:
+            return True
         returning = availability.hopeful and not availability.failing
         return self.state is LinkState.CONNECTED or returning or availability.is_asleep
 

@@ -60,7 +60,7 @@ class OriginRoute:
     ) -> None:
         self._url = url
         self._tls = tls
-        self._resolve = resolve or resolved
+        self._resolve = resolve
         self._proxy: URL | None = None
         self.headers: dict[str, str] = {}
         """What each request has to say to the proxy."""
@@ -80,12 +80,10 @@ class OriginRoute:
         """
         if self._proxy is None or self.proxied:
             here = self._proxy or self._url
-            resolve = self._resolve if self._proxy is None else resolved
+            resolve = self._resolve if self._proxy is None else None
             return (await open_route(loop, make, here, resolve, **self._security(here))).protocol
         security = self._security(self._proxy)
-        transport, reply = await open_route(
-            loop, lambda: _Reply(loop), self._proxy, resolved, **security
-        )
+        transport, reply = await open_route(loop, lambda: _Reply(loop), self._proxy, **security)
         try:
             transport.write(self._connect())
             await reply.welcome
@@ -168,11 +166,11 @@ async def open_route(
     loop: asyncio.AbstractEventLoop,
     make: Callable[[], _Made],
     url: URL,
-    resolve: Resolve,
+    resolve: Resolve | None = None,
     **security: Any,
 ) -> Opened[_Made]:
     """A connection to one of the host's addresses: the first that answers."""
-    addresses = in_turns(await resolve(loop, url.raw_host or "", url.port or 0))
+    addresses = in_turns(await (resolve or resolved)(loop, url.raw_host or "", url.port or 0))
     if len(addresses) == 1:
         return await _opened_at(addresses[0], loop, make, security)
     won: list[Opened[_Made]] = []

@@ -72,6 +72,8 @@ class Account:
         self.name = name
         self.config = config
         self.known = config.oauth or OAuth()
+        self.challenge = ""
+        """What the server last said to a request that it refused."""
         self._store = store
         self._tasks = tasks
         self._login = login
@@ -129,6 +131,7 @@ class Account:
             AuthRequired: Nothing does, until somebody logs in.
             RequestFailed: An authorization server cannot be reached now.
         """
+        self.challenge = challenge.words
         if challenge.nonce is not None and self._proof_key is not None:
             self._nonce = challenge.nonce
             if challenge.wants_nonce:
@@ -179,6 +182,7 @@ class Account:
         await anyio.to_thread.run_sync(self._store.save, kept)
         self._take(kept)
         self._refusal = None
+        self._on_change(self)
         return kept
 
     async def _meet(self, challenge: Challenge, *, waits: bool) -> None:
@@ -213,8 +217,8 @@ class Account:
             self._refusal = f"cannot log in: {self.config.redact(str(exc))}"
         except Exception as exc:  # noqa: BLE001 - boundary: the host's own code
             self._refusal = f"cannot log in: {type(exc).__name__}"
-        self._on_change(self)
         if self._refusal is not None:
+            self._on_change(self)
             raise AuthRequired(self._refusal, hint=self._hint(None))
 
     async def _renew(self) -> None:

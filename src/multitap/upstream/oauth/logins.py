@@ -51,6 +51,11 @@ class Logins:
             )
         return account
 
+    def find(self, name: str) -> Account | None:
+        """The account with a server as it was last reached; None where there is none."""
+        accounts = [one for one in self._accounts.values() if one.name == name]
+        return accounts[-1] if accounts else None
+
     def forgive(self, name: str) -> None:
         """Let a person be asked again who did not log in the last time."""
         for account in self._accounts.values():

@@ -1,0 +1,139 @@
+"""Persons whom a client sends to log in to a server, in the middle of a call of theirs."""
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import anyio
+import msgspec
+
+from multitap.errors import Unavailable
+from multitap.events import FailureCode
+from multitap.faults import WireFault
+from multitap.gateway.client import Client, able
+from multitap.gateway.client_message import notification
+from multitap.gateway.client_request import ClientRequest
+from multitap.http.loopback import is_loopback
+from multitap.hub.hub import Hub
+from multitap.later import Later
+from multitap.tasks import Tasks
+from multitap.upstream.handlers import RequestOrigin
+from multitap.upstream.oauth.account import LOGIN_TIMEOUT, Account
+from multitap.upstream.oauth.oauth_errors import LoginFailed
+from multitap.upstream.on_behalf_of import OnBehalfOf
+from multitap.wire.wire import RpcError
+
+if TYPE_CHECKING:
+    from multitap.upstream.oauth import loopback_callback
+else:
+    loopback_callback = Later("multitap.upstream.oauth.loopback_callback")
+
+_ELICIT = "elicitation/create"
+
+
+class _Elicited(msgspec.Struct):
+    action: str = ""
+
+
+class ClientLogins:
+    """Asks the client whose call needs a login, and nobody else.
+
+    A login is for everybody who uses the gateway. So only a client is asked that can be nobody but
+    the person whose gateway it is: one on this machine, where no tokens tell persons apart.
+
+    Args:
+        hub: Whose servers.
+        tasks: Where a login goes on whose call was given up.
+    """
+
+    def __init__(self, hub: Hub, tasks: Tasks) -> None:
+        self._hub = hub
+        self._tasks = tasks
+        self._under_way: set[str] = set()
+        self._declined: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+
+    def may_ask(self, request: ClientRequest, exc: Unavailable) -> bool:
+        """Whether a call that failed may succeed after its client's person has logged in."""
+        failure, server = exc.failure, exc.server
+        return (
+            failure is not None
+            and failure.code is FailureCode.AUTH
+            and server not in self._under_way
+            and server not in self._declined.get(request.client, ())
+            and _is_owner(request.client)
+            and able(request.capabilities, _ELICIT, {"mode": "url"})
+            and self._account(server) is not None
+        )
+
+    async def log_in(self, server: str, client: Client, asker: OnBehalfOf) -> None:
+        """Have the client's person log in.
+
+        Raises:
+            Unavailable: They did not.
+        """
+        account = self._account(server)
+        if account is None or server in self._under_way:
+            raise Unavailable(server, "somebody else is logging in to it")
+        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(server)
+        self._tasks.start_soon(self._run, account, client, asker, done)
+        # shielded: a person who is on the page may finish, though their client lost patience
+        if (reason := await asyncio.shield(done)) is not None:
+            hint = f"run `multitap login {server}`"
+            raise Unavailable(server, f"cannot log in: {reason}", hint=hint)
+
+    async def _run(
+        self,
+        account: Account,
+        client: Client,
+        asker: OnBehalfOf,
+        done: "asyncio.Future[str | None]",
+    ) -> None:
+        reason: str | None = "the gateway is closing"
+        try:
+            with anyio.fail_after(LOGIN_TIMEOUT):
+                await self._visit(account, client, asker)
+            reason = None
+        except TimeoutError:
+            reason = "nobody came back from the page"
+        except (LoginFailed, WireFault, RpcError) as exc:
+            reason = account.config.redact(str(exc))
+            self._declined.setdefault(client, set()).add(account.name)
+        finally:
+            self._under_way.discard(account.name)
+            if not done.done():
+                done.set_result(reason)
+
+    async def _visit(self, account: Account, client: Client, asker: OnBehalfOf) -> None:
+        known, name = account.known, account.name
+        question = secrets.token_urlsafe(12)
+        async with loopback_callback.open_callback(
+            name, port=known.callback_port, redirect=known.redirect_uri
+        ) as callback:
+
+            async def send(_: RequestOrigin, page: str) -> str:
+                params = {
+                    "mode": "url",
+                    "message": f"The server {name!r} wants you to log in.",
+                    "url": page,
+                    "elicitationId": question,
+                }
+                answer = msgspec.json.decode(await asker.ask(_ELICIT, params), type=_Elicited)
+                if answer.action != "accept":
+                    raise LoginFailed("the login was declined")
+                return await callback.wait(page)
+
+            await account.log_in(send, callback.address, account.challenge)
+        if client.shook_hands:
+            told = {"elicitationId": question}
+            client.outlet.send(notification("notifications/elicitation/complete", told))
+
+    def _account(self, server: str) -> Account | None:
+        logins = self._hub.logins
+        return None if logins is None else logins.find(server)
+
+
+def _is_owner(client: Client) -> bool:
+    """Whether a client is on this machine, and not one of several persons'."""
+    return not client.principal and (not client.holder or is_loopback(client.holder))

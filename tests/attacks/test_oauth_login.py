@@ -1,0 +1,423 @@
+"""Hostile servers and authorization servers in the course of a login."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+import aiohttp
+import anyio
+import pytest
+
+from multitap import HttpServer
+from multitap.cli.terminal.browser import is_safe, open_page
+from multitap.config import OAuth
+from multitap.faults import WireFault
+from multitap.tasks import Tasks
+from multitap.trust.token_store import TokenStore
+from multitap.upstream.oauth import guarded_fetch
+from multitap.upstream.oauth.account import Account
+from multitap.upstream.oauth.address_rules import permitted
+from multitap.upstream.oauth.loopback_callback import open_callback
+from multitap.upstream.oauth.oauth_errors import LoginFailed
+from multitap.wire.streamable.streamable_wire import open_streamable
+from tests.trust.keyrings import no_keyring
+from tests.upstream.oauth.provider import Person, provided, visit
+from tests.waiting import PATIENCE
+from tests.wire import http_zoo as zoo
+from tests.wire.asking import ask
+
+REDIRECT = "http://127.0.0.1:8414/callback"
+
+
+@pytest.fixture(autouse=True)
+def own_logins(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with no_keyring():
+        yield
+
+
+@asynccontextmanager
+async def canary(**more):
+    """Somebody on this machine whom the server has nothing to do with."""
+
+    async def sing(_request, caller):
+        await caller.respond({"secret": "do not tell"})
+
+    async with zoo.serve(sing, host="127.0.0.2", **more) as server:
+        yield server
+
+
+@asynccontextmanager
+async def account_at(url, **known):
+    async with Tasks() as tasks:
+        config = HttpServer(url=url, oauth=OAuth(**known))
+        yield Account("guarded", config, store=TokenStore(), tasks=tasks)
+
+
+async def log_in(provider, person=None, *, challenge=None, **known):
+    async with account_at(provider.url, **known) as account:
+        words = challenge or provider.challenge.format(origin=provider.origin)
+        return await account.log_in((person or Person()).login, REDIRECT, words)
+
+
+async def test_ssrf_in_resource_metadata_reaches_nobody():
+    async with canary() as bird, provided() as provider:
+        with pytest.raises(LoginFailed, match="this machine"):
+            await log_in(provider, challenge=f'Bearer resource_metadata="{bird.url}"')
+
+    assert (bird.connections, provider.registrations) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["token_endpoint", "registration_endpoint"],
+)
+async def test_ssrf_in_an_endpoint_reaches_nobody(word):
+    async with canary() as bird, provided() as provider:
+        provider.issuer = {word: bird.url}
+        with pytest.raises(LoginFailed, match="this machine"):
+            await log_in(provider)
+
+    assert bird.connections == 0
+
+
+async def test_ssrf_in_authorization_servers_reaches_nobody():
+    async with canary() as bird, provided() as provider:
+        provider.resource = {"authorization_servers": [bird.url.removesuffix("/mcp")]}
+        with pytest.raises(LoginFailed, match="this machine"):
+            await log_in(provider)
+
+    assert bird.connections == 0
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1/",
+        "http://example.com/",
+        "https://127.0.0.2/",
+        "https://[::ffff:127.0.0.2]/",
+        "https://2130706434/",
+        "https://169.254.169.254/",
+        "https://[fd00:ec2::254]/",
+        "https://192.168.1.1/",
+        "https://user:word@127.0.0.1/",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "ftp://127.0.0.1/",
+        "//127.0.0.1/",
+        "https://",
+    ],
+)
+async def test_ssrf_by_an_address_of_any_kind_is_refused(address):
+    async with provided() as provider:
+        fetch = guarded_fetch.GuardedFetch(provider.url)
+        with pytest.raises(LoginFailed):
+            await fetch.describe(address, {})
+
+
+@pytest.mark.parametrize(
+    ("address", "own", "allowed"),
+    [
+        ("93.184.216.34", (), True),
+        ("10.1.2.3", (), False),
+        ("10.1.2.3", ("10.9.9.9",), True),
+        ("192.168.0.1", ("10.9.9.9",), False),
+        ("127.0.0.2", ("127.0.0.1",), False),
+        ("127.0.0.1", ("127.0.0.1",), True),
+        ("169.254.169.254", ("169.254.1.1",), False),
+        ("fe80::1", (), False),
+        ("::1", (), False),
+        ("::ffff:10.0.0.1", (), False),
+        ("64:ff9b::a00:1", (), False),
+        ("2002:a00:1::", (), False),
+        ("100.100.100.200", ("100.64.0.1",), False),
+        ("0.0.0.0", (), False),
+        ("224.0.0.1", (), False),
+        ("2606:4700::1111", (), True),
+    ],
+)
+def test_addresses_of_private_networks_are_for_servers_that_are_there(address, own, allowed):
+    assert permitted(ip_address(address), {ip_address(one) for one in own}) is allowed
+
+
+async def test_metadata_that_redirects_elsewhere_is_refused():
+    async with canary() as bird:
+
+        async def lead(_request, caller):
+            await caller.respond(status=302, location=bird.url)
+
+        async with zoo.serve(lead) as server, account_at(server.url) as account:
+            with pytest.raises(LoginFailed, match="redirects to another origin"):
+                await account.log_in(Person().login, REDIRECT, "Bearer")
+
+    assert bird.connections == 0
+
+
+async def test_metadata_without_end_is_cut_off():
+    async def pour(_request, caller):
+        await caller.head(200, content_type="application/json", transfer_encoding="chunked")
+        while True:
+            await caller.chunk(b" " * 65536)
+
+    async with zoo.serve(pour) as server, account_at(server.url) as account:
+        with pytest.raises(LoginFailed, match="more than 262,144 bytes"):
+            await account.log_in(Person().login, REDIRECT, "Bearer")
+
+
+async def test_metadata_that_never_comes_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(guarded_fetch, "METADATA_TIMEOUT", 0.2)
+
+    async def silence(_request, caller):
+        await caller.gone()
+
+    async with zoo.serve(silence) as server, account_at(server.url) as account:
+        with pytest.raises(WireFault, match=r"did not answer within 0\.2 s"):
+            await account.log_in(Person().login, REDIRECT, "Bearer")
+
+
+@pytest.mark.parametrize(
+    ("issuer", "words"),
+    [
+        pytest.param({"code_challenge_methods_supported": None}, "PKCE", id="no-pkce"),
+        pytest.param({"code_challenge_methods_supported": ["plain"]}, "PKCE", id="plain-pkce"),
+        pytest.param({"issuer": "https://evil.example"}, "another issuer", id="wrong-issuer"),
+        pytest.param({"issuer": "{origin}/tenant"}, "another issuer", id="other-tenant"),
+        pytest.param(
+            {"authorization_endpoint": "javascript:alert(1)"}, "web address", id="javascript"
+        ),
+        pytest.param({"authorization_endpoint": "file:///etc/passwd"}, "web address", id="file"),
+        pytest.param(
+            {"authorization_endpoint": "http://example.com/"}, "is not https", id="plain-http"
+        ),
+    ],
+)
+async def test_a_person_is_sent_nowhere_by_an_authorization_server_that_lies(issuer, words):
+    person = Person()
+    async with provided(issuer=issuer) as provider:
+        with pytest.raises(LoginFailed, match=words):
+            await log_in(provider, person)
+
+    assert person.asked == []
+
+
+async def test_metadata_about_another_resource_is_refused():
+    async with provided(resource={"resource": "https://bank.example/mcp"}) as provider:
+        with pytest.raises(LoginFailed, match="another resource"):
+            await log_in(provider)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(("iss=", "iss=https%3A%2F%2Fevil.example&x="), "`iss`", id="mix-up"),
+        pytest.param(("iss=", "x="), "`iss`", id="iss-missing"),
+        pytest.param(("state=", "state=x"), "`state`", id="wrong-state"),
+        pytest.param(("state=", "x="), "`state`", id="no-state"),
+    ],
+)
+async def test_mix_up_and_forged_answers_are_refused(change, words):
+    class Misled(Person):
+        async def login(self, origin, address):
+            return (await super().login(origin, address)).replace(*change)
+
+    async with provided() as provider:
+        with pytest.raises(LoginFailed, match=words):
+            await log_in(provider, Misled())
+
+    assert provider.forms == [], "the code goes to nobody"
+
+
+async def test_an_answer_of_another_login_is_refused():
+    first = Person()
+    async with provided() as provider:
+        await log_in(provider, first)
+        used = await visit(first.asked[0][1])
+
+        class Replayed(Person):
+            async def login(self, origin, address):
+                return used
+
+        with pytest.raises(LoginFailed, match="`state`"):
+            await log_in(provider, Replayed())
+
+
+async def test_a_client_secret_goes_only_to_the_issuer_it_was_given_for():
+    mine = {"client_id": "me", "client_secret": "s3cret-of-mine"}
+    known = {"me": {"secret": "s3cret-of-mine", "redirects": [REDIRECT]}}
+    async with provided(clients=known) as provider, provided(clients=known) as thief:
+        await log_in(provider, **mine)
+        provider.resource = {"authorization_servers": [thief.origin]}
+        with pytest.raises(LoginFailed, match=r"set `oauth\.issuer`"):
+            await log_in(provider, **mine)
+        with pytest.raises(LoginFailed, match=r"`oauth\.issuer` is"):
+            await log_in(provider, **mine, issuer=provider.origin)
+
+    assert thief.server.connections == 0 or thief.forms == []
+
+
+async def test_an_error_page_with_tokens_is_not_quoted():
+    async with provided() as provider:
+
+        async def leak(form):
+            return f"<html>{form['code']} access-s3cret</html>".encode()
+
+        provider.on_token = leak
+        with pytest.raises(LoginFailed, match="HTTP 400") as caught:
+            await log_in(provider)
+
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_tokens_do_not_follow_a_redirect_to_another_origin():
+    async with canary() as bird, provided() as provider:
+        await log_in(provider)
+
+        async def lead(request, caller):
+            await caller.respond(status=307, location=bird.url)
+
+        provider.serve = lead
+        config = HttpServer(url=provider.url)
+        async with Tasks() as tasks:
+            account = Account("guarded", config, store=TokenStore(), tasks=tasks)
+            async with open_streamable(config, authorizer=account) as wire:
+                with pytest.raises(WireFault, match="another origin"):
+                    await ask(wire, "ping", {}, timeout=5)
+
+    assert bird.connections == 0
+
+
+async def test_cve_2025_62800_the_callback_page_escapes_what_it_shows():
+    async with open_callback("<b>x</b>") as callback, aiohttp.ClientSession() as browser:
+        page = "https://as.example/?state=s"
+        hostile = "<script>alert(1)</script>"
+        shown = {}
+
+        async def come_back():
+            query = {"state": "s", "error": "e", "error_description": hostile}
+            async with browser.get(callback.address, params=query) as response:
+                shown["text"], shown["headers"] = await response.text(), response.headers
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(callback.wait, page)
+            tasks.start_soon(come_back)
+
+    assert "<script>" not in shown["text"]
+    assert "<b>" not in shown["text"]
+    assert "default-src 'none'" in shown["headers"]["Content-Security-Policy"]
+
+
+async def test_a_callback_takes_one_answer_and_is_closed():
+    async with open_callback("guarded") as callback, aiohttp.ClientSession() as browser:
+        answers = []
+
+        async def wait():
+            answers.append(await callback.wait("https://as.example/?state=right"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            for target, host in (
+                (f"{callback.address}?state=wrong&code=1", None),
+                (f"{callback.address}?code=1", None),
+                (f"{callback.address}x?state=right&code=1", None),
+                (f"{callback.address}?state=right&code=1", "evil.example"),
+            ):
+                headers = {} if host is None else {"Host": host}
+                async with browser.get(target, headers=headers) as response:
+                    assert response.status in {400, 404}
+            assert answers == []
+            async with browser.get(f"{callback.address}?state=right&code=2") as response:
+                assert response.status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await browser.get(f"{callback.address}?state=right&code=3")
+
+    assert answers == [f"{callback.address}?state=right&code=2"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "http://example.com/",
+        "https://x.example/?a=$(calc)",
+        "https://x.example/?a=`calc`",
+        'https://x.example/"&calc',
+        "https://x.example/ calc",
+        "https://x.example/\ncalc",
+        "-a https://x.example/",
+        "https://x.example/?a='|calc",
+    ],
+)
+def test_cve_2025_6514_a_browser_gets_plain_web_addresses_only(address, tmp_path, monkeypatch):
+    opened = tmp_path / "opened"
+    program = tmp_path / "xdg-open"
+    program.write_text(f"#!/bin/sh\ntouch {opened}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DISPLAY", ":0")
+
+    assert not is_safe(address)
+    assert not open_page(address)
+    assert not opened.exists()
+
+
+RENEW = """
+import asyncio, sys
+from multitap import HttpServer
+from multitap.tasks import Tasks
+from multitap.trust.token_store import TokenStore
+from multitap.upstream.oauth.account import Account
+from multitap.wire.streamable.streamable_wire import open_streamable
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.request import made
+
+async def main(url):
+    config = HttpServer(url=url)
+    async with Tasks() as tasks:
+        account = Account("guarded", config, store=TokenStore(), tasks=tasks)
+        async with open_streamable(config, authorizer=account) as wire:
+            deadline = Deadline.since(asyncio.get_running_loop().time(), 30, None)
+            await wire.request(made("tools/call", {"name": "whoami"}, deadline))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_two_processes_renew_a_rotating_token_once():
+    async with provided() as provider:
+        await log_in(provider)
+        provider.access.clear()
+        quiet = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                RENEW,
+                provider.url,
+                env={**os.environ, **quiet},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for _ in range(2)
+        ]
+        with anyio.fail_after(PATIENCE):
+            said = [(await one.communicate())[0].decode() for one in processes]
+
+    assert [one.returncode for one in processes] == [0, 0], said
+    assert [form["grant_type"] for form in provider.forms].count("refresh_token") == 1
+
+
+def test_others_cannot_read_logins_and_what_they_could_read_is_not_used(tmp_path):
+    store = TokenStore(tmp_path / "vault")
+    (tmp_path / "vault").mkdir(mode=0o700)
+    store.file.write_text(json.dumps({"version": 1, "logins": {}}))
+    store.file.chmod(0o644)
+
+    with pytest.raises(Exception, match="others can read"):
+        store.logins()

@@ -1,0 +1,117 @@
+import anyio
+import mcp_types as types
+import pytest
+from mcp import MCPError
+
+from multitap import Handlers, HttpServer, Settings, open_hub
+from multitap.events import LinkState
+from multitap.http.server.access import Token
+from multitap.trust.token_store import TokenStore
+from tests.gateway.talking import Talker, gate
+from tests.trust.keyrings import no_keyring
+from tests.upstream.oauth.provider import Person, provided, visit
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def own_logins(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with no_keyring():
+        yield
+
+
+class Browsing(Talker):
+    """A client whose person opens the pages that they are asked to open, or does not."""
+
+    def __init__(self, tasks, *args, action="accept", **options):
+        super().__init__(*args, **options)
+        self._tasks = tasks
+        self.action = action
+
+    async def _elicit(self, _, params):
+        self.asked.append(params)
+        if self.action == "accept":
+            self._tasks.start_soon(self._browse, params.url)
+        return types.ElicitResult(action=self.action)
+
+    async def _browse(self, page):
+        await visit(page, follow=True)
+
+
+def settings(provider, folder):
+    return Settings(servers={"guarded": HttpServer(url=provider.url)}, state_dir=folder)
+
+
+async def logged_out_after(provider, folder):
+    """The provider's tools are known from a login that is no more."""
+    async with open_hub(settings(provider, folder), handlers=Handlers(login=Person().login)) as hub:
+        await until(lambda: hub.links["guarded"].state is LinkState.CONNECTED)
+    provider.access.clear()
+    provider.refresh.clear()
+
+
+@pytest.mark.parametrize("era", ["old", "new"])
+async def test_a_client_is_asked_to_log_in_and_its_call_succeeds(tmp_path, era):
+    async with provided() as provider, anyio.create_task_group() as tasks:
+        await logged_out_after(provider, tmp_path)
+        async with (
+            gate(settings(provider, tmp_path)) as gateway,
+            Browsing(tasks, era, gateway.url) as talker,
+        ):
+            assert gateway.hub.links["guarded"].state is LinkState.NEEDS_AUTH
+            with anyio.fail_after(30):
+                result = await talker.client.call_tool("guarded_whoami", {})
+
+            assert result.content[0].text == "nobody"
+            (asked,) = talker.asked
+            assert "'guarded'" in asked.message
+            assert asked.url.startswith(f"{provider.origin}/authorize")
+
+
+@pytest.mark.parametrize(
+    ("able", "token"),
+    [pytest.param(False, False, id="cannot"), pytest.param(True, True, id="one-of-many")],
+)
+async def test_who_is_not_asked_is_told_the_command(tmp_path, able, token):
+    tokens = (Token(b"a-token-of-some-length", "ann"),) if token else ()
+    async with provided() as provider, anyio.create_task_group() as tasks:
+        await logged_out_after(provider, tmp_path)
+        said = "a-token-of-some-length" if token else None
+        async with (
+            gate(settings(provider, tmp_path), tokens=tokens) as gateway,
+            Browsing(tasks, "old", gateway.url, able=able, token=said) as talker,
+        ):
+            with pytest.raises(MCPError, match="run `multitap login guarded`"):
+                await talker.client.call_tool("guarded_whoami", {})
+
+            assert talker.asked == []
+
+
+async def test_who_declines_is_told_the_command_and_not_asked_again(tmp_path):
+    async with provided() as provider, anyio.create_task_group() as tasks:
+        await logged_out_after(provider, tmp_path)
+        async with (
+            gate(settings(provider, tmp_path)) as gateway,
+            Browsing(tasks, "old", gateway.url, action="decline") as talker,
+        ):
+            for _ in range(2):
+                with pytest.raises(MCPError, match="run `multitap login guarded`"):
+                    await talker.client.call_tool("guarded_whoami", {})
+
+            assert len(talker.asked) == 1
+
+
+async def test_a_running_gateway_notices_logins_and_logouts_of_others(tmp_path):
+    async with provided() as provider, gate(settings(provider, tmp_path)) as gateway:
+        link = gateway.hub.links["guarded"]
+        assert link.state is LinkState.NEEDS_AUTH
+        elsewhere = tmp_path / "elsewhere"
+        await logged_out_after(provider, elsewhere)
+        store = TokenStore()
+        kept = store.find("guarded", provider.url)
+        provider.access[kept.secrets.access_token] = "read"
+        store.save(kept)
+        await until(lambda: link.state is LinkState.CONNECTED)
+
+        store.remove("guarded", provider.url)
+        await until(lambda: link.state is LinkState.NEEDS_AUTH)

@@ -115,6 +115,15 @@ def test_doctor_names_findings_and_packages_without_a_version(multitap, home):
     assert "no exact version of no-such-package" in ended.out
 
 
+def test_a_project_that_wants_its_pins_off_is_told_that_they_are_not(multitap, configure):
+    configure(zoo=zoo("good", pin="off", scan="off"))
+
+    ended = multitap("doctor")
+
+    assert 'a project cannot relax `pin`: "enforce" is used, not "off"' in ended.out
+    assert 'a project cannot relax `scan`: "report" is used, not "off"' in ended.out
+
+
 @pytest.mark.parametrize("line", ["tools -c servers.json", "status -c servers.json"])
 def test_escape_sequences_of_a_server_do_not_reach_the_terminal(multitap, home, line):
     (home / "servers.json").write_text(json.dumps({"mcpServers": {"zoo": zoo("ansi_escapes")}}))

@@ -1,5 +1,6 @@
 """Where the lock files of a configuration are."""
 
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -64,5 +65,7 @@ def _project_folder(search: Search) -> Path | None:
 
 def _kept_for(paths: list[str]) -> LockFile:
     data = platformdirs.user_data_path("multitap", appauthor=False)
-    mark = sha256("\n".join(sorted(paths)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return LockFile(data / "pins" / f"{Path(paths[0]).stem or 'root'}-{mark}.lock")
+    # one file may be reached in many ways, and has one set of pins
+    real = sorted(map(os.path.realpath, paths))
+    mark = sha256("\n".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return LockFile(data / "pins" / f"{Path(real[0]).stem or 'root'}-{mark}.lock")

@@ -123,6 +123,7 @@ def _of_server(
     if not config.enabled:
         yield Check("start", CheckVerdict.SKIPPED, "disabled")
         return
+    yield from server_checks.of_relaxation(config)
     needed = [*server_checks.of_variables(loaded, name, scope_in(loaded, name, config))]
     if isinstance(config, HttpServer):
         needed.append(of_address(config))

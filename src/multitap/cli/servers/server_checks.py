@@ -9,11 +9,22 @@ from multitap.catalog.schemas import Unchecked
 from multitap.cli.configuration.problem_lines import line, serious
 from multitap.cli.servers.provider_objections import objections
 from multitap.cli.terminal.places import near
-from multitap.config import Loaded, Problem, Reference, Scope, Severity, expand_server, variables
+from multitap.config import (
+    Loaded,
+    Problem,
+    Reference,
+    Scope,
+    ServerConfig,
+    Severity,
+    expand_server,
+    variables,
+)
 from multitap.config.scope import expand
 from multitap.errors import ConfigError, counted
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.records import dataclass
+from multitap.trust.pins import pin_mode
+from multitap.trust.scanner import scan_mode
 
 _NAMED = 3
 _TRUST = frozenset({"pins", "scan"})
@@ -52,6 +63,20 @@ def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
     if name in loaded.settings.servers:
         files = dict.fromkeys(str(near(place).file) for place in loaded.places(name).values())
         yield Check("config", CheckVerdict.OK, ", ".join(files))
+
+
+def of_relaxation(config: ServerConfig) -> Iterator[Check]:
+    """What a project says about its own servers, in vain."""
+    if config.provenance != "project":
+        return
+    for key, given, held in (
+        ("pin", config.pin, pin_mode(config)),
+        ("scan", config.scan, scan_mode(config)),
+    ):
+        if given is not None and given != held:
+            words = f'a project cannot relax `{key}`: "{held}" is used, not "{given}"'
+            hint = f"name the file with `--config` if its `{key}` should count"
+            yield Check("config", CheckVerdict.ODD, words, hint)
 
 
 def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:

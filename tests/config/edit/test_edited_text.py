@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.config.edit.changes import Drop, Put, Rename, changed, differences
@@ -147,6 +147,12 @@ def test_a_file_that_is_not_there_yet_is_made(name):
     assert data(after, name) == {"servers": {"a b": NEW}}
 
 
+def test_a_comment_behind_the_last_entry_stays_there():
+    after = edited("x:\n  a:\n    b: 1 # c\n", Path("x.yaml"), [Put(("x", "new"), {"m": 2})])
+
+    assert after == "x:\n  a:\n    b: 1 # c\n  new:\n    m: 2\n"
+
+
 def test_a_key_that_is_there_twice_goes_twice():
     after = edited('{"a": {"x": 1, "x": 2}}', Path("x.json"), [Drop(("a", "x"))])
 
@@ -193,6 +199,7 @@ TREE = st.dictionaries(
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
+@settings(max_examples=30)
 @given(before=TREE, after=TREE)
 def test_any_document_can_be_made_into_any_other(name, before, after):
     path = Path(name)

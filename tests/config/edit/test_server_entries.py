@@ -113,7 +113,7 @@ def default(holder, name):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(config=PROGRAMS | REMOTES)
 def test_what_is_written_is_read_again_but_for_what_was_reported(dialect, config):
     written = written_entry("one", config, dialect)
@@ -133,7 +133,7 @@ def test_what_is_written_is_read_again_but_for_what_was_reported(dialect, config
     assert different <= reported
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(config=PROGRAMS | REMOTES)
 def test_our_own_file_loses_nothing(config):
     written = written_entry("one", config, DIALECTS["multitap"])

@@ -90,7 +90,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
 def _places(loaded: Loaded, name: str, how: EditOptions) -> tuple[EntryPlace, ...]:
     places = entry_places(loaded, name)
     wanted = {"user": False, "project": True}
-    if how.scope is None:
+    if how.scope is None or not places:
         return places
     chosen = tuple(one for one in places if one.target.is_project is wanted[how.scope])
     if not chosen:

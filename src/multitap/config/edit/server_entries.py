@@ -46,6 +46,8 @@ class WrittenEntry:
 def written_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
     """The entry of a server, with everything reported that reading it again would not give."""
     fields = fields_of(config)
+    if isinstance(config, StdioServer):
+        fields.setdefault(("args",), [])  # for hosts that want the list even if it is empty
     if dialect.name == "multitap" and config.transport in {"stdio", "http"}:
         fields.pop(("transport",), None)  # as people leave it out
     entry = written(Unwritten(fields, dialect.writing.respell), dialect.writing.keys)

@@ -13,7 +13,7 @@ from multitap.config.formats import yaml
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./@-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-_REST = re.compile(r"[ \t]*(?:[ \t]#[^\r\n]*)?")
+_REST = re.compile(r"[ \t]+#[^\r\n]*|[ \t]*")
 _STEP = "  "
 
 

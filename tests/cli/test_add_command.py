@@ -1,0 +1,246 @@
+"""`multitap add`: whatever people type or paste, written down only if it works."""
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from multitap.cli.configuration.add_words import name_of, resolve, typed
+from multitap.errors import ConfigError
+from multitap.trust.vault import Vault
+
+from .conftest import zoo
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0"
+
+
+@pytest.fixture
+def written(home):
+    def read(path="../config/multitap/multitap.toml"):
+        file = home / path
+        return tomllib.loads(file.read_text())["servers"] if file.exists() else {}
+
+    return read
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch):
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+
+
+def good():
+    server = zoo("good")
+    return ["--", server["command"], *server["args"]]
+
+
+def test_a_program_that_works_is_written_with_its_key_in_the_vault(multitap, written):
+    ended = multitap("add calc -e", f"API_TOKEN={TOKEN}", *good())
+
+    assert ended.code == 0, ended.err
+    assert "TOKENS" in ended.out
+    assert "tokens in every request" in ended.out
+    assert written()["calc"]["env"] == {"API_TOKEN": "${auth:calc/API_TOKEN}"}
+    assert Vault().value("calc/API_TOKEN") == TOKEN
+    assert TOKEN not in ended.out + ended.err
+
+
+def test_undo_takes_the_key_out_of_the_vault_again(multitap, written):
+    multitap("add calc --no-check -e", f"API_TOKEN={TOKEN}", *good())
+
+    multitap("undo")
+
+    assert written() == {}
+    assert Vault().secrets() == {}
+
+
+def test_one_that_does_not_start_leaves_nothing(multitap, written):
+    ended = multitap(
+        "add bad -e", f"API_TOKEN={TOKEN}", "--", sys.executable, "-c", "raise OSError"
+    )
+
+    assert ended.code == 4
+    assert "'bad' does not start" in ended.err
+    assert "OSError" in ended.err
+    assert written() == {}
+    assert Vault().secrets() == {}
+    assert multitap("undo").code == 2
+
+
+def test_a_dry_run_shows_the_lines_and_writes_nothing(multitap, written):
+    ended = multitap("add calc --dry-run -e", f"API_TOKEN={TOKEN}", *good())
+
+    assert "+[servers.calc]" in ended.out
+    assert TOKEN not in ended.out + ended.err
+    assert written() == {}
+    assert Vault().secrets() == {}
+
+
+def test_a_name_that_is_taken_is_refused(multitap, written):
+    multitap("add a --no-check -- x")
+
+    ended = multitap("add a --no-check -- y")
+
+    assert ended.code == 3
+    assert "there is a server named 'a' already" in ended.err
+    assert written()["a"] == {"command": "x"}
+
+
+def test_a_project_file_gets_variables_instead_of_secrets(multitap, written):
+    ended = multitap("add a --project --no-check -e", f"API_TOKEN={TOKEN}", "--", "x")
+
+    assert written("multitap.toml")["a"]["env"] == {"API_TOKEN": "${API_TOKEN}"}
+    assert "set the variable API_TOKEN" in ended.err
+    assert Vault().secrets() == {}
+
+
+def test_a_project_file_that_leads_out_of_the_project_is_refused(multitap, home):
+    (home.parent / "elsewhere.toml").write_text("# mine\n")
+    (home / "multitap.toml").symlink_to("../elsewhere.toml")
+
+    ended = multitap("add a --project --no-check -- x")
+
+    assert ended.code == 3
+    assert "outside of the project" in ended.err
+    assert (home.parent / "elsewhere.toml").read_text() == "# mine\n"
+
+
+def test_a_blank_in_a_snippet_is_asked_for(multitap, written):
+    snippet = json.dumps(
+        {"mcpServers": {"gh": {"command": "x", "env": {"GITHUB_TOKEN": "<YOUR_TOKEN>"}}}}
+    )
+
+    refused = multitap("add --no-check", snippet)
+    ended = multitap("add --no-check --GITHUB_TOKEN", TOKEN, snippet)
+
+    assert refused.code == 3
+    assert "--GITHUB_TOKEN VALUE" in refused.err
+    assert ended.code == 0
+    assert written()["gh"]["env"] == {"GITHUB_TOKEN": "${auth:gh/GITHUB_TOKEN}"}
+    assert Vault().value("gh/GITHUB_TOKEN") == TOKEN
+
+
+def test_a_snippet_comes_from_standard_input(multitap, written):
+    multitap("add --no-check -", stdin='"mcpServers": {"a": {"command": "x y"}},')
+
+    assert written()["a"] == {"command": "x", "args": ["y"]}
+
+
+def test_a_file_that_cannot_be_parsed_is_not_touched(multitap, home):
+    file = home / "broken.toml"
+    file.write_text("[servers.a\n")
+
+    ended = multitap("-c broken.toml add b --no-check -- x")
+
+    assert ended.code == 3
+    assert "broken.toml:1:" in ended.err
+    assert file.read_text() == "[servers.a\n"
+
+
+def line(text):
+    words = text.split()
+    drafts = resolve(typed((), line=words)) if "'" not in text else resolve(typed((text,)))
+    return [(draft.name, dict(draft.fields)) for draft in drafts]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fields"),
+    [
+        (
+            "claude mcp add fs -- npx -y fs /tmp",
+            "fs",
+            {"command": "npx", "args": ["-y", "fs", "/tmp"]},
+        ),
+        ("claude mcp add fs npx -y fs", "fs", {"command": "npx", "args": ["-y", "fs"]}),
+        ("claude mcp add -e A=1 B=2 fs -- x", "fs", {"command": "x", "env": {"A": "1", "B": "2"}}),
+        (
+            "claude mcp add -t sse s https://x.io/sse",
+            "s",
+            {"url": "https://x.io/sse", "transport": "sse"},
+        ),
+        (
+            "claude mcp add --transport http s https://x.io/mcp --header 'X: 1'",
+            "s",
+            {"url": "https://x.io/mcp", "headers": {"X": "1"}},
+        ),
+        ('claude mcp add-json s \'{"command": "x"}\'', "s", {"command": "x"}),
+        (
+            "codex mcp add d --env A=1 -- npx d",
+            "d",
+            {"command": "npx", "args": ["d"], "env": {"A": "1"}},
+        ),
+        (
+            "codex mcp add d --url https://x.io --bearer-token-env-var T",
+            "d",
+            {"url": "https://x.io", "headers": {"Authorization": "Bearer ${env:T}"}},
+        ),
+        (
+            "gemini mcp add -s user --timeout 5000 --trust d python s.py --flag",
+            "d",
+            {"command": "python", "args": ["s.py", "--flag"], "timeout": 5.0},
+        ),
+        ('code --add-mcp \'{"name": "c", "command": "x"}\'', "c", {"command": "x"}),
+        ("$ claude mcp add 'a b' \\\n -- x", "a b", {"command": "x"}),
+    ],
+)
+def test_lines_for_other_clients_are_understood(text, name, fields):
+    assert line(text) == [(name, fields)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mcpServers": {"a": {"command": "x", "args": ["1"]}}}',
+        '{"servers": {"a": {"type": "stdio", "command": "x", "args": ["1"]}}}',
+        '{"a": {"command": "x", "args": ["1"]}}',
+        '"a": {"command": "x", "args": ["1"]}',
+        '```json\n{"mcpServers": {"a": {"command": "x", "args": ["1"]}}}\n```',
+        '{"context_servers": {"a": {"command": "x", "args": ["1"]}}}',
+        '{"mcp": {"a": {"type": "local", "command": ["x", "1"]}}}',
+        '[mcp_servers.a]\ncommand = "x"\nargs = ["1"]',
+        "extensions:\n  a:\n    type: stdio\n    cmd: x\n    args: ['1']",
+        "mcpServers:\n  - name: a\n    command: x\n    args: ['1']",
+    ],
+)
+def test_snippets_of_every_dialect_are_understood(text):
+    drafts = resolve(typed((text,)))
+
+    assert [(one.name, one.fields["command"], one.fields["args"]) for one in drafts] == [
+        ("a", "x", ["1"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nothing-known", "at", "all"),
+        ("{",),
+        ('{"command": "x", "args": []}',),
+        ("claude mcp list",),
+    ],
+)
+def test_what_nobody_understands_gets_a_hint(words):
+    with pytest.raises(ConfigError):
+        resolve(typed(words))
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://mcp.sentry.dev/mcp", "sentry"),
+        ("https://api.githubcopilot.com/mcp/", "githubcopilot"),
+        ("http://localhost:3000", "localhost"),
+    ],
+)
+def test_a_url_names_its_server(url, name):
+    assert name_of(url) == name
+    assert resolve(typed((url,)))[0].name == name
+
+
+def test_a_command_with_a_file_of_this_folder_runs_in_this_folder(home):
+    (home / "server.py").write_text("")
+
+    (draft,) = resolve(typed(("a",), command=("python", "server.py")))
+
+    assert draft.fields["cwd"] == str(Path.cwd())

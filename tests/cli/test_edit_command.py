@@ -1,0 +1,185 @@
+"""`remove`, `enable`, `disable`, `rename`, `set`, `export`: changes to what is there."""
+
+import json
+import tomllib
+
+import pytest
+
+CONFIG = """\
+# mine
+[servers.gh] # github
+command = "x"
+env = { A = "1" }
+
+[servers.other]
+url = "https://x.io/mcp"
+
+[profiles.p]
+servers = ["gh", "oth*"]
+allow = ["gh_*", "other_read"]
+
+[agents.a]
+deny = ["gh_delete"]
+"""
+
+
+@pytest.fixture
+def file(home):
+    path = home / "multitap.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def data(file):
+    return tomllib.loads(file.read_text())
+
+
+def test_a_renamed_server_keeps_its_profiles_and_agents(multitap, file):
+    ended = multitap("rename gh github")
+
+    assert ended.code == 0, ended.err
+    assert [*data(file)["servers"]] == ["github", "other"]
+    assert data(file)["profiles"]["p"] == {
+        "servers": ["github", "oth*"],
+        "allow": ["github_*", "other_read"],
+    }
+    assert data(file)["agents"]["a"] == {"deny": ["github_delete"]}
+    assert "[servers.github] # github" in file.read_text()
+    multitap("undo")
+    assert file.read_text() == CONFIG
+
+
+def test_a_server_is_switched_off_and_on(multitap, file):
+    multitap("disable gh other")
+    assert [one["enabled"] for one in data(file)["servers"].values()] == [False, False]
+
+    multitap("enable gh")
+
+    assert data(file)["servers"]["gh"]["enabled"] is True
+
+
+def test_a_removed_server_leaves_the_rest_as_it_was(multitap, file):
+    multitap("remove gh")
+
+    assert [*data(file)["servers"]] == ["other"]
+    assert file.read_text().startswith("# mine\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        ("timeout=1m", "timeout", "1m"),
+        ("timeout=5", "timeout", 5),
+        ("enabled=no", "enabled", False),
+        ("args='-y pkg'", "args", ["-y", "pkg"]),
+        ("""args='["a b", "c"]'""", "args", ["a b", "c"]),
+        ("env.B=2", "env", {"A": "1", "B": "2"}),
+        ("env.A=", "env", None),
+        ("limits.queue=7", "limits", {"queue": 7}),
+        ("filter.deny='rm_* x'", "filter", {"deny": ["rm_*", "x"]}),
+        ("""timeouts='{"slow": "5m"}'""", "timeouts", {"slow": "5m"}),
+        ("description='a = b'", "description", "a = b"),
+    ],
+)
+def test_settings_get_the_type_they_have(multitap, file, words, key, value):
+    ended = multitap(f"set gh {words}")
+
+    assert ended.code == 0, ended.err
+    assert data(file)["servers"]["gh"].get(key) in ([value] if value else [{}, None, value])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("enabled=maybe", "`enabled`: expected `true` or `false`"),
+        ("limits.queue=x", "`limits.queue`: expected a whole number"),
+        ("limits.queue=-1", "at least 0"),
+        ("timeout=soon", "expected a number of seconds"),
+        ("tiemout=1", "did you mean `timeout`?"),
+        ("limits.que=1", "there is no setting `que` in `limits`"),
+        ("start=later", "'eager' or 'lazy'"),
+        ("command=", "neither `command` nor `url`"),
+        ("novalue", "write `key=value`"),
+        ("env=x", "expected a JSON object"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(multitap, file, words, complaint):
+    ended = multitap(f"set gh {words}")
+
+    assert ended.code == 3
+    assert complaint in ended.err
+    assert file.read_text() == CONFIG
+
+
+def test_an_unknown_server_gets_a_suggestion(multitap, file):
+    ended = multitap("remove ohter")
+
+    assert ended.code == 2
+    assert "did you mean `other`?" in ended.err
+
+
+def test_a_file_of_another_client_is_changed_in_its_own_words(multitap, home):
+    path = home / "cline_mcp_settings.json"
+    path.write_text(
+        '{\n  // cline\n  "mcpServers": {\n'
+        '    "a": {"type": "stdio", "command": "x", "args": [], "autoApprove": ["q"]}\n  }\n}\n'
+    )
+
+    for line in ("disable a", "set a timeout=20s", "rename a b"):
+        assert multitap(f"-c {path.name} {line}").code == 0
+
+    assert path.read_text() == (
+        '{\n  // cline\n  "mcpServers": {\n    "b": {"type": "stdio", "command": "x", "args": [],'
+        ' "autoApprove": ["q"], "disabled": true, "timeout": 20}\n  }\n}\n'
+    )
+
+
+def test_a_server_found_in_a_folder_is_switched_off_in_our_file(multitap, home):
+    folder = home / "mcpservers" / "found"
+    folder.mkdir(parents=True)
+    (folder / "server.py").write_text("")
+
+    assert multitap("remove found").code == 3
+    assert multitap("disable found --project").code == 0
+
+    assert data(home / "multitap.toml") == {"servers": {"found": {"enabled": False}}}
+
+
+def test_undo_refuses_where_somebody_wrote_since(multitap, file):
+    multitap("disable gh")
+    file.write_text(file.read_text() + "# more\n")
+
+    ended = multitap("undo")
+
+    assert (ended.code, "has changed since" in ended.err) == (3, True)
+    assert file.read_text().endswith("# more\n")
+    assert multitap("undo --list").out.count("disable gh") == 1
+    assert multitap("undo --force").code == 0
+    assert file.read_text() == CONFIG
+
+
+def test_an_export_says_what_is_lost(multitap, file):
+    multitap("set gh env.T='${auth:T}' timeout=5")
+
+    ended = multitap("export cursor")
+
+    assert json.loads(ended.out) == {
+        "mcpServers": {
+            "gh": {"command": "x", "args": [], "env": {"A": "1"}},
+            "other": {"url": "https://x.io/mcp"},
+        }
+    }
+    assert "gh: `env.T`: Cursor cannot express it" in ended.err
+    assert "gh: `timeout`: Cursor cannot express it" in ended.err
+
+
+def test_an_export_joins_what_a_file_has(multitap, file, home):
+    target = home / "config.yaml"
+    target.write_text("# goose\nextensions:\n  dev:\n    type: builtin # b\n")
+
+    multitap("export goose -o config.yaml")
+
+    text = target.read_text()
+    assert text.startswith("# goose\nextensions:\n  dev:\n    type: builtin # b\n  gh:\n")
+    multitap("undo")
+    assert target.read_text() == "# goose\nextensions:\n  dev:\n    type: builtin # b\n"

@@ -37,12 +37,14 @@ async def run_server_suite(kit, url, spec_version, results):
 
 
 async def run_client_suite(kit, spec_version, results):
-    """The score of our client in each scenario of `spec_version`.
+    """The score of our client in each scenario of `spec_version`; of all and extensions, if None.
 
     The suite starts a program for each, all at the same time. That program only hands its
     arguments over: to load our client fifty times would take minutes.
     """
-    version = ("--spec-version", spec_version, "--timeout", f"{1000 * PATIENCE}")
+    version = ("--timeout", f"{1000 * PATIENCE}")
+    if spec_version is not None:
+        version = ("--spec-version", spec_version, *version)
     async with _clients(results) as command:
         options = ("client", "--command", command, *version)
         said = await _run(kit, results, *options, "--suite", "all")

@@ -2,11 +2,26 @@ import pytest
 
 from tests.conformance.expected import CLIENT
 from tests.conformance.suite import NEW, OLD, failed, run_client_suite
+from tests.trust.keyrings import no_keyring
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(("spec_version", "scenarios"), [(OLD, 19), (NEW, 33)])
+@pytest.fixture(autouse=True)
+def own_logins(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with no_keyring():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("spec_version", "scenarios"),
+    [
+        pytest.param(OLD, 19, id=OLD),
+        pytest.param(NEW, 33, id=NEW),
+        pytest.param(None, 48, id="all"),
+    ],
+)
 async def test_a_hub_is_a_conforming_client(kit, tmp_path, spec_version, scenarios):
     scores = await run_client_suite(kit, spec_version, tmp_path)
 

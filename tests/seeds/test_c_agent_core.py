@@ -1,8 +1,8 @@
 """agent-core (seed C): the client role, row by row, against real servers.
 
 The server role (C2-C4, C23, C24) is in `test_c_server_role.py`, the Environment (C1, C17, C19) in
-`tests/env`. Not here yet: logging in with OAuth (C7, of which the configuration is read here),
-and a store for the secrets of `${auth:NAME}` (C8, whose other half is here).
+`tests/env`. How a login goes (C7) is in `tests/upstream/oauth`, the commands in
+`tests/cli/test_login_command.py`; where secrets for `${auth:NAME}` are kept (C8) in `tests/trust`.
 """
 
 import sys
@@ -20,6 +20,7 @@ from multitap import (
     BaseEnvironment,
     CallContext,
     Handlers,
+    HttpServer,
     LocalServer,
     McpManager,
     Settings,
@@ -30,8 +31,13 @@ from multitap import (
 )
 from multitap.config import OAuth, Search, Serve, Source, agent_core, load
 from multitap.errors import ConfigError, HubClosed, Unavailable
+from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
+from multitap.trust.token_store import TokenStore
+from multitap.upstream.oauth.account import Account
 from tests.seeds.files import local, program, write
+from tests.trust.keyrings import no_keyring
+from tests.upstream.oauth.provider import Person, provided
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.modes import command
 from tests.zoo.tools import TOOLS
@@ -114,6 +120,27 @@ def test_c7_the_three_ways_to_log_in_are_told_apart(environment, loaded):
         client_id="a", client_secret="b", scope="repo read:user"
     )
     assert servers["never"].oauth is False
+
+
+async def test_c7_a_manager_uses_the_login_that_a_person_made(manager, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with no_keyring():
+        async with provided() as provider:
+            remote = {"type": "remote", "url": provider.url, "oauth": {}}
+            with pytest.raises(Unavailable) as caught:
+                await manager.connect_client("guarded", remote)
+            assert caught.value.hint == "run `multitap login guarded`"
+
+            async with Tasks() as tasks:
+                config = HttpServer(url=provider.url)
+                account = Account("guarded", config, store=TokenStore(), tasks=tasks)
+                await account.log_in(Person().login, "http://127.0.0.1:8414/callback", "")
+            await manager.connect_client("guarded", remote)
+            assert tool_names(manager) == {"guarded_whoami"}
+
+            with pytest.raises(Unavailable):
+                await manager.connect_client("never", {**remote, "oauth": False})
+            await manager.close()
 
 
 async def test_c8_a_variable_of_the_environment_is_put_in_when_connecting(manager, monkeypatch):

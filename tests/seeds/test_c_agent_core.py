@@ -364,7 +364,7 @@ async def test_c5_the_manager_serves_everybody_if_that_is_allowed(manager, tmp_p
             return Settings(state_dir=tmp_path)
 
     async with Office() as office:
-        with pytest.raises(ConfigError, match="other machines could use"):
+        with pytest.raises(ConfigError, match="reachable from other machines"):
             await manager.start_server(EVERYWHERE, office)
         front = await manager.start_server(role, office, **more)
         answer = await described(front)
@@ -381,7 +381,7 @@ async def test_c5_an_environment_serves_everybody_if_that_is_allowed(tmp_path, a
 
     async with Office() as office:
         if allowed == "argument":
-            with pytest.raises(ConfigError, match="other machines could use"):
+            with pytest.raises(ConfigError, match="reachable from other machines"):
                 await office.start_mcp_server()
         front = await office.start_mcp_server(insecure=allowed == "argument")
 

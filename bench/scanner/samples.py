@@ -31,8 +31,8 @@ def held_out():
     """What no rule was tuned with; nobody has looked at its failures.
 
     The poisoned ones were written before the first rule, by the author of the rules. The real ones
-    are of servers drawn by the digest of their names; which words are common in the whole corpus was
-    counted before.
+    are of servers drawn by the digest of their names; which words are common in the whole corpus
+    was counted before.
     """
     return [*_poisoned("held_out.json"), *_real(held_out=True)]
 

@@ -19,7 +19,7 @@ from multitap.config import HttpServer
 from multitap.env.env_client import EnvClient
 from multitap.gateway.fronts.http_front import HttpFront, serve_http
 from multitap.gateway.gateway import open_gateway
-from multitap.http.server.access import Access
+from multitap.http.server.access import Access, Admitted
 from multitap.http.server.http_server import bind
 from tests.agent.models.scripted import Say, scripted_model
 from tests.gateway.talking import PATIENCE, Gate, Talker
@@ -95,11 +95,11 @@ def zoo(name="zoo", **more):
 
 
 @asynccontextmanager
-async def gate(file):
+async def gate(file, keys=None):
     """A gateway as the command line makes it."""
     served = from_files(CommonOptions(files=(file,)))
     async with open_gateway(served.open, host=served.host) as gateway:
-        front = HttpFront(gateway, Access("127.0.0.1"))
+        front = HttpFront(gateway, Access("127.0.0.1", keys=keys))
         async with serve_http(front, bind("127.0.0.1", 0)) as url:
             opened = Gate(gateway, front, url)
             with anyio.fail_after(PATIENCE):
@@ -193,6 +193,30 @@ def test_a_gateway_process_is_open_to_others_only_if_the_configuration_allows_it
     assert refused.returncode == 3
     assert "`insecure = true` under [serve]" in refused.stderr
     assert told.startswith("at http://0.0.0.0:")
+
+
+class Guest:
+    """Somebody whose token allows the tools of the protocol, and one more."""
+
+    def find(self, bearer):
+        return Admitted("guest", allow=("env_*", "zoo_add")) if bearer == b"guest" else None
+
+
+async def test_a_token_allows_no_more_through_the_environment_than_directly(file):
+    say(file, OFFICE.replace('id = "office"', "execute_tool = true"), ROLES, zoo())
+    async with (
+        gate(file, Guest()) as (opened, _),
+        Talker("new", opened.url, token="guest") as guest,
+    ):
+        listed = await asked(guest.client, "env_list_tools")
+        called = {"name": "zoo_echo", "arguments": {"text": "x"}}
+        refused = await guest.client.call_tool("env_execute_tool", called)
+        called = {"name": "zoo_add", "arguments": {"a": 1, "b": 2}}
+        allowed = await guest.client.call_tool("env_execute_tool", called)
+
+    assert named(listed["tools"]) & {"zoo_echo", "zoo_add"} == {"zoo_add"}
+    assert refused.is_error
+    assert not allowed.is_error
 
 
 @pytest.mark.parametrize("era", ["old", "new"])

@@ -181,7 +181,7 @@ class AccessTokens:
     def _read_uses(self) -> dict[str, float]:
         try:
             return msgspec.json.decode(self._uses.read() or b"{}", type=dict[str, float])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return {}  # nothing depends on it
 
     def _read(self) -> _TokenList:

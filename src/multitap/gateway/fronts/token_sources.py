@@ -1,6 +1,7 @@
 """Where a gateway's tokens come from: the user's own, and a file; read again when they change."""
 
 import logging
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -109,7 +110,7 @@ class TokenSources:
         if used:
             try:
                 await anyio.to_thread.run_sync(self._store.note_uses, used)
-            except MultitapError as exc:
+            except (MultitapError, OSError) as exc:
                 logger.warning("the last use of tokens is not kept: %s", exc)
 
     def _principals(self) -> dict[str, AccessToken | Token]:
@@ -122,7 +123,7 @@ class TokenSources:
         self._store_stamp = stamp
         try:
             self._all = tuple(self._store.all())
-        except MultitapError as exc:
+        except (MultitapError, OSError) as exc:  # its folder may be going away right now
             logger.warning("the tokens stay what they were: %s", exc)
 
     def _read_file(self) -> None:
@@ -148,4 +149,6 @@ def _stamp(path: Path) -> _Stamp:
         status = path.stat()
     except OSError:
         return None
+    if not stat.S_ISREG(status.st_mode):  # a pipe has told all it had to tell
+        return ()
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

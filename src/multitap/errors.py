@@ -5,6 +5,7 @@ MultitapError
 ├── UnknownName          no such server, tool, resource, prompt or kept result
 │   └── NotAllowed       it is there, but hidden from this caller
 ├── BadArguments         the arguments do not match the tool's schema; nothing was sent
+├── Denied               the policy, or a person it asks, refuses the call; nothing was sent
 ├── HubClosed            the hub was closed before or during the call
 ├── ModelError           the language model gave no usable answer
 └── UpstreamError        one server, named by `.server`
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multitap.events import Failure
+    from multitap.trust.policy import Ruling
 
 
 LONGEST_MESSAGE = 4000
@@ -73,6 +75,24 @@ class BadArguments(MultitapError, ValueError):
         super().__init__(message, hint=hint)
         self.path = path
         """Where in the arguments, as a JSON pointer; empty for the whole."""
+
+
+class Denied(MultitapError):
+    """The policy refuses the call."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        ruling: "Ruling | None" = None,
+        asks: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.ruling = ruling
+        """The decision, and the rule that it follows from."""
+        self.asks = asks
+        """Whether a person could allow it, had there been one to ask."""
 
 
 class HubClosed(MultitapError):

@@ -142,7 +142,8 @@ def test_a_person_answers_in_place_of_a_model(terminal):
 
 
 @pytest.mark.parametrize(
-    ("tool", "words"), [("ask", "'What is your name?', which is"), ("sample", "a model's answer")]
+    ("tool", "words"),
+    [("ask", "asks: What is your name? (declined"), ("sample", "a model's answer")],
 )
 def test_without_a_terminal_questions_are_declined(multitap, tool, words):
     ended = multitap(f"call {tool} -- {GOOD}")

@@ -243,7 +243,8 @@ async def test_a_call_that_its_client_gives_up_ends_at_the_server(cell):
 
 async def test_a_form_is_filled_in_by_the_client(cell):
     assert await cell.text("ask") == "accept {'name': 'Ada 1'}"
-    assert cell.talker.asked == [cells.ASK.params]
+    message = f"{cell.server} asks: {cells.ASK.params.message}"
+    assert cell.talker.asked == [cells.ASK.params.model_copy(update={"message": message})]
 
 
 async def test_a_second_question_follows_the_first(cell):

@@ -61,7 +61,7 @@ async def test_what_a_server_asks_goes_to_the_hosts_handlers(hub_of, era):
     assert "hello" in said.text
     assert "file:///home" in rooted.text
     assert asked == [
-        ("zoo", "me", "What is your name?"),
+        ("zoo", "me", "zoo asks: What is your name?"),
         ("zoo", "me", "Say hello"),
         ("zoo", "me", "roots"),
     ]

@@ -16,6 +16,7 @@ from multitap.config import ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
 from multitap.records import dataclass
+from multitap.trust.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition, Offers
 
@@ -104,13 +105,23 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
+class Hidden:
+    """A tool that its server has and nobody gets to see."""
+
+    tool: Tool
+    words: str
+    """What keeps it from being seen: `… is hidden by …`."""
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shelf:
     """One server's part of the catalog; rebuilt only when its offers change."""
 
     offers: Offers
     tools: Mapping[str, Tool]
-    hidden: frozenset[str]
-    """Names of tools that the server has and a filter hides."""
+    hidden: Mapping[str, Hidden]
+    """By the names that callers would see."""
     prompts: Mapping[str, Prompt]
     resources: tuple[Resource, ...]
     templates: tuple[Resource, ...]
@@ -131,7 +142,7 @@ class Catalog:
     templates: tuple[Resource, ...] = ()
     absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
     """Tools of servers that are down right now."""
-    hidden: frozenset[str] = frozenset()
+    hidden: Mapping[str, Hidden] = field(default_factory=lambda: MappingProxyType({}))
     directory: AddressDirectory = field(default_factory=AddressDirectory)
     """Whose each address is, of servers that are up and of others."""
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
@@ -194,7 +205,7 @@ def allowed(name: str, filter_: ToolFilter) -> bool:
     )
 
 
-def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting) -> Shelf:
+def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy: Policy) -> Shelf:
     """Name and check what one server offers.
 
     Args:
@@ -202,30 +213,30 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting) -> She
         offers: What it says it has.
         books: Who has which name.
         vetting: Says what of it may be shown.
+        policy: Tools that it denies whatever they are given are not there.
     """
     usable, warnings = _usable(offers.tools)
     names = books.tools.give(link.name, tuple(usable))
     vetted = vetting.vet(link, usable, names)
     tools: dict[str, Tool] = {}
     withheld: dict[str, Withheld] = {}
-    hidden: set[str] = set()
+    hidden: dict[str, Hidden] = {}
     for raw_name, definition in usable.items():
         name = names[raw_name]
-        if not allowed(raw_name, link.config.filter):
-            hidden.add(name)
-            continue
         description = prefix_description(
             books.naming, link.name, _text(definition.get("description"))
         )
         tool = Tool(name, link.name, raw_name, description, definition, link)
-        if (reason := vetted.withheld.get(raw_name)) is None:
+        if (hides := _hidden(tool, policy)) is not None:
+            hidden[name] = hides
+        elif (reason := vetted.withheld.get(raw_name)) is None:
             tools[name] = tool
         else:
             withheld[name] = Withheld(tool, reason)
     return Shelf(
         offers,
         tools,
-        frozenset(hidden),
+        hidden,
         _prompts(link, offers, books.prompts),
         _resources(link, offers.resources, "uri", books.resources),
         _resources(link, offers.templates, "uriTemplate", books.templates),
@@ -233,6 +244,17 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting) -> She
         withheld,
         vetted,
     )
+
+
+def _hidden(tool: Tool, policy: Policy) -> Hidden | None:
+    """Why a tool is not to be seen, if it is not."""
+    config = tool.link.config
+    if not allowed(tool.raw_name, config.filter):
+        return Hidden(tool, "hidden by a filter", "change the server's `filter`")
+    guard = policy.guard(tool.server, config, tool.raw_name, tool.annotations)
+    if guard and guard.always and guard.is_closed:
+        return Hidden(tool, f"denied by the policy{guard.always.because}", guard.always.hint)
+    return None
 
 
 def reserve(server: str, offers: Offers, books: NameBooks) -> None:
@@ -263,7 +285,7 @@ def build(
     prompts: dict[str, Prompt] = {}
     resources: list[Resource] = []
     templates: list[Resource] = []
-    hidden: set[str] = set()
+    hidden: dict[str, Hidden] = {}
     withheld: dict[str, Withheld] = {}
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         hidden |= shelf.hidden
@@ -282,7 +304,7 @@ def build(
         tuple(resources),
         tuple(templates),
         MappingProxyType(absent),
-        frozenset(hidden),
+        MappingProxyType(hidden),
         AddressDirectory(books.servers, books.resources.holders, books.templates.holders),
         MappingProxyType(dict(links)),
         MappingProxyType(withheld),

@@ -337,6 +337,60 @@ def schema() -> int:
 
 
 @multitap.group(cls=Ordered)
+def policy() -> None:
+    """Show which calls are allowed, asked about or denied"""
+
+
+@policy.command("explain")
+@click.argument("name", shell_complete=complete_tool)
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@with_servers
+@json_option
+def explain_policy(
+    options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_json: bool
+) -> int:
+    """Show the decision about a call of a tool, and the rules behind it
+
+    Nothing is called. Without arguments, shows what holds for every call.
+    """
+    from multitap.cli.configuration.policy_command import explain
+
+    return explain(options, name, arguments, as_json=as_json)
+
+
+@multitap.command()
+@click.option("--verify", is_flag=True, help="Check that no entry was changed or removed")
+@click.option("-s", "--server", shell_complete=complete_server, help="Only about this server")
+@click.option("--kind", metavar="KIND", help="Only entries of this kind: call, question, secret, …")
+@click.option("--since", metavar="SPAN", help="Only entries of this span of time, such as 2h")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=1), default=50, metavar="N", help="At most N entries"
+)
+@with_config
+@json_option
+def audit(
+    options: CommonOptions,
+    *,
+    verify: bool,
+    server: str | None,
+    kind: str | None,
+    since: str | None,
+    lines: int,
+    as_json: bool,
+) -> int:
+    """Show who called what and what was decided, newest first
+
+    With --verify, exits with code 1 if the record is not whole.
+    """
+    from multitap.cli.configuration import audit_command
+
+    if verify:
+        return audit_command.verify(options, as_json=as_json)
+    wanted = audit_command.AuditOptions(server, kind, since, lines, as_json)
+    return audit_command.audit(options, wanted)
+
+
+@multitap.group(cls=Ordered)
 def secret() -> None:
     """Keep secrets for `${auth:NAME}` in a configuration"""
 

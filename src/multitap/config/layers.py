@@ -20,6 +20,8 @@ OWNER_ONLY = (
     "environment.tools",
     "environment.execute_tool",
     "environment.invoke_llm",
+    "policy",
+    "audit",
 )
 """What a project must not decide: where we listen and write, what runs here, who gets our keys."""
 WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from multitap.config.durations import PATTERN, seconds
 from multitap.config.frozen_model import FrozenModel, setting
 from multitap.config.mask import masked
+from multitap.config.policy_rules import PolicyRule
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
 from multitap.redaction import Redactor
@@ -91,6 +92,24 @@ class Limits(_ConfigModel):
     """Tools taken from one server's list."""
     junk: int = setting(default=4 * MIB, ge=1024)
     """Bytes of junk per minute, after which the server is stopped."""
+
+
+class Elicitation(_ConfigModel):
+    """What one server may ask people."""
+
+    secrets: Literal["refuse", "flag", "allow"] | None = None
+    """Forms that ask for passwords, keys or card numbers: `refuse` them, `flag` them with a
+    warning, or `allow` them. By default, `flag` for your own servers, `refuse` for servers from a
+    project or a registry."""
+
+
+class Sampling(_ConfigModel):
+    """How much one server may use models."""
+
+    rate: int = setting(default=20, ge=0)
+    """Requests per minute."""
+    tokens: int = setting(default=500_000, ge=0)
+    """Tokens per hour, of prompts and answers; one request may take a tenth of them."""
 
 
 def _hard_timeout(given: Mapping[str, Any]) -> float:
@@ -192,6 +211,13 @@ class _Server(_Confidant):
     `scan = "block"`, one that looks like an attack is refused."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
+    policy: tuple[PolicyRule, ...] = ()
+    """Which calls are allowed, asked about or denied; the first rule that applies counts. The
+    settings' rules hold as well: the stricter of the two decides."""
+    elicitation: Elicitation = Elicitation()
+    """What the server may ask people."""
+    sampling: Sampling = Sampling()
+    """How much the server may use models."""
     result_cap: int | None = setting(default=None, ge=100)
     """Characters of a result's text; the settings' value where not given."""
     result_caps: Mapping[str, int] = {}
@@ -348,6 +374,18 @@ class Environment(_ConfigModel):
     """Whether other programs may ask the model through it."""
 
 
+class Audit(_ConfigModel):
+    """The record of who called what, and what was decided."""
+
+    enabled: bool = True
+    arguments: bool = False
+    """Whether arguments are recorded too, without secrets."""
+    required: bool = False
+    """Whether calls are refused while the record cannot be written."""
+    keep: int = setting(default=500_000, ge=1000)
+    """How many entries are kept."""
+
+
 def _agent(given: object) -> object:
     """A mere filter is an agent too."""
     return Agent(**given.model_dump()) if type(given) is ToolFilter else given
@@ -376,6 +414,10 @@ class Settings(_ConfigModel):
     """For agents without their own model, and for clients that may ask one."""
     agents: Mapping[str, Annotated[Agent, setting(before=_agent)]] = {}
     profiles: Mapping[str, Profile] = {}
+    policy: tuple[PolicyRule, ...] = ()
+    """Which calls are allowed, asked about or denied, for all servers; the first rule that applies
+    counts."""
+    audit: Audit = Audit()
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0

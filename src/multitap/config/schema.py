@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import to_jsonable_python
 
-from multitap.config import models
+from multitap.config import models, policy_rules
 from multitap.config.frozen_model import FrozenModel, Setting
 from multitap.config.models import Settings
 from multitap.names import Naming
@@ -139,8 +139,8 @@ def _defined(kind: Any, definitions: Schema) -> str:
 def _docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class; a subclass has those of its parents too."""
     found: dict[str, dict[str, str]] = {}
-    tree = ast.parse(Path(models.__file__).read_text(encoding="utf-8"))
-    for node in tree.body:
+    sources = map(inspect.getsource, (policy_rules, models))
+    for node in (node for source in sources for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef):
             parents = [base.id for base in node.bases if isinstance(base, ast.Name)]
             inherited = [found.get(parent, {}) for parent in parents]

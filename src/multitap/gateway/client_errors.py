@@ -7,6 +7,7 @@ from multitap.errors import (
     BadAnswer,
     BadArguments,
     CallTimeout,
+    Denied,
     HubClosed,
     MultitapError,
     NotAllowed,
@@ -31,6 +32,7 @@ _KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
     (NotAllowed, INVALID_PARAMS, "hidden"),
     (UnknownName, INVALID_PARAMS, "unknown"),
     (BadArguments, INVALID_PARAMS, "bad_arguments"),
+    (Denied, INVALID_PARAMS, "denied"),
     (CallTimeout, TIMEOUT, "timeout"),
     (Overloaded, OVERLOADED, "overloaded"),
     (BadAnswer, BAD_ANSWER, "bad_answer"),
@@ -89,7 +91,7 @@ def refused(exc: Exception, method: str) -> Refused:
     return Refused(INTERNAL, "Internal error")
 
 
-def failed_call(exc: BadArguments) -> bytes:
-    """A tool's result that tells a model what is wrong with its arguments."""
+def failed_call(exc: BadArguments | Denied) -> bytes:
+    """A tool's result that tells a model why the call was not made."""
     words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
     return envelope.encode({"content": [{"type": "text", "text": words}], "isError": True})

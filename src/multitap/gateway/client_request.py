@@ -43,6 +43,10 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
         return self.client if self.client.single else self
 
     @property
+    def principal(self) -> str:
+        return self.client.principal
+
+    @property
     def caller(self) -> str:
         return self.client.caller
 

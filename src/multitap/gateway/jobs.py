@@ -39,6 +39,8 @@ class Job:
     """When it has to be over, from the time at which it began."""
     do: Callable[[Link, CallContext, Deadline], Awaitable[Encoded]]
     """Does it, on the session whose turn it is."""
+    may_ask: bool = False
+    """Whether the policy may have a question for the client's person."""
 
 
 class JobRunner:
@@ -91,7 +93,7 @@ class JobRunner:
         subject = f"{job.method} {job.name}"
         if request.modern and self._parked_calls.issued(request.params.request_state):
             return await self._parked_calls.resume(request, subject)
-        if link.era is Era.STATELESS or not request.modern:
+        if not request.modern or (link.era is Era.STATELESS and not job.may_ask):
             result = await work(request.context())
             return (
                 result if request.modern or link.era is not Era.STATELESS else to_handshake(result)

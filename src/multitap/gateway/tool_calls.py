@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 
 from multitap.catalog.audience import Audience
-from multitap.errors import BadAnswer, BadArguments, Unavailable
+from multitap.errors import BadAnswer, BadArguments, Denied, Unavailable
 from multitap.gateway import client_errors
 from multitap.gateway.client_logins import ClientLogins
 from multitap.gateway.client_lookup import ClientLookup
@@ -92,7 +92,7 @@ class ToolCalls:
             called = await self._hub.calls.make(
                 route, params.arguments, context, deadline, request.light, meta, extra
             )
-        except BadArguments as exc:
+        except (BadArguments, Denied) as exc:
             failed = client_errors.failed_call(exc)
             return to_stateless(failed) if request.modern else failed
         except Unavailable as exc:
@@ -158,8 +158,10 @@ class ToolCalls:
             return False
         if not request.modern:
             return True
-        if era is Era.HANDSHAKE and (
-            request.log_level is not None or request.capabilities != EMPTY
+        is_asked_between = route.guard is not None and route.guard.may_ask
+        if is_asked_between or (
+            era is Era.HANDSHAKE
+            and (request.log_level is not None or request.capabilities != EMPTY)
         ):
             return False
         state = request.params.request_state
@@ -178,7 +180,10 @@ class ToolCalls:
             )
             return called.raw
 
-        job = Job("tools/call", route.tool.name, link, route.tool.raw_name, route.deadline, call)
+        may_ask = route.guard is not None and route.guard.may_ask
+        job = Job(
+            "tools/call", route.tool.name, link, route.tool.raw_name, route.deadline, call, may_ask
+        )
         return await self._jobs.run(request, job, since)
 
 

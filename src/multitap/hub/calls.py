@@ -17,6 +17,7 @@ from multitap.errors import (
     BadAnswer,
     BadArguments,
     CallTimeout,
+    Denied,
     MultitapError,
     NotAllowed,
     Overloaded,
@@ -24,13 +25,16 @@ from multitap.errors import (
     quoted,
 )
 from multitap.events import CallDone, EventBus, Outcome
+from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.metrics import Metrics
+from multitap.hub.permissions import Permissions
 from multitap.hub.router import Route
 from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.exchanges import Exchange, kept
 from multitap.tasks import LightTask, in_task
+from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline
@@ -60,6 +64,8 @@ class Calls:
         metrics: Counts every call.
         store: Keeps a record of it.
         events: Tells of it, if anybody listens.
+        permissions: Asks people, where the policy says so.
+        trail: Keeps who called what, and by which decision.
     """
 
     def __init__(
@@ -68,11 +74,16 @@ class Calls:
         metrics: Metrics,
         store: Store,
         events: EventBus,
+        *,
+        permissions: Permissions,
+        trail: AuditTrail,
     ) -> None:
         self._filters = filters
         self._count = metrics.record
         self._log = store.log_call
         self._events = events
+        self.permissions = permissions
+        self._trail = trail
         self._clock = asyncio.get_running_loop().time
         self.recording: Recording = "off"
         """Of which calls arguments and results are kept."""
@@ -106,6 +117,7 @@ class Calls:
 
         Raises:
             NotAllowed: The agent may not use the tool.
+            Denied: The policy, or a person it asks, refuses the call.
             BadArguments: The arguments do not fit its schema, and such calls are refused.
             UpstreamError: The server could not answer; which one says why.
         """
@@ -116,6 +128,7 @@ class Calls:
         request: Request | None = None
         given: bytes | Raw = b""
         answered = 0.0
+        ruling: Ruling | None = None
         client = context.client
         try:
             if context.agent_id is not None:
@@ -124,6 +137,10 @@ class Calls:
                 _check(route, arguments)
             given = arguments if isinstance(arguments, Raw) else _encoded(arguments)
             size = len(given)
+            if route.guard is not None or self._trail.is_blocking:
+                ruling = await self._judge(route, given, context, light, extra)
+                # where a person was asked, its time begins now
+                deadline = None if ruling.decision is Decision.ASK else deadline
             request = Request(
                 "tools/call",
                 b"%b%b%b" % (route.head, given, extra),
@@ -146,6 +163,7 @@ class Calls:
                 result = await _vet_large(route, raw)
             outcome = Outcome.ERROR if result.is_error_known else Outcome.OK
         except MultitapError as exc:
+            ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
                 outcome, error = _outcome(exc), route.link.report.redact(str(exc))
                 raise
@@ -181,6 +199,7 @@ class Calls:
             self._log(record)
             self.made += 1
             self.recent.append(record)
+            self._trail.note(record, route, client, ruling, given)
             if self._events.watched:
                 self._events.publish(_event(record))
         return result  # pyright: ignore[reportReturnType] - or something was raised
@@ -192,6 +211,35 @@ class Calls:
             return None
         return kept(bytes(arguments), bytes(result), route.link.report.redact)
 
+    async def _judge(
+        self,
+        route: Route,
+        given: bytes | Raw,
+        context: CallContext,
+        light: LightTask | None,
+        extra: bytes,
+    ) -> Ruling:
+        """Let a call pass that the policy, or a person it asks, allows.
+
+        Raises:
+            BadArguments: Rules look at the arguments, and servers may read them differently.
+            Denied: It is not allowed.
+        """
+        if self._trail.is_blocking:
+            raise Denied(
+                "calls are refused while the audit log cannot be written",
+                hint="`multitap status` says why; `audit.required` asks for this",
+            )
+        if route.guard is None:
+            return ALLOWED
+        ruling = await _ruling(route.guard, given, light)
+        self.permissions.check(route, ruling)
+        if ruling.decision is Decision.ASK:
+            await in_task(light)
+            # what a client adds to a call are answers to what its server asked before
+            await self.permissions.ask(route, ruling, given, context, again=bool(extra))
+        return ruling
+
     def _permit(self, agent: str, tool: Tool) -> None:
         """Policy: an agent calls only what its filter shows."""
         filter_ = self._filters().get(agent)
@@ -200,6 +248,18 @@ class Calls:
                 f"agent {quoted(agent)} may not use {quoted(tool.name)}",
                 hint=f"change the filter of agent {quoted(agent)}",
             )
+
+
+async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> Ruling:
+    """What the policy says about a call.
+
+    Raises:
+        BadArguments: Rules look at the arguments, and servers may read them differently.
+    """
+    if len(given) <= SMALL or guard.always is not None:
+        return guard.decide(given)
+    await in_task(light)
+    return await to_thread.run_sync(guard.decide, given, abandon_on_cancel=True)
 
 
 def cap_of(tool: Tool, default: int) -> int:
@@ -277,7 +337,7 @@ def _outcome(exc: MultitapError) -> Outcome:
     match exc:
         case CallTimeout():
             return Outcome.TIMEOUT
-        case NotAllowed() | BadArguments() | Overloaded():
+        case NotAllowed() | BadArguments() | Denied() | Overloaded():
             return Outcome.REFUSED
         case _:
             return Outcome.FAILED

@@ -13,6 +13,7 @@ from multitap.events import ToolsChanged
 from multitap.hub.server_memory import ServerMemory
 from multitap.store import Store
 from multitap.trust.pins import pin_mode
+from multitap.trust.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Offers
 
@@ -41,6 +42,8 @@ class CatalogBuilder:
         self.books = NameBooks((), settings.naming, {}, lasting=False)
         self.shelves: dict[Link, Shelf] = {}
         self._settings = settings
+        self.policy = Policy(settings)
+        """What may be called."""
         self._store = store
         self._memory = memory
         self._vetting = vetting
@@ -52,6 +55,9 @@ class CatalogBuilder:
         """Have names for the configured servers; those that are given already stay."""
         self._settings = settings
         self._vetting.pins.naming = settings.naming
+        policy, self.policy = self.policy, Policy(settings)
+        if not self.policy.is_same(policy):
+            self.shelves = {}
         books, naming = self.books, settings.naming
         if books.servers == frozenset(settings.servers) and books.naming is naming:
             return
@@ -83,7 +89,7 @@ class CatalogBuilder:
                 continue
             shelf = stale.get(link)
             if shelf is None or shelf.offers is not offers:
-                shelf = catalog.stock(link, offers, self.books, self._vetting)
+                shelf = catalog.stock(link, offers, self.books, self._vetting, self.policy)
                 self._tell(link, shelf)
                 is_stocked = True
             shelves[link] = shelf

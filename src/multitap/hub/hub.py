@@ -29,12 +29,14 @@ from multitap.errors import (
     shortened,
     ungrouped,
 )
-from multitap.events import CatalogChanged, Event, EventBus, ServerSnapshot, Snapshot
+from multitap.events import CatalogChanged, Event, EventBus, ServerSnapshot, Snapshot, Warned
+from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.calls import Calls, cap_of
 from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.hub.lookup import Lookup
 from multitap.hub.metrics import Metrics
 from multitap.hub.package_lookup import PackageLookup
+from multitap.hub.permissions import Permissions
 from multitap.hub.pin_keeper import PinKeeper, open_pins
 from multitap.hub.router import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.server_memory import ServerMemory
@@ -47,6 +49,7 @@ from multitap.store import LogRecord, Store, fingerprint, open_store
 from multitap.tasks import Tasks
 from multitap.trust.lock_places import LockPlaces, places_in
 from multitap.trust.pins import Pins
+from multitap.trust.questions import Questions
 from multitap.trust.vault import scope_for
 from multitap.upstream.connector import Dial
 from multitap.upstream.dial import Dialer
@@ -106,7 +109,8 @@ class Hub:
         """Past calls and last good catalogs, on disk."""
         self._dial = dial
         self._expand = expand or _expanded
-        self._handlers = handlers
+        questions = Questions(lambda: self.settings.servers, self._on_refusal)
+        self._handlers = replace(handlers, screen=questions.screen)
         self._kept = KeptResults()
         self._memory = ServerMemory(store, recall=recall)
         self.pins = pins or Pins()
@@ -126,7 +130,16 @@ class Hub:
         self._states = StateEvents(self.events, self._supervisor)
         self.lookup = Lookup(lambda: self.catalog, self._builder, self._supervisor, self.changed)
         """Finds what callers name."""
-        self.calls = Calls(lambda: self.settings.agents, self.metrics, store, self.events)
+        permissions = Permissions(handlers.permit)
+        self._trail = AuditTrail(store)
+        self.calls = Calls(
+            lambda: self.settings.agents,
+            self.metrics,
+            store,
+            self.events,
+            permissions=permissions,
+            trail=self._trail,
+        )
         """Makes all calls."""
         self._routes: dict[Tool, Route] = {}
         self.logins = logins
@@ -157,13 +170,18 @@ class Hub:
         """
         self._check_open()
         self.settings = settings
-        self.gateway_defaults = CallDefaults(
-            "off", settings.serve.timeout, errors_are_results=False
-        )
         self.calls.recording = settings.record
+        self._trail.apply(settings.audit)
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         self._builder.apply(settings, self.links)
+        policy = self._builder.policy
+        self.library_defaults = CallDefaults(policy=policy)
+        self.gateway_defaults = CallDefaults(
+            "off", settings.serve.timeout, errors_are_results=False, policy=policy
+        )
+        self._routes = {}
+        self.calls.permissions.forget()
         todo = self._supervisor.apply(settings.servers)
         self._rebuild()
         for name in todo.stop:
@@ -230,7 +248,7 @@ class Hub:
         try:
             route = self._routes.get(tool)
             if route is None:
-                route = self._routes[tool] = route_to(tool, LIBRARY)
+                route = self._routes[tool] = route_to(tool, self.library_defaults)
             deadline = None if since is None else route.deadline(context, since)
             result = await self.calls.make(route, arguments or {}, context, deadline)
         # a link that ends says that it was removed; why it was is for us to say
@@ -391,6 +409,10 @@ class Hub:
     def _check_open(self) -> None:
         if self._closed:
             raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
+
+    def _on_refusal(self, server: str, method: str, words: str) -> None:
+        self._trail.note_question(server, method, words)
+        self.events.publish(Warned(server, f"{method}: {words}"))
 
     def _link_changed(self, link: Link) -> None:
         self._supervisor.link_changed(link)

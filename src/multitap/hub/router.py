@@ -11,6 +11,7 @@ from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, UnknownName, quoted
 from multitap.hub.call_deadline import TimeLimits, limits
 from multitap.records import dataclass
+from multitap.trust.policy import Guard, Policy
 from multitap.trust.scanner import ScanMode, scan_mode
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import CallContext
@@ -27,6 +28,8 @@ class CallDefaults:
     """Seconds to wait for an answer; None: the default of the configuration."""
     errors_are_results: bool = True
     """Whether a JSON-RPC error of the server is a failed result, rather than an exception."""
+    policy: Policy | None = None
+    """Which calls are allowed; None: all of them."""
 
     def timeout_of(self, config: ServerConfig, tool: str = "") -> float | None:
         """Seconds to wait for an answer: the tool's, else the server's, else these."""
@@ -69,6 +72,8 @@ class Route(TimeLimits, frozen=True):
     errors_are_results: bool
     scan: ScanMode
     """What becomes of a result that looks like an attack; `off`: nobody looks."""
+    guard: Guard | None = None
+    """What the policy says about calls; None: they are all allowed."""
 
     def over(self, link: Link) -> "Route":
         """The way to the same tool over another session with its server."""
@@ -78,6 +83,9 @@ class Route(TimeLimits, frozen=True):
 def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     """The way to a tool, for those whom `defaults` hold for."""
     link, config = tool.link, tool.link.config
+    guard = None
+    if defaults.policy is not None:
+        guard = defaults.policy.guard(tool.server, config, tool.raw_name, tool.annotations)
     time = limits(defaults.timeout_of(config, tool.raw_name), config.hard_timeout)
     return Route(
         time.timeout,
@@ -91,6 +99,7 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         tool.repeatable and config.retry == "hinted",
         defaults.errors_are_results,
         scan_mode(config) if config.scan_results else "off",
+        guard,
     )
 
 
@@ -98,7 +107,7 @@ def find(catalog: Catalog, name: str) -> Tool:
     """The tool that callers know as `name`, even while its server is down.
 
     Raises:
-        NotAllowed: A filter hides it.
+        NotAllowed: A filter hides it, or the policy denies it.
         UnknownName: There is none.
     """
     tool = look_up(catalog, name)
@@ -123,15 +132,13 @@ def look_up(
         prefers: Whether a caller rather means a tool than others that are called the same.
 
     Raises:
-        NotAllowed: A filter hides it, or it waits for a review.
+        NotAllowed: A filter hides it, the policy denies it, or it waits for a review.
     """
     tool = catalog.tools.get(name) or catalog.absent.get(name)
     if tool is not None:
         return tool
-    if name in catalog.hidden:
-        raise NotAllowed(
-            f"the tool {quoted(name)} is hidden by a filter", hint="change the server's `filter`"
-        )
+    if (hidden := catalog.hidden.get(name)) is not None:
+        raise NotAllowed(f"the tool {quoted(name)} is {hidden.words}", hint=hidden.hint)
     alike = [tool for tool in catalog.named(name) if shows(tool)]
     if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
         raise NotAllowed(

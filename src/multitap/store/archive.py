@@ -21,6 +21,8 @@ from multitap.store import (
     stored_catalogs,
 )
 from multitap.store.asking_servers import Asking
+from multitap.store.audit_file import AuditFile
+from multitap.store.audit_records import AuditRecord
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.database import Database, is_unreadable, open_database, renewed
@@ -42,6 +44,7 @@ class Archive:
     def __init__(self, directory: Path, troubles: Troubles | None = None) -> None:
         self._troubles = troubles or Troubles()
         self._database = self._reported(open_database(directory))
+        self._audit = AuditFile(directory)
         self._digests: dict[CatalogKey, bytes] = {}
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
@@ -57,6 +60,7 @@ class Archive:
         return self._database.path
 
     def close(self) -> None:
+        self._audit.close()
         self._database.connection.close()
 
     def read_calls(self, query: CallQuery) -> Page:
@@ -78,6 +82,13 @@ class Archive:
     def read_exchange(self, exchange_id: str) -> Exchange | None:
         rows = self._rows(exchanges.SELECT, (exchange_id,))
         return Exchange(*rows[0]) if rows else None
+
+    def write_audit(self, records: Iterable[AuditRecord], keep: int) -> None:
+        try:
+            self._audit.append([record.body() for record in records], keep=keep)
+        except (OSError, sqlite3.Error) as exc:
+            # whatever it is, the entries are kept and tried again
+            raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc
 
     def read_logs(self, query: HappeningQuery) -> Happenings:
         return query.page(self._matching(query))

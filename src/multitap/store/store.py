@@ -13,13 +13,14 @@ from typing import Generic, TypeVar, TypeVarTuple, Unpack
 import anyio
 import msgspec
 
-from multitap.config.models import LogLevel
+from multitap.config.models import Audit, LogLevel
 from multitap.config.search import state_directory
 from multitap.errors import counted, quoted, ungrouped
 from multitap.events import Outcome
 from multitap.store import stored_catalogs
 from multitap.store.archive import Archive
 from multitap.store.asking_servers import Asking
+from multitap.store.audit_records import AuditRecord
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.exchanges import Exchange
@@ -160,6 +161,11 @@ class Store:
         """Notes a call; it is written within a second."""
         self.log = self._log.add
         """Notes what else happened; it is written within a second."""
+        self._audit = _Backlog[AuditRecord](self._pending, self._full)
+        self.audit = self._audit.add
+        """Notes who did what, for the audit log; it is written within a second."""
+        self.audit_kept = Audit().keep
+        """How many entries of the audit log are kept."""
         self._offers: dict[CatalogKey, StoredCatalog] = {}
         self._outcomes: Outcomes = {}
         self._asking: Asking = set()
@@ -183,7 +189,12 @@ class Store:
     @property
     def dropped(self) -> int:
         """How many entries were lost, because they came faster than they could be written."""
-        return self._calls.dropped + self._log.dropped
+        return self._calls.dropped + self._log.dropped + self._audit.dropped
+
+    @property
+    def is_audit_delayed(self) -> bool:
+        """Whether the audit log cannot be written right now."""
+        return self._troubles.is_present("audit")
 
     def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
         """Remember what a server offers; it is written within a second."""
@@ -341,7 +352,7 @@ class Store:
         """Write what is waiting to be written."""
         self._note_losses()
         # all of it before the first wait: what comes meanwhile is for the next time
-        calls, log = self._calls.take(), self._log.take()
+        calls, log, audit = self._calls.take(), self._log.take(), self._audit.take()
         offers, self._offers = self._offers, {}
         outcomes, self._outcomes = self._outcomes, {}
         asking, self._asking = self._asking, set()
@@ -349,6 +360,9 @@ class Store:
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
             self._calls.put_back(calls)
+            self._pending.set()
+        if audit and not await self._written("audit", self._write_audit, audit):
+            self._audit.put_back(audit)
             self._pending.set()
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
@@ -364,6 +378,9 @@ class Store:
             self._asking |= asking
             self._pending.set()
         await self._flush_choices()
+
+    def _write_audit(self, records: Collection[AuditRecord]) -> None:
+        self._archive.write_audit(records, self.audit_kept)
 
     def _note_losses(self) -> None:
         if (dropped := self.dropped) > self._noted:

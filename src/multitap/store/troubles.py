@@ -37,6 +37,10 @@ class Troubles:
         """Note that this kind of work can be done again."""
         self._present.pop(work, None)
 
+    def is_present(self, work: str) -> bool:
+        """Whether this kind of work cannot be done now."""
+        return work in self._present
+
     def reasons(self) -> tuple[str, ...]:
         """What to tell somebody who looks now."""
         since = self._clock() - RECENT

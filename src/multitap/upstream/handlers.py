@@ -1,7 +1,7 @@
 """Who answers when a server asks the host: elicitation, sampling, roots."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Raw
 
@@ -34,6 +34,41 @@ Login = Callable[[RequestOrigin, str], Awaitable[str]]
 """Sends a person to the address; returns the one that they were sent back to."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitRequest:
+    """A call that the policy asks a person about."""
+
+    server: str
+    tool: str
+    """By the server's own name."""
+    name: str
+    """By the name that callers use."""
+    arguments: Mapping[str, Any]
+    """Without secrets, and shortened."""
+    rule: str
+    """Where the rule is written; empty if in no file."""
+    reason: str | None
+    """The rule's own."""
+    call: object | None = None
+    """The context of the call."""
+
+
+class Screen(Protocol):
+    """The question as it may be asked: of which server, by which method, with which parameters."""
+
+    def __call__(
+        self, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
+    ) -> Mapping[str, Any]:
+        """See `Questions.screen`."""
+        ...
+
+
+Permission = Literal["once", "always", "no"]
+"""`always`: for this tool, by this rule, until the session ends."""
+Permit = Callable[[PermitRequest], Awaitable[Permission | None]]
+"""Asks a person; None: nobody can be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """The host's handlers for requests of servers; requests without a handler are refused."""
@@ -45,6 +80,10 @@ class Handlers:
     sample_context: bool = False
     """Whether `sample` knows what else was said, to the server that asks or to others."""
     roots: Roots | None = None
+    screen: Screen | None = None
+    """Looks at what servers ask before anybody else does; the hub has one."""
+    permit: Permit | None = None
+    """Asks a person about calls, where the policy says `ask`; not announced."""
     said: Said | None = None
     """Told what a server says that belongs to no call; not announced."""
     login: Login | None = None

@@ -38,6 +38,11 @@ class OnBehalfOf(Protocol):
         ...
 
     @property
+    def principal(self) -> str:
+        """Whom its credentials name; empty where none are asked for."""
+        ...
+
+    @property
     def drives_rounds(self) -> bool:
         """Whether it answers what a stateless server asks back by itself."""
         ...
@@ -66,6 +71,8 @@ class CallContext(msgspec.Struct, Owned, frozen=True, kw_only=True):
     """Seconds to wait; the server's configured ones if not given."""
     hard_timeout: float | None = None
     """Seconds after which progress does not help; the server's configured ones if not given."""
+    approved: bool = False
+    """Whether a person has agreed already to what the policy asks about."""
     client: OnBehalfOf | None = None
     """The client whose request it is, where it is not the host's own."""
 

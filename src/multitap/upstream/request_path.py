@@ -26,6 +26,7 @@ from multitap.faults import (
     WireFault,
 )
 from multitap.tasks import in_task
+from multitap.trust.questions import named_places
 from multitap.upstream.attempt import now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
@@ -34,6 +35,7 @@ from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Latch
 from multitap.wire.jsonrpc.request import Request
+from multitap.wire.jsonrpc.vocabulary import URL_ELICITATION_REQUIRED
 from multitap.wire.wire import RpcError
 
 _MOST_REPEATS = 2  # of a request that got lost
@@ -150,7 +152,10 @@ class RequestPath:
         words = redact(str(fault))
         match fault:
             case RpcError():
-                return ServerError(name, words, code=fault.code, data=redact.data(fault.data))
+                data = redact.data(fault.data)
+                if fault.code == URL_ELICITATION_REQUIRED:
+                    data = named_places(name, data)
+                return ServerError(name, words, code=fault.code, data=data)
             case AnswerTimeout():
                 return CallTimeout(name, words, hint="raise `timeout` if it needs that long")
             case AnswerInvalid():

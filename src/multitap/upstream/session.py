@@ -10,11 +10,13 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.config.documents import is_table
 from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
 from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed
 from multitap.later import Later
 from multitap.tasks import in_task
+from multitap.trust.questions import QuestionRefused
 from multitap.upstream.handlers import Handlers, RequestOrigin
 from multitap.upstream.handshake import Greeter, Terms
 from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch
@@ -68,6 +70,8 @@ _begins_complete = re.compile(rb'\{\s*"resultType"\s*:\s*"complete"').match
 _ends_complete = re.compile(rb'[,{]\s*"resultType"\s*:\s*"complete"\s*\}\Z').search
 """Both know that it is a member of the result itself: only its own brace encloses it."""
 _END = 64
+_escaped = re.compile(rb"\\u00(?:5[fF]|6[459eE]|7[01245])").search
+"""A letter of `input_required`, the way nobody writes it who has nothing to hide."""
 
 
 class Session:
@@ -132,7 +136,12 @@ class Session:
         if self._has_headers:
             request.headers = self._headers(request)
         result = await self.wire.request(request)
-        if (client is not None and client.drives_rounds) or not _asks_back(result):
+        if client is not None and client.drives_rounds:
+            # its client answers by itself, and has to know who asks
+            if _may_ask_back(result) and _asks_back(result):
+                return self._screened(result, for_client=True)
+            return result
+        if not _asks_back(result):
             return result
         # the answers come from people and other servers
         await in_task(request.light)
@@ -142,7 +151,7 @@ class Session:
         """Answer what the server asks back, until it gives its own answer."""
         first, pause = request.params, _FIRST_PAUSE
         for _ in range(MAX_ROUNDS):
-            asked = host_answers.questions(result)
+            asked = host_answers.questions(self._screened(result, for_client=False))
             extra: dict[str, Any] = {}
             if asked.request_state is not None:
                 extra["requestState"] = asked.request_state
@@ -160,6 +169,25 @@ class Session:
             if not _asks_back(result):
                 return result
         raise AnswerInvalid(f"it asked for input more than {MAX_ROUNDS} times", sent=True)
+
+    def _screened(self, result: Raw, *, for_client: bool) -> Raw:
+        """What the server asks back, as it may be asked.
+
+        Raises:
+            RpcError: It must not be.
+        """
+        try:
+            found = envelope.decode(result)
+        except envelope.UNPARSABLE as exc:
+            raise AnswerInvalid(f"the answer cannot be read: {exc}", sent=True) from None
+        asked = found.get("inputRequests")
+        if not is_table(asked):
+            return result
+        screened = {
+            key: _screened_request(self._handlers, self._name, one, for_client=for_client)
+            for key, one in asked.items()
+        }
+        return Raw(envelope.encode({**found, "inputRequests": screened}))
 
     async def ask(self, method: str, params: Mapping[str, Any], *, timeout: float | None) -> Raw:
         """Ask the server something for ourselves.
@@ -339,6 +367,39 @@ class Session:
         return headers
 
 
+def _screened_request(handlers: Handlers, server: str, request: Any, *, for_client: bool) -> Any:
+    """One of the questions in a result; what is none is left to those who will say so."""
+    method, params = (
+        (request.get("method"), request.get("params")) if is_table(request) else ("", "")
+    )
+    if not isinstance(method, str) or not is_table(params):
+        return request
+    told = screened(handlers, server, method, params, for_client=for_client)
+    return {**request, "params": told}
+
+
+def screened(
+    handlers: Handlers, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
+) -> Mapping[str, Any]:
+    """A question of a server, as it may be asked.
+
+    Raises:
+        RpcError: It must not be.
+    """
+    if handlers.screen is None:
+        return params
+    try:
+        return handlers.screen(server, method, params, for_client=for_client)
+    except QuestionRefused as exc:
+        raise RpcError(vocabulary.SERVER_ERROR, str(exc)) from None
+
+
+def _may_ask_back(result: Raw) -> bool:
+    """Whether the word for it is there in any spelling: results are long, and few of them ask."""
+    data = bytes(result)
+    return b"input_required" in data or (b"\\u00" in data and _escaped(data) is not None)
+
+
 def _asks_back(result: Raw) -> bool:
     if _begins_complete(result) or _ends_complete(memoryview(result)[-_END:]):
         return False  # most servers say so first or last, where it is seen without parsing
@@ -379,6 +440,8 @@ class _FromServer:
             raise RpcError(vocabulary.METHOD_NOT_FOUND, "Method not found", method)
         asked = RequestOrigin(self._name, call)
         decoded = envelope.decode(params) if len(params) else None
+        if is_table(decoded):
+            decoded = screened(self._handlers, self._name, method, decoded, for_client=False)
         return await host_answers.answer(
             self._handlers, asked, method, decoded, version=self.version
         )

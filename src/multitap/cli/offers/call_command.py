@@ -56,7 +56,7 @@ class Called:
 
 def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) -> int:
     """Call the tool, of a running gateway if there is one, and show what it answers."""
-    fill = _fill(given)
+    fill = filler(given)
     loaded = load_configuration(options)
     live = chosen(options, loaded)
     try:
@@ -70,7 +70,7 @@ def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) 
     return _shown(called, name, show)
 
 
-def _fill(given: tuple[str, ...]) -> Fill:
+def filler(given: tuple[str, ...]) -> Fill:
     """The arguments as far as they can be understood before the tool is known."""
     if len(given) == 1 and (arguments := whole(given[0])) is not None:
         return lambda _: arguments

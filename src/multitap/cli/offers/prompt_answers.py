@@ -8,7 +8,8 @@ from anyio import from_thread, to_thread
 from pydantic import BaseModel
 
 from multitap.cli.offers.server_questions import Declined, ServerQuestions
-from multitap.upstream.handlers import Handlers, RequestOrigin
+from multitap.cli.terminal.typed_lines import is_somebody_there
+from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
 
 
 def prompt_handlers() -> Handlers:
@@ -38,4 +39,12 @@ def prompt_handlers() -> Handlers:
             return types.ErrorData(code=types.INVALID_REQUEST, message=str(exc))
         return types.CreateMessageResult.model_validate(answer)
 
-    return Handlers(elicit=elicit, sample=sample)
+    async def permit(request: PermitRequest) -> Permission | None:
+        if not is_somebody_there():
+            return None
+        async with turn:
+            return await to_thread.run_sync(
+                questions.permission, request, from_thread.check_cancelled
+            )
+
+    return Handlers(elicit=elicit, sample=sample, permit=permit)

@@ -9,10 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, Unfit, fields_of
+from multitap.cli.offers.approving import approve
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.errors import shortened
 from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
+from multitap.upstream.handlers import Permission, PermitRequest
 
 LONGEST_WORDS = 4000
 MODEL = "human"
@@ -54,10 +56,16 @@ class ServerQuestions:
             return self._lines.ask(words, is_over)
 
         if method == "elicitation/create":
-            return _elicited(server, params, ask)
+            return _elicited(params, ask)
         if method == "sampling/createMessage":
             return _sampled(server, params, ask)
         raise Declined(f"{method} is not supported")
+
+    def permission(
+        self, request: PermitRequest, is_over: Callable[[], object] = lambda: None
+    ) -> Permission:
+        """Whether a call may be made that the policy asks about."""
+        return approve(request, lambda words: self._lines.ask(words, is_over))
 
 
 _Ask = Callable[[str], str]
@@ -78,11 +86,11 @@ def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
     return reply
 
 
-def _elicited(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+def _elicited(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     if not is_somebody_there():
-        note(f"{server} asks {_quoted(params.get('message'))}, which is declined: {_NOBODY}")
+        note(f"{_cut(params.get('message'))} (declined: {_NOBODY})")
         return {"action": "decline"}
-    note(f"{server} asks: {_cut(params.get('message'))}")
+    note(_cut(params.get("message")))  # it says who asks
     try:
         if params.get("mode") == "url":
             return _visited(str(params.get("url")), ask)
@@ -188,10 +196,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
     return _cut(value)
-
-
-def _quoted(text: Any) -> str:
-    return repr(shortened(str(text), 200))
 
 
 def _cut(text: Any) -> str:

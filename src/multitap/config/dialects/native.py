@@ -1,10 +1,12 @@
 """Our own file, `multitap.toml`: its keys are the fields of our models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic_core import ErrorDetails, ValidationError
 
 from multitap.config.dialects.dialect import (
     Dialect,
@@ -51,6 +53,7 @@ from multitap.config.models import (
     Settings,
     StdioServer,
 )
+from multitap.config.policy_rules import PolicyRule
 from multitap.names import Naming
 
 _SCALARS: Mapping[Any, Callable[..., Rule]] = {
@@ -124,6 +127,61 @@ def _functions(draft: Draft, node: Node) -> None:
         draft.set(("environment", "tools"), node, rooted)
 
 
+def policy(draft: Draft, node: Node) -> None:
+    """A list of rules, each of which remembers where it is written."""
+    if not is_list(node.value):
+        draft.wrong(node, "a list of rules", hint="write `[[policy]]` before each")
+        return
+    rules: list[PolicyRule] = []
+    for element in node.elements():
+        try:
+            rule = PolicyRule.model_validate(_with_paths(draft, element.value))
+        except ValidationError as exc:
+            for error in exc.errors(include_url=False, include_input=False):
+                draft.error(*_complaint(element, error))
+            # a rule that was meant to forbid something must not be missing
+            rule = PolicyRule(decision="deny", reason="a rule of the policy cannot be used")
+        rules.append(rule.at(element.key_place))
+    draft.set("policy", node, rules)
+
+
+def _with_paths(draft: Draft, rule: Any) -> Any:
+    """A rule whose folders start where the file's paths start."""
+    if not is_table(rule) or not is_table(arguments := rule.get("arguments")):
+        return rule
+    return {
+        **rule,
+        "arguments": {
+            name: {key: _rooted(draft, key, value) for key, value in test.items()}
+            if is_table(test)
+            else test
+            for name, test in arguments.items()
+        },
+    }
+
+
+def _rooted(draft: Draft, key: str, value: Any) -> Any:
+    if key not in {"inside", "outside"} or not is_list(value):
+        return value
+    return [based(draft, one) if isinstance(one, str) else one for one in value]
+
+
+def _complaint(rule: Node, error: ErrorDetails) -> tuple[Node, str]:
+    """What is wrong with a rule, and the node nearest to it."""
+    node = rule
+    for step in error["loc"]:
+        if not (is_table(node.value) or is_list(node.value)) or step not in _steps(node.value):
+            break
+        node = node.child(step)
+    words = error["msg"].removeprefix("Value error, ")
+    is_inner = error["loc"] and error["loc"][-1] != node.name
+    return node, f"`{error['loc'][-1]}`: {words}" if is_inner else words
+
+
+def _steps(value: Mapping[str, Any] | list[Any]) -> Collection[int | str]:
+    return value.keys() if is_table(value) else range(len(value))
+
+
 SERVER: Rules = {
     **rules_of(StdioServer),
     **rules_of(HttpServer),
@@ -132,11 +190,13 @@ SERVER: Rules = {
     "args": arguments,
     "env": env,
     "oauth": oauth(rules_of(OAuth, "oauth")),
+    "policy": policy,
 }
 GENERAL: Rules = {
     **rules_of(Settings),
     "environment": members({**rules_of(Environment, "environment"), "tools": _functions}),
     "naming": _naming,
+    "policy": policy,
     "servers": nothing,
     "$schema": nothing,
 }

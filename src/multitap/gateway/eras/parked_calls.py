@@ -103,6 +103,10 @@ class ParkedCall:
         return self.client.slot_holder
 
     @property
+    def principal(self) -> str:
+        return self.client.principal
+
+    @property
     def caller(self) -> str:
         return self.client.caller
 

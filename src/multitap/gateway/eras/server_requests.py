@@ -11,9 +11,11 @@ from multitap.errors import quoted
 from multitap.gateway.client import Client, wants_log
 from multitap.gateway.client_message import UNPARSABLE, notification, parse_table, text_of
 from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.permit_form import permission, question
 from multitap.gateway.exclusive_use import PER_CLIENT
 from multitap.later import Later
-from multitap.upstream.handlers import Handlers, RequestOrigin
+from multitap.trust.questions import signed
+from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
 from multitap.upstream.on_behalf_of import client_of
 from multitap.wire.jsonrpc.vocabulary import INTERNAL_ERROR, METHOD_NOT_FOUND
 from multitap.wire.wire import RpcError
@@ -61,6 +63,7 @@ class ServerRequests:
             sample_tools=True,
             sample_context=True,
             roots=self._roots,
+            permit=self._permit,
             said=self._said,
         )
 
@@ -76,12 +79,24 @@ class ServerRequests:
                 return _error(exc)
             return await self._host.elicit(asked, params)
 
+    async def _permit(self, request: PermitRequest) -> Permission | None:
+        """Ask the client's person about a call; where it cannot be asked, the host."""
+        if (on_behalf_of := client_of(request.call)) is not None:
+            try:
+                return permission(await on_behalf_of.ask("elicitation/create", question(request)))
+            except RpcError as exc:
+                if exc.code != METHOD_NOT_FOUND:
+                    return "no"
+        return None if self._host.permit is None else await self._host.permit(request)
+
     async def _sample(
         self, asked: RequestOrigin, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+        prompt = signed(asked.server, params.system_prompt)
+        told = params.model_copy(update={"system_prompt": prompt})
         try:
-            return await self._typed(asked, "sampling/createMessage", params, kind)
+            return await self._typed(asked, "sampling/createMessage", told, kind)
         except RpcError as exc:
             if exc.code != types.METHOD_NOT_FOUND or self._host.sample is None:
                 return _error(exc)  # a person who declines is not gone around

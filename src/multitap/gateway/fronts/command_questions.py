@@ -74,6 +74,7 @@ class CommandUser:
     """
 
     caller = "command line"
+    principal = ""
     log_level = None
     drives_rounds = False
 

@@ -11,6 +11,7 @@ from multitap.errors import (
     BadArguments,
     CallTimeout,
     ConfigError,
+    Denied,
     MultitapError,
     Overloaded,
     Unavailable,
@@ -150,6 +151,8 @@ def _kind(exc: MultitapError) -> Kind:
             return "arguments"
         case Unavailable() | CallTimeout() | Overloaded():
             return "unavailable"
+        case Denied():
+            return "denied"
         case _:
             return "failed"
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw
 
-from multitap.errors import BadArguments, ConfigError, MultitapError, Unavailable, UnknownName
+from multitap.errors import BadArguments, ConfigError, Denied, MultitapError, Unavailable, UnknownName
 from multitap.gateway.fronts.control_messages import ControlAnswer
 
 _Said = TypeVar("_Said")
@@ -32,6 +32,8 @@ def _error(answer: ControlAnswer, words: str) -> MultitapError:
             return BadArguments(words, path="", hint=hint)
         case "configuration":
             return ConfigError(words, hint=hint)
+        case "denied":
+            return Denied(words, hint=hint)
         case "unavailable" if server:
             return Unavailable(server, words.removeprefix(f"{server}: "), hint=hint)
         case _:

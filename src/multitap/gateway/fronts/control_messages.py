@@ -161,7 +161,7 @@ Quick = (
 """What the gateway answers by itself."""
 AnyQuestion = Quick | AskEvents | AskTrace | GatewayAction
 
-Kind = Literal["unknown", "arguments", "configuration", "unavailable", "failed"]
+Kind = Literal["unknown", "arguments", "configuration", "unavailable", "denied", "failed"]
 """What kind of error it is."""
 
 

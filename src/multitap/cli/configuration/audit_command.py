@@ -1,0 +1,108 @@
+"""`multitap audit`: who did what, what was decided, and whether the record is whole."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import complain, say
+from multitap.cli.terminal.tables import table
+from multitap.config.durations import seconds
+from multitap.errors import ConfigError
+from multitap.records import dataclass
+from multitap.store.audit_file import AuditFile
+from multitap.store.audit_records import AuditRecord
+from multitap.trust.audit import AuditLine, lines
+
+_HEADER = ("ENTRY", "TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "NOTE")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """Which entries to show."""
+
+    server: str | None = None
+    kind: str | None = None
+    since: str | None = None
+    lines: int = 50
+    as_json: bool = False
+
+
+def audit(options: CommonOptions, wanted: AuditOptions) -> int:
+    """Show the newest entries."""
+    file = AuditFile(load_configuration(options).state_directory)
+    since = _since(wanted.since)
+    try:
+        found = [*islice(lines(file, _chosen(wanted), since=since), wanted.lines)]
+    except sqlite3.Error as exc:
+        complain(f"{file.path} cannot be read: {exc}", "`multitap audit --verify` says more")
+        return Exit.FAILED
+    if wanted.as_json:
+        say_json([_plain(line) for line in found])
+        return Exit.DONE
+    table(_HEADER, [_row(line) for line in found])
+    return Exit.DONE
+
+
+def verify(options: CommonOptions, *, as_json: bool) -> int:
+    """Say whether anything in the log was changed, removed or moved."""
+    file = AuditFile(load_configuration(options).state_directory)
+    problems, last = file.verify()
+    if as_json:
+        head = {"entry": last.seq, "hash": last.hash} if last else None
+        say_json({"file": str(file.path), "problems": problems, "head": head})
+    else:
+        for problem in problems:
+            complain(problem)
+        if not problems:
+            size = f"{last.seq:,}" if last else "no"
+            say(f"{file.path}: {size} entries, none changed or removed")
+        if last is not None:
+            say(f"last entry: {last.seq} {last.hash}")
+    return Exit.FAILED if problems else Exit.DONE
+
+
+def _since(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        return time.time() - seconds(text, bare="s")
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a span of time", hint="write `--since 30m`, `2h` or `90s`"
+        ) from None
+
+
+def _chosen(wanted: AuditOptions) -> Callable[[AuditRecord], bool]:
+    def chosen(record: AuditRecord) -> bool:
+        is_kind = wanted.kind is None or record.kind.partition(".")[0] == wanted.kind
+        return wanted.server in {None, record.server} and (is_kind or record.kind == wanted.kind)
+
+    return chosen
+
+
+def _row(line: AuditLine) -> tuple[str, ...]:
+    record = line.record
+    who = " ".join(filter(None, (record.principal, record.client, record.agent)))
+    what = " ".join(filter(None, (record.server, record.tool or record.subject)))
+    decision = f"{record.decision} {record.rule}".strip()
+    return (
+        str(line.entry.seq),
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at)),
+        who or "-",
+        f"{record.kind}: {what}" if what else record.kind,
+        decision or "-",
+        record.outcome or "-",
+        record.detail,
+    )
+
+
+def _plain(line: AuditLine) -> dict[str, object]:
+    told: dict[str, object] = msgspec.json.decode(line.entry.body)
+    return {"entry": line.entry.seq, **told, "hash": line.entry.hash}

@@ -1,0 +1,148 @@
+"""`multitap policy`: which rule decides about a call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.catalog.catalog import Tool
+from multitap.cli.command_hub import adapted, on_demand, open_command_hub
+from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.exits import Exit
+from multitap.cli.offers.call_command import filler
+from multitap.cli.offers.reaching import check_missing, named, reach
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import say
+from multitap.cli.terminal.places import near
+from multitap.cli.terminal.tables import table
+from multitap.config import Loaded
+from multitap.config.policy_rules import PolicyRule
+from multitap.hub.hub import Hub
+from multitap.hub.router import find
+from multitap.records import dataclass
+from multitap.trust.argument_tests import decoded
+from multitap.trust.policy import ALLOWED, Guard, Policy, Ruling
+from multitap.wire.jsonrpc.envelope import encode
+
+_HEADER = ("RULE", "OF", "DECISION", "APPLIES", "CONDITIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class CallRuling:
+    """What the policy says about a call."""
+
+    tool: Tool
+    guard: Guard | None
+    arguments: bytes | None
+    """None: none were typed."""
+
+    @property
+    def ruling(self) -> Ruling | None:
+        """The decision; None: it depends on the arguments."""
+        if self.guard is None:
+            return ALLOWED
+        if self.arguments is None:
+            return self.guard.always
+        return self.guard.decide(self.arguments)
+
+
+def explain(options: CommonOptions, name: str, given: tuple[str, ...], *, as_json: bool) -> int:
+    """Show the decision about a call, and the rules that concern the tool."""
+    loaded = load_configuration(options)
+    explained = run_async(lambda: _explained(loaded, options, name, given))
+    if as_json:
+        say_json(_table(explained))
+        return Exit.DONE
+    say(_headline(explained))
+    rows = [
+        (row["rule"], row["of"], row["decision"], row["applies"], row["conditions"])
+        for row in _rows(explained)
+    ]
+    if rows:
+        table(_HEADER, rows)
+    return Exit.DONE
+
+
+async def _explained(
+    loaded: Loaded, options: CommonOptions, name: str, given: tuple[str, ...]
+) -> CallRuling:
+    async with open_command_hub(loaded, adapted(loaded, options, on_demand)) as hub:
+        owns = named(loaded, name)
+        tool = await reach(hub, options, lambda: _offered(hub, name), owns=owns)
+        if tool is None:
+            if not hub.catalog.named(name):
+                check_missing(loaded, hub, owns)
+            tool = find(hub.catalog, name)
+        arguments = encode(filler(given)(tool.input_schema)) if given else None
+        policy = Policy(loaded.settings)
+        guard = policy.guard(tool.server, tool.link.config, tool.raw_name, tool.annotations)
+        return CallRuling(tool, guard, arguments)
+
+
+def _offered(hub: Hub, name: str) -> Tool | None:
+    hidden = hub.catalog.hidden.get(name)
+    return hidden.tool if hidden else hub.catalog.tools.get(name)
+
+
+def _headline(explained: CallRuling) -> str:
+    name, ruling = explained.tool.name, explained.ruling
+    if ruling is None:
+        return f"{name}: depends on the arguments; type some to see the decision"
+    what = "every call" if explained.arguments is None else "this call"
+    place = f" by {_place(ruling.rule)}" if ruling.rule else ": no rule applies"
+    return f"{name}: {ruling.decision} {what}{place}"
+
+
+def _rows(explained: CallRuling) -> list[dict[str, str]]:
+    given = None if explained.arguments is None else decoded(explained.arguments)
+    rows: list[dict[str, str]] = []
+    for clauses in explained.guard.lists if explained.guard else ():
+        for clause in clauses:
+            rule = clause.ruling.rule
+            if rule is None:
+                continue
+            applies = "yes" if not clause.tests else "?"
+            if clause.tests and given is not None:
+                applies = "yes" if clause.applies(given) else "no"
+            rows.append(
+                {
+                    "rule": _place(rule),
+                    "of": "server" if rule in explained.tool.link.config.policy else "settings",
+                    "decision": clause.ruling.decision.value,
+                    "applies": applies,
+                    "conditions": _conditions(rule),
+                }
+            )
+    return rows
+
+
+def _conditions(rule: PolicyRule) -> str:
+    said = rule.model_dump(mode="json", exclude_unset=True, exclude={"decision", "reason"})
+    parts = [f"{key} {_words(value)}" for key, value in said.items()]
+    if rule.reason:
+        parts.append(f"({rule.reason})")
+    return "; ".join(parts) or "-"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(member)}" for key, member in value.items())  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return " ".join(map(_words, value))  # pyright: ignore[reportUnknownArgumentType]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _place(rule: PolicyRule) -> str:
+    return str(near(rule.place)) if rule.place else "-"
+
+
+def _table(explained: CallRuling) -> dict[str, Any]:
+    ruling, tool = explained.ruling, explained.tool
+    return {
+        "tool": tool.name,
+        "server": tool.server,
+        "decision": ruling.decision.value if ruling else None,
+        "rule": _place(ruling.rule) if ruling and ruling.rule else None,
+        "reason": ruling.rule.reason if ruling and ruling.rule else None,
+        "rules": _rows(explained),
+    }

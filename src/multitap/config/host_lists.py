@@ -1,0 +1,110 @@
+"""Whether a URL names one of some hosts, for every program that may open it."""
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from multitap.records import dataclass
+
+LONGEST = 8192
+
+# Only what every parser reads in the same way: no user, no backslash, no white space, no empty
+# host. Programs disagree about the rest, and the one that counts is not ours.
+_URL = re.compile(
+    r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/\\?#@:\[\]%\x00-\x20\x7f]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:/[^\\\s\x00-\x20\x7f]*|[?#][^\\\s@\x00-\x20\x7f]*)?"
+)
+_NUMBER = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)")
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_DEVIATIONS = frozenset("ßς\u200c\u200d\u0130\u0131")
+"""Letters that the versions of IDNA turn into different names."""
+
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True)
+class HostList:
+    """Hosts as a rule lists them."""
+
+    written: tuple[str, ...]
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for one in self.written if (name := _written_name(one)))
+
+    @cached_property
+    def _suffixes(self) -> tuple[tuple[str, str], ...]:
+        """The ends of names with a wildcard, and their ports."""
+        split = (name.rpartition(":") for name in self._names if name.startswith("*."))
+        return tuple((host[1:], port) for host, _, port in split)
+
+    @cached_property
+    def _networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return tuple(ip_network(one, strict=False) for one in self.written if "/" in one)
+
+    def has(self, url: object) -> bool | None:
+        """Whether a URL is of one of the hosts; None: programs may disagree about it."""
+        if not isinstance(url, str) or len(url) > LONGEST:
+            return None
+        match = _URL.fullmatch(url)
+        host = match and _canonical(match["host"])
+        if not match or not host:
+            return None
+        port = match["port"] or ""
+        if f"{host}:" in self._names or (port and f"{host}:{int(port)}" in self._names):
+            return True
+        if any(
+            host.endswith(suffix) and its_port in {"", port} for suffix, its_port in self._suffixes
+        ):
+            return True
+        return bool(self._networks) and _is_in(host, self._networks)
+
+
+def is_host(written: str) -> bool:
+    """Whether a rule's word for a host can be understood."""
+    try:
+        return bool(ip_network(written, strict=False) if "/" in written else _written_name(written))
+    except ValueError:
+        return False
+
+
+def _written_name(written: str) -> str:
+    """`host:port` with an empty port where any will do; empty for a network or a mistake."""
+    if "/" in written:
+        return ""
+    wild = written.startswith("*.")
+    match = _URL.fullmatch(written[2:] if wild else written)
+    host = match and _canonical(match["host"])
+    if not match or not host:
+        return ""
+    return f"{'*.' if wild else ''}{host}:{match['port'] or ''}"
+
+
+def _canonical(host: str) -> str | None:
+    """The host as DNS and sockets know it; None where programs read it differently."""
+    try:
+        if host.startswith("["):
+            return f"[{IPv6Address(host[1:-1])}]"
+        if not host.isascii():
+            if not _DEVIATIONS.isdisjoint(host):
+                return None
+            host = host.encode("idna").decode("ascii")
+        host = host.lower().removesuffix(".")
+        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+            return str(IPv4Address(host))  # 127.1, 0x7f000001 and 0177.0.0.1 are addresses to some
+    except ValueError:
+        return None
+    return host if _NAME.fullmatch(host) else None
+
+
+def _is_in(host: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    try:
+        address: Address = ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    found = (address,) if mapped is None else (address, mapped)
+    return any(one in network for network in networks for one in found)

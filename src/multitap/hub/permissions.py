@@ -1,0 +1,142 @@
+"""Calls that need a person's word: who is asked, and what they said before."""
+
+import hashlib
+from time import monotonic
+from weakref import WeakKeyDictionary
+
+from msgspec import Raw
+
+from multitap.config.policy_rules import PolicyRule
+from multitap.errors import Denied, quoted
+from multitap.hub.router import Route
+from multitap.trust.argument_tests import decoded
+from multitap.trust.policy import Decision, Ruling
+from multitap.trust.shown_arguments import shown
+from multitap.upstream.handlers import Permit, PermitRequest
+from multitap.upstream.on_behalf_of import CallContext
+
+ROUNDS = 600.0
+"""Seconds for which a permitted call may be continued by its client without another question."""
+MOST_KEPT = 1024
+"""Answers that are kept: of hosts that call on their own behalf, and of calls in several rounds."""
+
+_Subject = tuple[str, str, PolicyRule | None]
+_Round = tuple[object, str, str, bytes]
+
+
+class Permissions:
+    """Asks, and remembers what is to hold for the rest of a session.
+
+    Args:
+        permit: Asks a person; None: there is nobody to be asked.
+    """
+
+    def __init__(self, permit: Permit | None) -> None:
+        self._permit = permit
+        self._of_clients: WeakKeyDictionary[object, list[_Subject]] = WeakKeyDictionary()
+        self._of_hosts: dict[tuple[str | None, str | None], list[_Subject]] = {}
+        self._rounds: dict[_Round, float] = {}
+
+    def forget(self) -> None:
+        """Ask again, as the rules may be others."""
+        self._of_clients.clear()
+        self._of_hosts.clear()
+
+    def check(self, route: Route, ruling: Ruling) -> None:
+        """Let calls pass that the policy does not deny.
+
+        Raises:
+            Denied: It does.
+        """
+        if ruling.decision is Decision.DENY:
+            raise Denied(
+                f"the policy denies this call of {quoted(route.tool.name)}{ruling.because}",
+                hint=ruling.hint,
+                ruling=ruling,
+            )
+
+    async def ask(
+        self, route: Route, ruling: Ruling, given: bytes | Raw, context: CallContext, *, again: bool
+    ) -> None:
+        """Let a call pass to which a person agrees.
+
+        Args:
+            route: The way to the tool.
+            ruling: Why they are asked.
+            given: The arguments, as JSON.
+            context: On whose behalf.
+            again: Whether the call continues one that was begun.
+
+        Raises:
+            Denied: They do not agree, or nobody can be asked.
+        """
+        tool = route.tool
+        subject = (tool.server, tool.raw_name, ruling.rule)
+        round_ = (_holder(context), tool.server, tool.raw_name, hashlib.sha256(given).digest())
+        if context.approved or subject in self._always(context):
+            return
+        if again and self._rounds.get(round_, 0.0) > monotonic():
+            return
+        request = PermitRequest(
+            server=tool.server,
+            tool=tool.raw_name,
+            name=tool.name,
+            arguments=shown(decoded(given), route.link.report.redact),
+            rule=ruling.place,
+            reason=ruling.rule.reason if ruling.rule else None,
+            call=context,
+        )
+        answer = None if self._permit is None else await self._permit(request)
+        match answer:
+            case "once":
+                pass
+            case "always":
+                self._remember(context, subject)
+            case "no":
+                raise Denied(
+                    f"a person refused this call of {quoted(tool.name)}",
+                    hint="do something else, or ask them why",
+                    ruling=ruling,
+                )
+            case None:
+                raise Denied(
+                    f"this call of {quoted(tool.name)} needs a person's approval{ruling.because}, "
+                    "and nobody can be asked here",
+                    hint=ruling.hint,
+                    ruling=ruling,
+                    asks=True,
+                )
+        self._note_round(round_)
+
+    def _always(self, context: CallContext) -> list[_Subject]:
+        """What the person behind a caller agreed to for the whole session."""
+        client = context.client
+        if client is None:
+            return self._of_hosts.get((context.agent_id, context.session_id), [])
+        try:
+            return self._of_clients.get(client.owner, [])
+        except TypeError:  # a single request: there is no session to remember it for
+            return []
+
+    def _remember(self, context: CallContext, subject: _Subject) -> None:
+        known = self._always(context)
+        if len(known) >= MOST_KEPT:
+            return
+        client = context.client
+        if client is not None:
+            try:
+                self._of_clients[client.owner] = [*known, subject]
+            except TypeError:
+                return
+        elif len(self._of_hosts) < MOST_KEPT:
+            self._of_hosts[context.agent_id, context.session_id] = [*known, subject]
+
+    def _note_round(self, round_: _Round) -> None:
+        self._rounds.pop(round_, None)
+        self._rounds[round_] = monotonic() + ROUNDS
+        if len(self._rounds) > MOST_KEPT:
+            del self._rounds[next(iter(self._rounds))]
+
+
+def _holder(context: CallContext) -> object:
+    return None if context.client is None else context.client.slot_holder

@@ -1,0 +1,302 @@
+"""The audit log on disk: entries that only follow each other, so that no change goes unseen.
+
+Each entry has a number and a hash over its number, its text and the hash before it. The last of
+both is kept in a second file, so that a cut at the end is seen as well. Several processes append
+to one log: whoever writes holds SQLite's lock from reading the last entry to adding the next.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from multitap.store.rows import insert
+
+FILE_NAME = "audit.sqlite3"
+HEAD_NAME = "audit.head"
+ROTATED, LOST = "audit.rotated", "audit.lost"
+"""Kinds of entries that the log writes itself: old entries were dropped, or are not there."""
+
+_GENESIS = "0" * 64
+_BUSY = 2.0
+_APPLICATION = 0x6D746175  # "mtau"
+_SLACK = 10
+"""Part of the entries to be kept that may be too many, so that dropping them is rare."""
+_MOST_PROBLEMS = 100
+_TABLE = """
+CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)
+"""
+_TRIGGERS = {
+    f"audit_refuses_{action.lower()}": f"""
+    CREATE TRIGGER IF NOT EXISTS audit_refuses_{action.lower()} BEFORE {action} ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END
+    """
+    for action in ("UPDATE", "DELETE")
+}
+_LAST = "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1"
+_FIRST = "SELECT seq FROM audit ORDER BY seq LIMIT 1"
+_INSERT = "INSERT INTO audit (seq, body, hash)"
+
+
+class Head(NamedTuple):
+    """The number and the hash of an entry."""
+
+    seq: int
+    hash: str
+
+
+class AuditEntry(NamedTuple):
+    """One line of the log, as it is stored."""
+
+    seq: int
+    body: str
+    hash: str
+
+
+class _Own(msgspec.Struct, omit_defaults=True):
+    """What the log says about itself."""
+
+    kind: str
+    at: float
+    through: int = 0
+    hash: str = ""
+    words: str = ""
+
+
+def chained(before: Head, body: str) -> str:
+    """The hash of the entry that follows another."""
+    return sha256(f"{before.hash}\n{before.seq + 1}\n{body}".encode()).hexdigest()
+
+
+class AuditFile:
+    """The log in one folder; opened when it is first written to.
+
+    Args:
+        directory: Where it is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        self._head = directory / HEAD_NAME
+        self._connection: sqlite3.Connection | None = None
+
+    def append(self, bodies: Sequence[str], *, keep: int) -> None:
+        """Add entries, and drop the oldest where there are too many.
+
+        Args:
+            bodies: JSON objects.
+            keep: How many entries to keep.
+
+        Raises:
+            sqlite3.Error, OSError: They could not be added.
+        """
+        try:
+            head = self._append(bodies, keep)
+        except sqlite3.DatabaseError as exc:
+            if getattr(exc, "sqlite_errorcode", 0) & 0xFF not in {
+                sqlite3.SQLITE_CORRUPT,
+                sqlite3.SQLITE_NOTADB,
+            }:
+                raise
+            self._set_aside()
+            head = self._append(bodies, keep)
+        self._write_head(head)
+
+    def entries(self) -> Iterator[AuditEntry]:
+        """All entries, newest first.
+
+        Raises:
+            sqlite3.Error: The file cannot be read.
+        """
+        if not self.path.exists():
+            return
+        with closing(_read_only(self.path)) as connection:
+            rows = connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq DESC")
+            yield from (AuditEntry(*row) for row in rows)
+
+    def verify(self) -> tuple[list[str], Head | None]:
+        """What is wrong with the log, in words, and its last entry."""
+        head = self._read_head()
+        if not self.path.exists():
+            gone = [f"{self.path} is gone; it had {head.seq:,} entries"] if head else []
+            return gone, None
+        try:
+            with closing(_read_only(self.path)) as connection:
+                return _verified(connection, head)
+        except sqlite3.Error as exc:
+            return [f"{self.path} cannot be read: {exc}"], None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _append(self, bodies: Sequence[str], keep: int) -> Head:
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            last, more = self._last(connection)
+            last = _added(connection, last, [*more, *bodies])
+            last = _trimmed(connection, last, keep)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return last
+
+    def _last(self, connection: sqlite3.Connection) -> tuple[Head, list[str]]:
+        """What the next entry follows, and an entry that says so where some are missing."""
+        row = connection.execute(_LAST).fetchone()
+        last = Head(*row) if row else Head(0, _GENESIS)
+        head = self._read_head()
+        if head is None or head.seq <= last.seq:
+            return last, []
+        words = f"entries {last.seq + 1} to {head.seq} are not there any more"
+        return head, [_own(LOST, through=head.seq, hash=head.hash, words=words)]
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None or not self.path.exists():
+            self.close()
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            connection = sqlite3.connect(
+                self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+            )
+            self._connection = connection
+            connection.execute("PRAGMA journal_mode = WAL")
+            # the second file must never know of more than this one after a power cut
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(_TABLE)
+            for trigger in _TRIGGERS.values():
+                connection.execute(trigger)
+        return self._connection
+
+    def _set_aside(self) -> None:
+        """Keep a damaged file for those who want to look at it, and begin another."""
+        self.close()
+        stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.monotonic_ns() % 10**6}"
+        for suffix in ("-shm", "-wal", ""):
+            with suppress(FileNotFoundError):
+                path = self.path.with_name(self.path.name + suffix)
+                path.rename(path.with_name(f"{self.path.name}.unusable-{stamp}{suffix}"))
+
+    def _read_head(self) -> Head | None:
+        try:
+            seq, _, hash_ = self._head.read_text(encoding="ascii").strip().partition(" ")
+            return Head(int(seq), hash_)
+        except (OSError, ValueError):
+            return None
+
+    def _write_head(self, head: Head) -> None:
+        known = self._read_head()
+        if known is not None and known.seq >= head.seq:
+            return  # another process has written more meanwhile
+        temporary = self._head.with_name(f"{HEAD_NAME}.{os.getpid()}")
+        # one that stays behind only knows of fewer entries; these are written already
+        with suppress(OSError):
+            self._replace_head(temporary, head)
+
+    def _replace_head(self, temporary: Path, head: Head) -> None:
+        with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its first moment on
+            file.write(f"{head.seq} {head.hash}\n")
+        temporary.replace(self._head)
+
+
+def _added(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:
+    rows: list[AuditEntry] = []
+    for body in bodies:
+        last = Head(last.seq + 1, chained(last, body))
+        rows.append(AuditEntry(last.seq, body, last.hash))
+    insert(connection, _INSERT, rows)
+    return last
+
+
+def _trimmed(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
+    (first,) = connection.execute(_FIRST).fetchone()
+    if last.seq - first < keep + keep // _SLACK:
+        return last
+    through = last.seq - keep
+    row = connection.execute("SELECT hash FROM audit WHERE seq = ?", (through,)).fetchone()
+    if row is None:
+        return last
+    # the entry that says so is part of the chain: what is dropped in another way is missed
+    last = _added(connection, last, [_own(ROTATED, through=through, hash=row[0])])
+    connection.execute("DROP TRIGGER audit_refuses_delete")
+    connection.execute("DELETE FROM audit WHERE seq <= ?", (through,))
+    connection.execute(_TRIGGERS["audit_refuses_delete"])
+    return last
+
+
+def _own(kind: str, **said: Any) -> str:
+    return msgspec.json.encode(_Own(kind, time.time(), **said)).decode()
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY)
+
+
+def _verified(connection: sqlite3.Connection, head: Head | None) -> tuple[list[str], Head | None]:
+    problems: list[str] = []
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if missing := _TRIGGERS.keys() - found:
+        problems.append(f"what refuses changes is gone: {', '.join(sorted(missing))}")
+    last = _walked(connection, head, problems.append)
+    if head is None and last is not None:
+        problems.append(f"{HEAD_NAME}, which knows the last entry, is gone")
+    elif head is not None and head.seq > (last.seq if last else 0):
+        problems.append(_missing(last.seq + 1 if last else 1, head.seq, " at the end"))
+    return problems[:_MOST_PROBLEMS], last
+
+
+def _walked(
+    connection: sqlite3.Connection, head: Head | None, report: Callable[[str], None]
+) -> Head | None:
+    last: Head | None = None
+    for seq, body, hash_ in connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq"):
+        before = last or _beginning(connection, seq)
+        if before is None or before.seq != seq - 1:
+            report(_missing((before.seq if before else 0) + 1, seq - 1))
+        elif chained(before, body) != hash_:
+            report(f"entry {seq} was changed, or is not where it was")
+        if head is not None and head.seq == seq and head.hash != hash_:
+            report(f"entry {seq} is not the one that was written: the log was made again")
+        if _kind(body) == LOST:
+            report(f"entry {seq} says that entries before it were lost")
+        last = Head(seq, hash_)
+    return last
+
+
+def _beginning(connection: sqlite3.Connection, first: int) -> Head | None:
+    """What the first entry follows: nothing, or what was dropped, as a later entry says."""
+    if first == 1:
+        return Head(0, _GENESIS)
+    said = connection.execute("SELECT body FROM audit WHERE body LIKE ?", (f"%{ROTATED}%",))
+    for (body,) in said:
+        with suppress(msgspec.DecodeError):
+            own = msgspec.json.decode(body, type=_Own)
+            if own.kind == ROTATED and own.through == first - 1:
+                return Head(own.through, own.hash)
+    return None
+
+
+def _kind(body: str) -> str:
+    if LOST not in body:
+        return ""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(body, type=_Own).kind
+    return ""
+
+
+def _missing(first: int, last: int, where: str = "") -> str:
+    if first == last:
+        return f"entry {first} is missing{where}"
+    return f"entries {first} to {last} are missing{where}"

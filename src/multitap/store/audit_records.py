@@ -1,0 +1,46 @@
+"""One entry of the audit log: who, what, when, how it ended, and by which decision."""
+
+import msgspec
+
+from multitap.store.log_query import encodable
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is written down; its fields are in this order in the file."""
+
+    kind: str
+    """`call`, `question`, or what else was done, such as `secret.set`."""
+    at: float
+    """In seconds since the epoch."""
+    principal: str = ""
+    """Whom the caller's credentials name; for commands, the user of the system."""
+    client: str = ""
+    """The client of the gateway, in words for people."""
+    agent: str = ""
+    session: str = ""
+    pid: int = 0
+    """The process that did it."""
+    server: str = ""
+    tool: str = ""
+    """By the server's own name."""
+    subject: str = ""
+    """What else it was done to."""
+    outcome: str = ""
+    decision: str = ""
+    """`allow`, `ask` or `deny`; empty where no rule applied."""
+    rule: str = ""
+    """Where the rule is written."""
+    detail: str = ""
+    arguments: msgspec.Raw | None = None
+    """Without secrets, where the settings want them kept."""
+
+    def body(self) -> str:
+        """As it is stored."""
+        try:
+            return _encode(self).decode()
+        except UnicodeEncodeError:  # half of a character, from a server's answer
+            texts = {name: getattr(self, name) for name in self.__struct_fields__}
+            sound = {key: encodable(one) for key, one in texts.items() if isinstance(one, str)}
+            return _encode(msgspec.structs.replace(self, **sound)).decode()

@@ -1,0 +1,126 @@
+"""Where a path in an argument leads, however the server that gets it may read it."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from multitap.records import dataclass
+
+LONGEST = 4096
+"""Characters; no system takes a longer path."""
+
+_ODD = frozenset("%~$\\\0 \t\r\n:")
+"""What may be read in more than one way, or is no part of an honest path."""
+_PER_PROCESS = ("/proc/", "/dev/fd/")
+"""Where the same path leads each process somewhere else."""
+_MOST_DECODINGS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Folders by their real paths, and the one that relative paths start at."""
+
+    real: tuple[str, ...]
+    cwd: str | None
+    """None: nobody knows, as the server runs elsewhere."""
+    is_clear: bool = True
+    """Whether all of them are known."""
+
+    @classmethod
+    def of(cls, paths: Iterable[Path | None], cwd: Path | None) -> "Folders":
+        """These folders; None stands for one that is not known."""
+        given = [*paths]
+        known = tuple(os.path.realpath(path) for path in given if path is not None)
+        return cls(known, None if cwd is None else str(cwd), len(known) == len(given))
+
+    def possibly(self, value: object, *, wanted: bool) -> bool:
+        """Whether some reading of the path is inside (or, if `wanted` is off, outside)."""
+        readings = self._readings(value)
+        return readings is None or any(self._has(one) is wanted for one in readings)
+
+    def certainly(self, value: object, *, wanted: bool) -> bool:
+        """Whether every reading of the path is inside (or, if `wanted` is off, outside)."""
+        readings = self._readings(value)
+        return readings is not None and all(self._has(one) is wanted for one in readings)
+
+    def _readings(self, value: object) -> list[str] | None:
+        """Absolute paths that a server may take the value for; None: it cannot be told."""
+        if not self.is_clear or not isinstance(value, str) or not 0 < len(value) <= LONGEST:
+            return None
+        if _ODD.isdisjoint(value):
+            texts: Iterable[str] = (value,)
+        elif "\0" in value:
+            return None
+        else:
+            texts = set(_spellings(value))
+        found: list[str] = []
+        for text in texts:
+            if not text.startswith("/"):
+                if self.cwd is None:
+                    return None
+                text = f"{self.cwd}/{text}"  # noqa: PLW2901 - the same path
+            found.append(text)
+            if ".." in text:  # before or after links are followed: programs differ
+                found.append(os.path.normpath(text))
+        return found
+
+    def _has(self, path: str) -> bool:
+        plain = os.path.normpath(path) if "/." in path or "//" in path else path
+        if plain.startswith(_PER_PROCESS):
+            return False
+        if ".." not in path:
+            for folder in self.real:
+                if _is_within(plain, folder) and not _has_link(plain, len(folder)):
+                    return True
+        resolved = os.path.realpath(path)
+        return any(_is_within(resolved, folder) for folder in self.real)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder if folder == "/" else f"{folder}/")
+
+
+def _has_link(path: str, known: int) -> bool:
+    """Whether anything in the path after its first characters, which are real, is a link."""
+    at = path.find("/", known + 1)
+    while True:
+        part = path if at < 0 else path[:at]
+        try:
+            if stat.S_ISLNK(os.lstat(part).st_mode):
+                return True
+        except OSError:
+            return False  # there is nothing, so that nothing below it is a link
+        if at < 0:
+            return False
+        at = path.find("/", at + 1)
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """The text as it is, and as programs may read it that decode, expand or trim paths."""
+    texts = {value, value.strip()}
+    for text in [*texts]:
+        decoded = text
+        for _ in range(_MOST_DECODINGS):
+            decoded = unquote(decoded)
+            texts.add(decoded)
+    for text in [*texts]:
+        yield text
+        if ":" in text:
+            yield from _in_url(text)
+        if "\\" in text:
+            yield text.replace("\\", "/")
+        if text.startswith("~"):
+            yield os.path.expanduser(text)  # noqa: PTH111 - text of no known kind
+        if "$" in text:
+            yield os.path.expandvars(text)
+
+
+def _in_url(text: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return
+    if parts.scheme == "file":
+        yield unquote(parts.path) or "/"

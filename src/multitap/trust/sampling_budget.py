@@ -1,0 +1,59 @@
+"""How much a server has used models recently, and how much more it may."""
+
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+MINUTE, HOUR = 60.0, 3600.0
+LARGEST_SHARE = 10
+"""One request may take this part of what there is for an hour."""
+
+
+class OverBudget(Exception):
+    """A server asked for more than it may have; says when there is more."""
+
+
+class SamplingBudget:
+    """The requests of one server, whichever of its sessions they come from.
+
+    Args:
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._asked: deque[float] = deque()
+        self._spent: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def take(self, prompt: int, answer: int, *, rate: int, tokens: int) -> int:
+        """Count a request, before it is made; how many tokens the answer may have.
+
+        Args:
+            prompt: How many tokens it hands over.
+            answer: How many it wants back, at most.
+            rate: Requests that there may be in a minute.
+            tokens: Tokens that there may be in an hour.
+
+        Raises:
+            OverBudget: There is nothing left.
+        """
+        now = self._clock()
+        self._forget(now)
+        if len(self._asked) >= rate:
+            raise OverBudget(f"it may ask a model {rate} times a minute (`sampling.rate`)")
+        share = tokens // LARGEST_SHARE
+        left = min(share, tokens - self._total) - prompt
+        if left < 1:
+            raise OverBudget(f"it may use {tokens:,} tokens an hour (`sampling.tokens`)")
+        granted = max(1, min(answer, left))
+        self._asked.append(now)
+        self._spent.append((now, prompt + granted))
+        self._total += prompt + granted
+        return granted
+
+    def _forget(self, now: float) -> None:
+        while self._asked and self._asked[0] <= now - MINUTE:
+            self._asked.popleft()
+        while self._spent and self._spent[0][0] <= now - HOUR:
+            self._total -= self._spent.popleft()[1]

@@ -1,0 +1,110 @@
+"""What a hub writes into the audit log, and what it does when it cannot."""
+
+import msgspec
+import pytest
+from mcp.server import MCPServer
+
+from multitap import CallContext, LocalServer, Settings, open_hub
+from multitap.config.policy_rules import PolicyRule
+from multitap.errors import Denied
+from multitap.store.audit_file import FILE_NAME, AuditFile
+from multitap.trust import audit
+from tests.waiting import until
+
+
+def notes():
+    server = MCPServer("notes")
+
+    @server.tool()
+    def add(text: str, password: str = "") -> str:
+        return text
+
+    return server
+
+
+def settings(tmp_path, **fields):
+    return Settings(servers={"notes": LocalServer(server=notes())}, state_dir=tmp_path, **fields)
+
+
+def told(tmp_path):
+    return [msgspec.json.decode(entry.body) for entry in AuditFile(tmp_path).entries()][::-1]
+
+
+async def test_calls_are_written_with_who_what_and_how_they_ended(tmp_path):
+    async with open_hub(settings(tmp_path)) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "x"}, context=CallContext(agent_id="writer"))
+
+    (entry,) = told(tmp_path)
+    assert entry["kind"] == "call"
+    assert (entry["server"], entry["tool"], entry["agent"]) == ("notes", "add", "writer")
+    assert entry["outcome"] == "ok"
+    assert entry["principal"] == audit.system_user()
+    assert "arguments" not in entry
+
+
+async def test_the_decision_and_its_rule_are_written(tmp_path):
+    rules = (PolicyRule(decision="deny", arguments={"text": {"matches": "^no"}}),)
+    async with open_hub(settings(tmp_path, policy=rules)) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "yes"})
+        with pytest.raises(Denied):
+            await hub.call("notes_add", {"text": "no"})
+
+    allowed, denied = told(tmp_path)
+    assert allowed["decision"] == "allow"
+    assert (denied["decision"], denied["outcome"]) == ("deny", "refused")
+
+
+async def test_arguments_are_written_on_request_and_without_secrets(tmp_path):
+    async with open_hub(settings(tmp_path, audit={"arguments": True})) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "x", "password": "hunter2hunter2"})
+
+    assert told(tmp_path)[0]["arguments"] == {"text": "x", "password": "***"}
+
+
+async def test_nothing_is_written_where_it_is_off(tmp_path):
+    async with open_hub(settings(tmp_path, audit={"enabled": False})) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "x"})
+
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+async def test_a_log_that_cannot_be_written_is_reported_and_calls_go_on(tmp_path):
+    (tmp_path / FILE_NAME).mkdir()
+    async with open_hub(settings(tmp_path)) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "x"})
+        await until(lambda: hub.store.is_audit_delayed)
+
+        assert (await hub.call("notes_add", {"text": "y"})).success
+        assert any("audit log" in warning for warning in hub.store.warnings)
+
+
+async def test_calls_are_refused_where_the_log_is_required(tmp_path):
+    (tmp_path / FILE_NAME).mkdir()
+    async with open_hub(settings(tmp_path, audit={"required": True})) as hub:
+        await hub.settled()
+        await hub.call("notes_add", {"text": "x"})
+        await until(lambda: hub.store.is_audit_delayed)
+
+        with pytest.raises(Denied, match="audit log"):
+            await hub.call("notes_add", {"text": "y"})
+        (tmp_path / FILE_NAME).rmdir()
+        await until(lambda: not hub.store.is_audit_delayed)
+        assert (await hub.call("notes_add", {"text": "z"})).success
+
+
+def test_other_events_are_written_at_once(tmp_path):
+    assert audit.record("secret.set", subject="github", state_dir=tmp_path) is None
+
+    (entry,) = told(tmp_path)
+    assert (entry["kind"], entry["subject"]) == ("secret.set", "github")
+
+
+def test_an_event_that_cannot_be_written_says_why(tmp_path):
+    (tmp_path / FILE_NAME).mkdir()
+
+    assert "cannot be written" in audit.record("secret.set", state_dir=tmp_path)

@@ -1,0 +1,155 @@
+"""Policies in a hub: what is not there, what is refused, and whom a call waits for."""
+
+import pytest
+from mcp.server import MCPServer
+from mcp_types import ToolAnnotations
+
+from multitap import CallContext, LocalServer, Settings, open_hub
+from multitap.config.policy_rules import PolicyRule
+from multitap.errors import Denied, NotAllowed
+from multitap.upstream.handlers import Handlers
+
+
+def files():
+    server = MCPServer("files")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def read(path: str) -> str:
+        return f"read {path}"
+
+    @server.tool()
+    def write(path: str, password: str = "") -> str:
+        return f"wrote {path}"
+
+    return server
+
+
+class Person:
+    """Answers what they are asked, in turn."""
+
+    def __init__(self, *answers):
+        self.answers = [*answers]
+        self.asked = []
+
+    async def permit(self, request):
+        self.asked.append(request)
+        return self.answers.pop(0)
+
+    @property
+    def handlers(self):
+        return Handlers(permit=self.permit)
+
+
+def settings(tmp_path, *rules, shared=()):
+    server = LocalServer(server=files(), policy=rules)
+    return Settings(servers={"files": server}, policy=shared, state_dir=tmp_path)
+
+
+def rule(decision, **fields):
+    return PolicyRule(decision=decision, **fields)
+
+
+async def test_a_tool_that_is_always_denied_is_neither_listed_nor_callable(tmp_path):
+    async with open_hub(settings(tmp_path, rule("deny", tools=["write"]))) as hub:
+        await hub.settled()
+
+        assert [*hub.catalog.tools] == ["files_read"]
+        for name in ("files_write", "write"):
+            with pytest.raises(LookupError):
+                await hub.call(name, {"path": "x"})
+
+
+async def test_a_call_that_a_rule_denies_never_reaches_the_server(tmp_path):
+    rules = [rule("deny", arguments={"path": {"matches": "secret"}}, reason="it is secret")]
+    async with open_hub(settings(tmp_path, *rules)) as hub:
+        await hub.settled()
+
+        assert (await hub.call("files_read", {"path": "plain"})).text == "read plain"
+        with pytest.raises(Denied, match="it is secret"):
+            await hub.call("files_read", {"path": "my secret"})
+
+
+async def test_a_call_that_nobody_can_be_asked_about_is_refused_with_the_rule(tmp_path):
+    async with open_hub(settings(tmp_path, rule("ask"))) as hub:
+        await hub.settled()
+
+        with pytest.raises(Denied, match="needs a person's approval") as caught:
+            await hub.call("files_read", {"path": "x"})
+        assert caught.value.asks
+        assert "policy explain" in caught.value.hint
+
+
+async def test_a_person_is_asked_each_time_unless_they_say_always(tmp_path):
+    person = Person("once", "no", "always")
+    async with open_hub(settings(tmp_path, rule("ask")), handlers=person.handlers) as hub:
+        await hub.settled()
+
+        assert (await hub.call("files_read", {"path": "x"})).success
+        with pytest.raises(Denied, match="refused"):
+            await hub.call("files_read", {"path": "x"})
+        assert (await hub.call("files_read", {"path": "x"})).success
+        assert (await hub.call("files_read", {"path": "y"})).success
+    assert len(person.asked) == 3
+
+
+async def test_always_holds_for_one_tool_and_one_caller(tmp_path):
+    person = Person("always", "no", "no")
+    async with open_hub(settings(tmp_path, rule("ask")), handlers=person.handlers) as hub:
+        await hub.settled()
+        await hub.call("files_read", {"path": "x"})
+
+        with pytest.raises(Denied):
+            await hub.call("files_write", {"path": "x"})
+        with pytest.raises(Denied):
+            await hub.call("files_read", {"path": "x"}, context=CallContext(agent_id="other"))
+
+
+async def test_the_person_sees_server_tool_and_arguments_without_secrets(tmp_path):
+    person = Person("no")
+    rules = [rule("ask", reason="writes")]
+    async with open_hub(settings(tmp_path, *rules), handlers=person.handlers) as hub:
+        await hub.settled()
+        with pytest.raises(Denied):
+            await hub.call("files_write", {"path": "a\x1b[2Jb", "password": "hunter2hunter2"})
+
+    (asked,) = person.asked
+    assert (asked.server, asked.tool, asked.reason) == ("files", "write", "writes")
+    assert asked.arguments == {"path": "a�[2Jb", "password": "***"}
+
+
+async def test_a_host_may_have_asked_before(tmp_path):
+    async with open_hub(settings(tmp_path, rule("ask"))) as hub:
+        await hub.settled()
+
+        context = CallContext(approved=True)
+        assert (await hub.call("files_read", {"path": "x"}, context=context)).success
+
+
+async def test_a_changed_policy_holds_at_once_and_restarts_no_server(tmp_path):
+    person = Person("always", "no")
+    before = settings(tmp_path, shared=[rule("ask", tools=["read"])])
+    async with open_hub(before, handlers=person.handlers) as hub:
+        await hub.settled()
+        await hub.call("files_read", {"path": "x"})
+        link = hub.links["files"]
+
+        hub.apply(before.model_copy(update={"policy": (rule("deny", tools=["write"]),)}))
+
+        assert hub.links["files"] is link
+        assert [*hub.catalog.tools] == ["files_read"]
+        with pytest.raises(NotAllowed, match="denied by the policy"):
+            await hub.call("files_write", {"path": "x"})
+        hub.apply(before)
+        with pytest.raises(Denied):
+            await hub.call("files_read", {"path": "x"})
+
+
+async def test_a_rule_of_a_server_holds_before_its_successor_is_up(tmp_path):
+    before = settings(tmp_path)
+    async with open_hub(before) as hub:
+        await hub.settled()
+        changed = before.servers["files"].model_copy(update={"policy": (rule("deny"),)})
+
+        hub.apply(before.model_copy(update={"servers": {"files": changed}}))
+
+        assert not hub.catalog.tools

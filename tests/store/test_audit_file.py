@@ -1,0 +1,107 @@
+"""The audit log: what is appended stays, in order, from any number of processes."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+
+from multitap.store.audit_file import HEAD_NAME, AuditFile, Head, chained
+
+KEEP = 100_000
+WRITER = """
+import sys
+from pathlib import Path
+from multitap.store.audit_file import AuditFile
+file = AuditFile(Path(sys.argv[1]))
+for number in range(40):
+    file.append([f'{{"kind":"{sys.argv[2]}","at":{number}}}'], keep=100000)
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = AuditFile(tmp_path)
+    yield file
+    file.close()
+
+
+def fill(file, count=5, keep=KEEP):
+    for number in range(count):
+        file.append([f'{{"kind":"call","at":{number}}}'], keep=keep)
+
+
+def test_what_was_appended_is_there_newest_first_and_verifies(file):
+    fill(file)
+
+    assert [entry.seq for entry in file.entries()] == [5, 4, 3, 2, 1]
+    problems, last = file.verify()
+    assert not problems
+    assert last == Head(5, next(file.entries()).hash)
+
+
+def test_each_hash_follows_from_the_one_before(file):
+    fill(file)
+    entries = [*file.entries()][::-1]
+
+    for before, entry in pairwise(entries):
+        assert entry.hash == chained(Head(before.seq, before.hash), entry.body)
+
+
+def test_the_files_are_private(file):
+    fill(file)
+
+    for path in (file.path, file.path.with_name(HEAD_NAME)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("statement", ["UPDATE audit SET body = ''", "DELETE FROM audit"])
+def test_the_file_refuses_changes(file, statement):
+    fill(file)
+    with closing(sqlite3.connect(file.path)) as connection:
+        refused = pytest.raises(sqlite3.IntegrityError, match="append-only")
+        with refused:
+            connection.execute(statement)
+
+
+def test_several_processes_append_to_one_chain(file, tmp_path):
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen([*command, name]) for name in ("a", "b", "c")]
+    fill(file, 40)
+
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    problems, last = file.verify()
+    assert not problems
+    assert last.seq == 160
+
+
+def test_old_entries_are_dropped_and_the_rest_still_verifies(file):
+    fill(file, 40, keep=10)
+
+    entries = [*file.entries()]
+    assert len(entries) <= 12
+    assert any("audit.rotated" in entry.body for entry in entries)
+    problems, last = file.verify()
+    assert not problems
+    assert last.seq > 40
+
+
+def test_a_log_that_does_not_exist_is_whole(file):
+    assert file.verify() == ([], None)
+    assert not [*file.entries()]
+
+
+def test_a_damaged_file_is_set_aside_and_the_chain_goes_on(file, tmp_path):
+    fill(file)
+    file.close()
+    file.path.write_bytes(b"not a database" * 1000)
+
+    fill(file, 1)
+
+    assert [*tmp_path.glob("audit.sqlite3.unusable-*")]
+    problems, last = file.verify()
+    assert last.seq == 7
+    assert any("lost" in problem or "missing" in problem for problem in problems)

@@ -13,6 +13,7 @@ from bench import (
     big_results,
     call_http,
     call_stdio,
+    decisions,
     imports,
     lazy,
     light,
@@ -36,7 +37,10 @@ from bench.gateway import (
 from bench.gateway import memory as gateway_memory
 from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 
-BENCHMARKS = (imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace)
+BENCHMARKS = (
+    *(imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace),
+    decisions,
+)
 GATEWAY = (
     cpu,
     web,

@@ -100,6 +100,7 @@ class Client:
         self.version = ""
         """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
+        self._last_info: tuple[Raw, str] | None = None
         self.caller = principal
         """Who it is, in words for people: its name and version, and whom its credentials name."""
         self.capabilities = EMPTY
@@ -122,6 +123,16 @@ class Client:
         self.can_be_asked = any(
             b'"%b"' % ability.encode() in said for ability in _ABILITIES.values()
         )
+
+    def caller_of(self, info: Raw) -> str:
+        """Who says this of itself with a request, in words for people."""
+        if self._last_info is None or self._last_info[0] != info:
+            try:
+                said = msgspec.json.decode(info, type=dict[str, Any])
+            except envelope.UNPARSABLE:
+                said = {}
+            self._last_info = (info.copy(), _caller(said, self.principal))
+        return self._last_info[1]
 
     @property
     def single(self) -> bool:

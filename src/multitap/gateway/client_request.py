@@ -48,7 +48,8 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
 
     @property
     def caller(self) -> str:
-        return self.client.caller
+        info = self.params.meta.get(vocabulary.CLIENT_INFO_KEY) if self.modern else None
+        return self.client.caller if info is None else self.client.caller_of(info)
 
     @property
     def drives_rounds(self) -> bool:

@@ -31,21 +31,22 @@ class AuditTrail:
     def __init__(self, store: Store) -> None:
         self._enabled = False
         self._store = store
-        self._required = False
+        self.is_required = False
+        """Whether calls depend on it."""
         self._with_arguments = False
         self._pid = os.getpid()
         self._user = system_user()
 
     def apply(self, wanted: Audit) -> None:
         """Note what the settings want."""
-        self._enabled, self._required = wanted.enabled, wanted.enabled and wanted.required
+        self._enabled, self.is_required = wanted.enabled, wanted.enabled and wanted.required
         self._with_arguments = wanted.arguments
         self._store.audit_kept = wanted.keep
 
     @property
     def is_blocking(self) -> bool:
         """Whether calls must not be made, because nobody could tell of them later."""
-        return self._required and self._store.is_audit_delayed
+        return self.is_required and self._store.is_audit_delayed
 
     def note(
         self,

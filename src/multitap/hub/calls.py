@@ -137,7 +137,7 @@ class Calls:
                 _check(route, arguments)
             given = arguments if isinstance(arguments, Raw) else _encoded(arguments)
             size = len(given)
-            if route.guard is not None or self._trail.is_blocking:
+            if route.guard is not None or self._trail.is_required:
                 ruling = await self._judge(route, given, context, light, extra)
                 # where a person was asked, its time begins now
                 deadline = None if ruling.decision is Decision.ASK else deadline

@@ -81,6 +81,7 @@ class ParkedCall:
     def __init__(self, request: ClientRequest, subject: str) -> None:
         self.id = secrets.token_urlsafe(12)
         self.client = request.client
+        self.caller = request.caller
         self.subject = subject
         self.arguments = request.params.arguments
         self.scope = CancelHandle()
@@ -105,10 +106,6 @@ class ParkedCall:
     @property
     def principal(self) -> str:
         return self.client.principal
-
-    @property
-    def caller(self) -> str:
-        return self.client.caller
 
     @property
     def owner(self) -> object:

@@ -5,7 +5,14 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw
 
-from multitap.errors import BadArguments, ConfigError, Denied, MultitapError, Unavailable, UnknownName
+from multitap.errors import (
+    BadArguments,
+    ConfigError,
+    Denied,
+    MultitapError,
+    Unavailable,
+    UnknownName,
+)
 from multitap.gateway.fronts.control_messages import ControlAnswer
 
 _Said = TypeVar("_Said")

@@ -68,6 +68,17 @@ def test_one_that_does_not_start_leaves_nothing(multitap, written):
     assert multitap("undo").code == 2
 
 
+def test_a_failed_write_gives_a_replaced_secret_back(multitap, home):
+    Vault().set("a/K", "first-value")
+    multitap("add a --no-check -- x")
+
+    snippet = json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "<YOUR_KEY>"}}}})
+    ended = multitap("add --no-check --K second-value", snippet)
+
+    assert ended.code == 3
+    assert Vault().value("a/K") == "first-value"
+
+
 def test_a_dry_run_shows_the_lines_and_writes_nothing(multitap, written):
     ended = multitap("add calc --dry-run -e", f"API_TOKEN={TOKEN}", *good())
 

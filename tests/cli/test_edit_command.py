@@ -173,6 +173,15 @@ def test_an_export_says_what_is_lost(multitap, file):
     assert "gh: `timeout`: Cursor cannot express it" in ended.err
 
 
+def test_an_export_to_vs_code_asks_for_the_secret(multitap, file):
+    multitap("set gh env.T='${auth:gh/T}'")
+
+    exported = json.loads(multitap("export vscode gh").out)
+
+    assert exported["servers"]["gh"]["env"]["T"] == "${input:gh/T}"
+    assert [(one["id"], one["password"]) for one in exported["inputs"]] == [("gh/T", True)]
+
+
 def test_an_export_joins_what_a_file_has(multitap, file, home):
     target = home / "config.yaml"
     target.write_text("# goose\nextensions:\n  dev:\n    type: builtin # b\n")

@@ -193,7 +193,10 @@ def undo(*, force: bool, listing: bool, as_json: bool) -> int:
 
 @click.command("import")
 @click.argument(
-    "hosts", nargs=-1, metavar="[CLIENT... | all]", type=click.Choice([*_TARGETS, "all"])
+    "hosts",
+    nargs=-1,
+    metavar="[CLIENT... | all]",
+    type=click.Choice([*_TARGETS, "claude-desktop", "all"]),
 )
 @click.option(
     "--secrets",

@@ -35,14 +35,19 @@ def write_with_secrets(
 ) -> Operation | None:
     """Make edits together with the secrets that they name; neither without the other."""
     vault = Vault()
-    stored: list[str] = []
+    before = vault.secrets()
+    replaced = {name: vault.value(name) for name in secrets if name in before}
+    new = [name for name in secrets if name not in before]
     try:
         for name, value in secrets.items():
-            vault.set(name, value)
-            stored.append(name)
-        return Journal().apply(label, edits, secrets=stored)
+            if replaced.get(name) != value:
+                vault.set(name, value)
+        return Journal().apply(label, edits, secrets=new)
     except BaseException:
-        forget(stored)
+        forget(new)
+        for name, value in replaced.items():
+            if value is not None:
+                vault.set(name, value, servers=before[name].servers, origins=before[name].origins)
         raise
 
 

@@ -49,7 +49,11 @@ def export(
                 is_more = found.writing.listed and document.root.find(*map(str, place)) is None
                 moved = (*place[:-1], int(place[-1]) + len(made)) if is_more else place
                 made.append(Put(moved, dict(written.entry)))
-        return made
+        whole = [one.entry for one in entries.values() if one.entry is not None]
+        return [
+            *made,
+            *(Put(path, value) for path, value in found.writing.also(document.root, whole)),
+        ]
 
     code = Exit.CONFIG if lost else Exit.DONE
     if output is None:

@@ -1,6 +1,6 @@
 """One host's way to write down MCP servers, and one file being read that way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,12 @@ from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 from multitap.config.formats.limits import MOST_SERVERS, Excessive
 from multitap.config.problems import Problem, Severity
 from multitap.records import dataclass
+
+
+def nothing_else(
+    _root: Node, _entries: Iterable[Mapping[str, Any]]
+) -> Iterable[tuple[KeyPath, Any]]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,10 @@ class Writing:
     """Servers stand in a list, not in a table."""
     name_key: str | None = None
     """The key by which an entry says its name itself."""
+    also: Callable[[Node, Iterable[Mapping[str, Any]]], Iterable[tuple[KeyPath, Any]]] = (
+        nothing_else
+    )
+    """What a document has to say besides, if these entries are in it."""
 
 
 def within(*path: str) -> Callable[[Node], KeyPath]:

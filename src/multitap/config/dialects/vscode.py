@@ -1,14 +1,17 @@
 """VS Code: `servers` besides `inputs` and a sandbox."""
 
+import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rewrites import only, respelling
 from multitap.config.dialects.rules import oauth, picked, string, transport_as
-from multitap.config.documents import Document, KeyPath, Node, is_table
+from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 
 _INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _known = only("env:", "auth:", "config:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
@@ -49,6 +52,17 @@ def _container(root: Node) -> KeyPath:
     return next((path for path in CONTAINERS if root.find(*path) is not None), CONTAINERS[0])
 
 
+def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[KeyPath, Any]]:
+    """VS Code asks for a secret, and keeps it, only if the file describes the question."""
+    found = root.find("inputs")
+    known = found.value if found and is_list(found.value) else []
+    there = {one.get("id") for one in known if is_table(one)}
+    wanted = dict.fromkeys(_INPUT.findall(json.dumps([*entries], ensure_ascii=False)))
+    for index, name in enumerate(name for name in wanted if name not in there):
+        question = {"type": "promptString", "id": name, "description": name, "password": True}
+        yield ("inputs", len(known) + index), question
+
+
 WRITING = Writing(
     {
         "type": transport_as(stdio="stdio", http="http", sse="sse"),
@@ -57,6 +71,7 @@ WRITING = Writing(
     },
     respelling(_rewrite, env="${env:%s}", folders=True, auth="${input:%s}"),
     _container,
+    also=_inputs,
 )
 VSCODE = Dialect(
     "vscode", "VS Code", read, matches, WRITING, (".vscode/mcp.json", "devcontainer.json")

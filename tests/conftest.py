@@ -20,6 +20,8 @@ hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure():
+    # servers of tests lie anywhere; those about sandboxes say that they want them
+    os.environ["MULTITAP_SANDBOX"] = "off"
     # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

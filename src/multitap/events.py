@@ -97,6 +97,50 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTraffic:
+    """What went between a confined server and one host."""
+
+    host: str
+    """With its port."""
+    connections: int
+    sent: int
+    """Bytes, as the server sent them."""
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHost:
+    """A host that a confined server wanted and may not reach."""
+
+    host: str
+    reason: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxState:
+    """Whether a program is confined, and what it did on the network."""
+
+    confined: bool
+    reason: str
+    """Why it is, or is not."""
+    hosts: tuple[HostTraffic, ...] = ()
+    refused: tuple[RefusedHost, ...] = ()
+    is_missing: bool = False
+    """Whether it would be confined if this machine could do that."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know."""
+        if self.is_missing:
+            return (f"it runs without a sandbox: {self.reason}",)
+        return tuple(
+            f"its sandbox does not let it reach {one.host}: {one.reason} ({one.times} tries)"
+            for one in self.refused
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSnapshot:
     """One server as it is now."""
 
@@ -133,6 +177,8 @@ class ServerSnapshot:
     """The tools come from the stored catalog; the server has not been asked yet."""
     pending: Failure | None = None
     """Why its changed configuration is not in force; the previous one keeps serving."""
+    sandbox: SandboxState | None = None
+    """None: it is not a program, or nobody knows."""
 
 
 def pending_words(reason: object) -> str:

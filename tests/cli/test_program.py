@@ -46,7 +46,12 @@ COMMANDS = (
     "token create",
     "token list",
     "token revoke",
+    "login",
+    "logout",
     "calls",
+    "sandbox",
+    "sandbox show",
+    "sandbox learn",
     "logs",
     "trace",
     "stats",
@@ -92,7 +97,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    alone = {"config", "config schema", "demo", "pins", "undo", "uninstall"}
+    alone = {"config", "config schema", "demo", "pins", "sandbox", "undo", "uninstall"}
     without_files = line in alone or line.startswith(("secret", "token"))
     assert "MULTITAP_CONFIG" in ended.out or without_files
 

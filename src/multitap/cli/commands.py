@@ -595,6 +595,46 @@ def calls(
     return calls(options, CallsOptions(words, lines, show, as_json))
 
 
+@multitap.group(cls=Ordered)
+def sandbox() -> None:
+    """Show what a confined server may use, and learn what it needs"""
+
+
+@sandbox.command("show")
+@click.argument("server", shell_complete=complete_server)
+@with_config
+@json_option
+def show_sandbox(options: CommonOptions, server: str, *, as_json: bool) -> int:
+    """Show whether a server is confined, and all that it may use"""
+    from multitap.cli.servers.sandbox_command import show_sandbox
+
+    return show_sandbox(options, server, as_json=as_json)
+
+
+@sandbox.command("learn")
+@click.argument("server", shell_complete=complete_server)
+@click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="TOOL={JSON}",
+    help="Also call this tool, by the server's own name (repeatable)",
+)
+@click.option("--dry-run", is_flag=True, help="Print the rules, and write nothing")
+@with_config
+@json_option
+def learn_sandbox(
+    options: CommonOptions, server: str, *, calls: tuple[str, ...], dry_run: bool, as_json: bool
+) -> int:
+    """Start a server under observation, and write down the rules that it needs
+
+    Meanwhile it can read everything that is not private, and reach every host.
+    """
+    from multitap.cli.servers.sandbox_command import learn_sandbox
+
+    return learn_sandbox(options, server, calls, dry_run=dry_run, as_json=as_json)
+
+
 @multitap.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines")

@@ -15,6 +15,7 @@ from multitap.config.models import (
     LocalServer,
     ModelConfig,
     OAuth,
+    SandboxRules,
     ServerConfig,
     StdioServer,
 )
@@ -130,7 +131,17 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
         changed |= {"env": {**parse_env(lines), **named}, "env_file": None}
     if config.cwd is not None:
         changed["cwd"] = located(put("cwd", str(config.cwd)), put.scope)
+    if (rules := config.sandbox_rules) != SandboxRules():
+        changed["sandbox_rules"] = {
+            "read": [_place(path, "read", put) for path in rules.read],
+            "write": [_place(path, "write", put) for path in rules.write],
+            "hosts": [put("sandbox_rules.hosts", host) for host in rules.hosts],
+        }
     return changed
+
+
+def _place(path: Path, field: str, put: _Put) -> Path:
+    return located(put(f"sandbox_rules.{field}", str(path)), put.scope)
 
 
 def _remote(config: HttpServer, put: _Put) -> dict[str, Any]:
@@ -157,6 +168,10 @@ def _texts(config: ServerConfig) -> Iterator[tuple[str, str]]:
             yield from ((f"env.{name}", value) for name, value in config.env.items())
             paths = {"env_file": config.env_file, "cwd": config.cwd}
             yield from ((name, str(path)) for name, path in paths.items() if path)
+            rules = config.sandbox_rules
+            yield from (("sandbox_rules.read", str(path)) for path in rules.read)
+            yield from (("sandbox_rules.write", str(path)) for path in rules.write)
+            yield from (("sandbox_rules.hosts", host) for host in rules.hosts)
         case HttpServer():
             yield "url", config.url
             yield from ((f"headers.{name}", value) for name, value in config.headers.items())

@@ -9,6 +9,7 @@ from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.documents import Node, is_table
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
+from multitap.config.project_sandbox import restrained
 from multitap.records import dataclass
 
 OWNER_ONLY = (
@@ -232,6 +233,8 @@ def _built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
         model, problems = validate.server(entry)
         if model is not None and not stack.trusted:
             model = model.model_copy(update={"provenance": "project"})
+            model, refused = restrained(model, entry)
+            problems = (*problems, *refused)
         return model, problems
     switch = entry.fields["enabled",]
     message = "disables a server that no file defines"

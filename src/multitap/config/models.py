@@ -27,6 +27,12 @@ def _seconds(value: object) -> float:
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
+HOST = re.compile(
+    r"(?:\S*\$\{.*|(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?(?::\d{1,5})?|[\d.]+/\d{1,2}"
+    r"|\[[\da-fA-F:.]+\](?::\d{1,5})?|[\da-fA-F:.]*:[\da-fA-F:.]*(?:/\d{1,3})?)"
+)
+"""A name, an address or a network, or one still to be expanded."""
+
 WRITTEN_SPAN: Mapping[str, Any] = {
     "anyOf": [
         {"minimum": 0, "type": "number"},
@@ -55,6 +61,15 @@ def _one_line(headers: Mapping[str, str]) -> Mapping[str, str]:
     if any(_LINE_BREAKS & {*name, *value} for name, value in headers.items()):
         raise ValueError("a header with a line break or NUL character")
     return headers
+
+
+def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise ValueError(
+                f"{host!r} is not a host, a pattern such as `*.example.com`, or a network"
+            )
+    return hosts
 
 
 class _ConfigModel(FrozenModel):
@@ -232,6 +247,18 @@ class _Server(_Confidant):
     """Which protocol era to speak; `auto` asks the server and remembers."""
 
 
+class SandboxRules(_ConfigModel):
+    """What a confined server may use besides the system's programs and its own folder."""
+
+    read: tuple[Path, ...] = ()
+    """Files and folders that it may read, and run programs from."""
+    write: tuple[Path, ...] = ()
+    """Files and folders that it may change as well."""
+    hosts: tuple[str, ...] = setting(default=(), after=_hosts)
+    """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
+    `example.com:8080`, `10.0.0.0/8`. Ports 80 and 443 if none is named."""
+
+
 class StdioServer(_Server):
     """A program that speaks MCP over stdio."""
 
@@ -242,6 +269,10 @@ class StdioServer(_Server):
     env_file: Path | None = None
     """A file of `NAME=value` lines; `env` wins over it."""
     cwd: Path | None = None
+    sandbox: Literal["auto"] | bool = "auto"
+    """Whether the program is confined: `auto` confines what a project or a registry described,
+    `true` refuses to start it where that is not possible."""
+    sandbox_rules: SandboxRules = SandboxRules()
 
     def _secrets(self) -> Iterator[str]:
         yield from in_variables(self.env)

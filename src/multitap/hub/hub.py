@@ -61,6 +61,7 @@ from multitap.upstream.signals import Bell
 from multitap.upstream.start_queue import StartQueue
 from multitap.upstream.tracing import Tracing
 from multitap.wire.jsonrpc.request import made
+from multitap.wire.process.sandboxes import Sandboxes, open_sandboxes
 from multitap.wire.process.spawner import open_spawner
 from multitap.wire.process.stderr_log import log_folder, tidy
 
@@ -95,6 +96,7 @@ class Hub:
         logs: Path | None = None,
         pins: Pins | None = None,
         logins: Logins | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -108,6 +110,7 @@ class Hub:
         self.store = store
         """Past calls and last good catalogs, on disk."""
         self._dial = dial
+        self._sandboxes = sandboxes
         self._expand = expand or _expanded
         questions = Questions(lambda: self.settings.servers, self._on_refusal)
         self._handlers = replace(handlers, screen=questions.screen)
@@ -400,6 +403,10 @@ class Hub:
                 *shelf.warnings,
             )
         snapshot = link.snapshot(tools=tools, warnings=warnings)
+        if self._sandboxes is not None and isinstance(link.config, StdioServer):
+            sandbox = self._sandboxes.state_of(link.name, link.config)
+            warned = (*snapshot.warnings, *sandbox.warnings)
+            snapshot = replace(snapshot, sandbox=sandbox, warnings=warned)
         return replace(snapshot, pending=successor.failure) if successor else snapshot
 
     def close(self) -> None:
@@ -524,12 +531,14 @@ async def open_hub(
                 spawner.prepare()
             store = await stack.enter_async_context(open_store(state))
             logs = None
+            sandboxes = None
             if dial is None:
                 servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
                 logs = log_folder(state, files, servers)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
                 logins = Logins(await stack.enter_async_context(Tasks()), handlers.login)
-                dial = Dialer(spawner, logs, logins)
+                sandboxes = await stack.enter_async_context(open_sandboxes(state))
+                dial = Dialer(spawner, logs, logins, sandboxes)
             pins = await stack.enter_async_context(open_pins(locks or places_in(state)))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())
@@ -544,6 +553,7 @@ async def open_hub(
                 logs=logs,
                 pins=pins,
                 logins=logins,
+                sandboxes=sandboxes,
             )
             try:
                 yield hub

@@ -29,6 +29,7 @@ else:
 
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LONGEST = 1000  # characters of a message
+_SANDBOX = "its sandbox may forbid what it needs: `multitap sandbox learn {name}` finds out what"
 _LOG = "`multitap logs {name}` shows everything it wrote"
 
 
@@ -55,6 +56,8 @@ def diagnose(
 ) -> Failure:
     """What happened to server `name`, how to call it, and what to do."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
+    if evidence.is_confined and last_words.is_denied(evidence.stderr):
+        hint = _SANDBOX.format(name=name)
     return Failure(
         code,
         phase,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from multitap.config import HttpServer, LocalServer, ServerConfig, StdioServer
 from multitap.later import Later
+from multitap.wire.process.sandboxes import Sandboxes
 from multitap.wire.process.spawner import Spawner
 from multitap.wire.process.stderr_log import log_path
 from multitap.wire.process.stdio_wire import open_stdio
@@ -31,10 +32,18 @@ class Dialer:
         spawner: Starts programs.
         log_dir: Where their standard error is kept.
         logins: Who we are to servers that want to know.
+        sandboxes: Who confines programs.
     """
 
-    def __init__(self, spawner: Spawner, log_dir: Path | None, logins: Logins) -> None:
+    def __init__(
+        self,
+        spawner: Spawner,
+        log_dir: Path | None,
+        logins: Logins,
+        sandboxes: Sandboxes | None = None,
+    ) -> None:
         self._spawner = spawner
+        self._sandboxes = sandboxes
         self._log_dir = log_dir
         self._logins = logins
 
@@ -42,7 +51,7 @@ class Dialer:
         match config:
             case StdioServer():
                 log = log_path(self._log_dir, name) if self._log_dir else None
-                return open_stdio(name, config, self._spawner, log=log)
+                return open_stdio(name, config, self._spawner, log=log, sandboxes=self._sandboxes)
             case HttpServer(transport="sse"):
                 account = self._logins.account(name, config)
                 return legacy_sse.open_sse(config, authorizer=account)

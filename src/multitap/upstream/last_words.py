@@ -34,6 +34,11 @@ _IDLE = re.compile(
     r"|Downloading |Downloaded |Installed \d|Resolved \d|[^\w]*$",
     re.IGNORECASE,
 )
+_DENIED = re.compile(
+    r"\bE(?:ACCES|PERM|AI_AGAIN|NOTFOUND)\b|permission denied|operation not permitted"
+    r"|name resolution|403 Forbidden|dns error|tunnel error",
+    re.IGNORECASE,
+)
 _VALIDATION = re.compile(r"validation errors? for \S+$")
 
 
@@ -63,6 +68,11 @@ def advice(text: str) -> str | None:
         if found := pattern.search(text):
             return words(found)
     return None
+
+
+def is_denied(text: str) -> bool:
+    """Whether a program says that it was refused a file or the network."""
+    return _DENIED.search(text) is not None
 
 
 def _lines(text: str) -> Iterator[str]:

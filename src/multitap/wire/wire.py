@@ -98,6 +98,8 @@ class Evidence:
     """Its last lines."""
     has_read: bool = True
     """Whether it has read anything we wrote, as far as can be known."""
+    is_confined: bool = False
+    """Whether it runs in a sandbox."""
     noise: int = 0
     """How many lines or events were no JSON-RPC message."""
     noise_sample: str = ""

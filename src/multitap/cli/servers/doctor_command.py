@@ -26,6 +26,7 @@ from multitap.hub.hub import Hub
 from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.version import VERSION
+from multitap.wire.process.sandbox_support import support_here
 
 STEADY = 0.2
 """Seconds that a server has to stay up: some fall over right after they are up."""
@@ -106,6 +107,7 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
     for warning in hub.warnings:
         yield Check("state", CheckVerdict.ODD, warning)
     yield Check("state", CheckVerdict.OK, str(loaded.state_directory))
+    yield server_checks.of_sandbox_support(support_here())
     if (count := len(hub.catalog.tools)) > MOST_TOOLS:
         hint = "hide some with `filter`"
         yield Check(
@@ -138,6 +140,7 @@ def _of_server(
     if any(check.verdict is CheckVerdict.FAILED for check in needed):
         yield from server_checks.of_nothing(server)
         return
+    yield from server_checks.of_sandbox(server)
     yield from server_checks.of_connection(server)
     yield from server_checks.of_health(server)
     tools = [tool for tool in hub.catalog.tools.values() if tool.server == name]

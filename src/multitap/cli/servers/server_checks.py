@@ -25,6 +25,7 @@ from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapsh
 from multitap.records import dataclass
 from multitap.trust.pins import pin_mode
 from multitap.trust.scanner import scan_mode
+from multitap.wire.process.sandbox_support import SandboxSupport
 
 _NAMED = 3
 _TRUST = frozenset({"pins", "scan"})
@@ -130,6 +131,36 @@ def _unfinished(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]
     waiting, *rest = steps[len(reached) :] or ("list",)
     yield Check(waiting, CheckVerdict.FAILED, words, "use `--wait 1m` to wait longer")
     yield from _skipped(rest)
+
+
+def of_sandbox_support(support: SandboxSupport) -> Check:
+    """Whether this machine can confine programs."""
+    if not support.is_wanted:
+        return Check("sandbox", CheckVerdict.SKIPPED, str(support.reason))
+    if support.reason is not None:
+        hint = "servers of projects and registries run without; `sandbox = true` refuses to"
+        return Check("sandbox", CheckVerdict.ODD, support.reason, hint)
+    words = "; ".join((f"Landlock, version {support.version}", *support.gaps))
+    return Check("sandbox", CheckVerdict.ODD if support.gaps else CheckVerdict.OK, words)
+
+
+def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
+    """Whether it is confined, and what it did on the network."""
+    sandbox = server.sandbox
+    if sandbox is None:
+        return
+    if not sandbox.confined:
+        if sandbox.is_missing:
+            yield Check("sandbox", CheckVerdict.ODD, f"not confined: {sandbox.reason}")
+        return
+    said = [
+        f"{one.host}: {counted(one.connections, 'connection')}, "
+        f"{one.sent:,} bytes out, {one.received:,} in"
+        for one in sandbox.hosts
+    ]
+    words = f"confined: {sandbox.reason}"
+    hint = f"`multitap sandbox learn {server.name}` widens its rules" if sandbox.refused else None
+    yield Check("sandbox", CheckVerdict.OK, words, hint, tuple(said))
 
 
 def of_nothing(server: ServerSnapshot) -> Iterator[Check]:

@@ -1,6 +1,7 @@
 """How each configured server is doing, in one line a person understands."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from multitap.cli.terminal.places import near
@@ -88,6 +89,7 @@ def described(line: StatusLine) -> dict[str, Any]:
         "warnings": list(server.warnings),
         "failure": server.failure and _failed(server.failure),
         "pending": server.pending and _failed(server.pending),
+        "sandbox": server.sandbox and asdict(server.sandbox),
     }
 
 

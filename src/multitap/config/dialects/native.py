@@ -110,6 +110,11 @@ def _read_command(draft: Draft, node: Node) -> None:
     (argv if is_list(node.value) else program)(draft, node)
 
 
+def _sandbox(draft: Draft, node: Node) -> None:
+    rule = flag("sandbox") if isinstance(node.value, bool) else string("sandbox")
+    rule(draft, node)
+
+
 def _naming(draft: Draft, node: Node) -> None:
     named = {naming.name.lower(): naming.value for naming in Naming}
     if (text := draft.text(node)) is not None:
@@ -191,6 +196,7 @@ SERVER: Rules = {
     "env": env,
     "oauth": oauth(rules_of(OAuth, "oauth")),
     "policy": policy,
+    "sandbox": _sandbox,
 }
 GENERAL: Rules = {
     **rules_of(Settings),

@@ -9,25 +9,36 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from multitap.faults import WireFault
 from multitap.wire.process.warden import LENGTH
 
+if TYPE_CHECKING:
+    from multitap.wire.process.sandbox.confinement import Orders
+
 logger = logging.getLogger(__name__)
 
 _WARDEN = (
     *(sys.executable, "-I", "-S"),
     # imported, not run as a script: Python keeps only what it imports compiled
-    *("-c", "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"),
-    str(Path(__file__).parent),
+    *("-c", "import sys; sys.path.append(sys.argv[1]); from process import warden; warden.main()"),
+    str(Path(__file__).parent.parent),
 )
 _PATIENCE = 5.0
+
+
+OnReport = Callable[[str, Any], None]
+"""Takes `refused` with an address, or `used` with whether a path is changed, and the path."""
+
+
+def _ignored(_kind: str, _value: Any) -> None:
+    """What nobody wants to know."""
 
 
 class CannotStart(WireFault):
@@ -43,8 +54,9 @@ class CannotStart(WireFault):
 class Child:
     """One started program: its id, and whether and how it ended."""
 
-    def __init__(self, spawner: "Spawner", number: int) -> None:
+    def __init__(self, spawner: "Spawner", number: int, on_report: OnReport = _ignored) -> None:
         self.pid = 0
+        self._on_report = on_report
         self.exit_code: int | None = None
         self.exited = asyncio.Event()
         self._spawner = spawner
@@ -88,6 +100,8 @@ class Child:
         elif kind == "exited":
             self.exit_code = value
             self.exited.set()
+        elif kind in {"refused", "used"}:
+            self._on_report(kind, value)
         elif kind == "swept":
             _settle(self._swept, value)
 
@@ -130,19 +144,31 @@ class Spawner:
         env: Mapping[str, str],
         cwd: Path | None,
         pipes: Sequence[int],
+        orders: "Orders | None" = None,
+        on_report: OnReport = _ignored,
     ) -> Child:
         """Start `program` with `pipes` as its standard input, output and error.
+
+        Args:
+            program: The file.
+            argv: Its arguments, beginning with its name.
+            env: All its variables.
+            cwd: Where it starts; where we are, if None.
+            pipes: Its standard input, output and error.
+            orders: How it is confined; None: not at all.
+            on_report: Told what a confined program does.
 
         Raises:
             CannotStart: The system refuses.
         """
         self._numbers += 1
         number = self._numbers
-        child = self._children[number] = Child(self, number)
+        child = self._children[number] = Child(self, number, on_report)
         started = False
         try:
             await self.order(
-                "spawn", number, program, list(argv), dict(env), cwd and str(cwd), fds=pipes
+                *("spawn", number, program, list(argv), dict(env), cwd and str(cwd), orders),
+                fds=pipes,
             )
             with anyio.fail_after(_PATIENCE):
                 await child.wait_started()
@@ -271,6 +297,12 @@ def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
         return CannotStart(
             f"its working directory {str(cwd)!r} cannot be entered: {words}",
             hint="correct `cwd` in its configuration",
+            missing=True,
+        )
+    if exc.args[1] == "sandbox":
+        return CannotStart(
+            f"the kernel refuses to confine it: {words}",
+            hint="`multitap doctor` says what it can do; `sandbox = false` starts it without",
             missing=True,
         )
     if exc.errno == errno.ENOEXEC:

@@ -29,6 +29,7 @@ from multitap.wire.jsonrpc.pending_requests import PendingRequest
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.read_receipt import ReadReceipt
+from multitap.wire.process.sandboxes import Launch, Sandboxes
 from multitap.wire.process.spawner import CannotStart, Child, Spawner, stop
 from multitap.wire.process.stderr_log import StderrLog
 from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Params
@@ -80,6 +81,7 @@ class StdioWire:
         self.closed = exchange.closed
         self.has_spoken = False
         """Whether it has shown that it is an MCP server."""
+        self.is_confined = False
         self.attach = exchange.inbound_messages.attach
         self.serves_only = exchange.pending_requests.serve_only
 
@@ -125,12 +127,18 @@ class StdioWire:
             exit_code=self._child.exit_code,
             stderr=self._stderr.tail(),
             has_read=self._receipt.is_read(),
+            is_confined=self.is_confined,
         )
 
 
 @asynccontextmanager
 async def open_stdio(
-    name: str, config: StdioServer, spawner: Spawner, *, log: Path | None = None
+    name: str,
+    config: StdioServer,
+    spawner: Spawner,
+    *,
+    log: Path | None = None,
+    sandboxes: Sandboxes | None = None,
 ) -> AsyncGenerator[StdioWire]:
     """Start the program; leaving the block ends it with all that it started.
 
@@ -139,20 +147,26 @@ async def open_stdio(
         config: What to start.
         spawner: Who starts it.
         log: The file that gets its standard error.
+        sandboxes: Who confines it, where its configuration asks for that.
 
     Raises:
         CannotStart: The program is missing or the system refuses.
     """
     env = child_environment(os.environ, config.env)
     program = locate(config.command, env, config.cwd)
+    launch = Launch(env, config.cwd)
+    if sandboxes is not None:
+        launch = await sandboxes.launch(name, config, program, env)
     stderr = StderrLog(log, config.redact)
-    with ungrouped(), contextlib.closing(stderr), _Pipes() as pipes:
+    with ungrouped(), contextlib.closing(stderr), launch, _Pipes() as pipes:
         child = await spawner.spawn(
             program,
             [config.command, *config.args],
-            env=env,
-            cwd=config.cwd,
+            env=launch.env,
+            cwd=launch.cwd,
             pipes=pipes.theirs,
+            orders=launch.orders,
+            on_report=launch.on_report,
         )
         async with Tasks() as tasks:
             writer = LineWriter()
@@ -170,6 +184,7 @@ async def open_stdio(
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
                 wire = StdioWire(exchange, writer, child, stderr, receipt)
+                wire.is_confined = launch.orders is not None
                 yield wire
             finally:
                 exchange.close(None)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from .sandbox.confinement import Orders
+    from .sandbox.handed_over import HandedOver
+
 LENGTH = struct.Struct("!I")
 TAG = "MULTITAP_ORIGIN"  # wardens of older versions would end what has a MULTITAP_TAG of this form
 PROC = "/proc"
@@ -109,6 +112,9 @@ class Warden:
         """Servers that were swept and are about to end."""
         self.place = _place()
         self.prctl = _prctl()
+        self.confined: dict[int, HandedOver] = {}
+        """Confined servers, by the descriptor on which each hands calls to us."""
+        self.poll = select.poll()
 
     def run(self) -> None:
         wake_read, wake_write = os.pipe()
@@ -118,20 +124,21 @@ class Warden:
         signal.signal(signal.SIGCHLD, _ignore)  # only the wake-up counts
         if self.prctl:
             self.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(wake_read, select.POLLIN)
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(wake_read, select.POLLIN)
         idle: int | None = IDLE
         while True:
-            ready = poll.poll(idle)
+            ready = self.poll.poll(idle)
             if not ready and idle is not None:
                 self._end_orphans()
                 idle = None
-            for fd, _ in ready:
+            for fd, event in ready:
                 if fd == wake_read:
                     _drain(wake_read)
                     self._reap()
-                elif not self._obey():
+                elif fd in self.confined:
+                    self._answer(fd, event)
+                elif fd == self.control.fileno() and not self._obey():
                     return
 
     def end_everything(self) -> None:
@@ -175,27 +182,76 @@ class Warden:
         argv: list[str],
         env: dict[str, str],
         cwd: str | None,
+        orders: Orders | None,
     ) -> None:
         for fd in fds:
             os.set_inheritable(fd, False)
-        failed_read, failed_write = os.pipe()
+        if orders is not None:
+            __import__("sandbox.confinement", globals(), level=1)  # once, before the fork
+        ours, theirs = socket.socketpair()
         warden = os.getpid()
         pid = os.fork()
         if pid == 0:
             env[TAG] = str(self._tag(warden, number, os.getpid()))
-            self._become(program, argv, env, cwd, fds, warden=warden, failed=failed_write)
-        os.close(failed_write)
+            self._become(program, argv, env, cwd, fds, orders, warden=warden, report=theirs)
+        theirs.close()
         for fd in fds:
             os.close(fd)
-        failure = _read_all(failed_read)
-        os.close(failed_read)
+        failure = self._watch_start(number, ours, orders)
+        ours.close()
         if failure:
             os.waitpid(pid, 0)
             errno, stage = failure.decode().split(":")
             self._say("failed", number, (int(errno), stage))
-        else:
-            self.leaders[pid] = number
-            self._say("spawned", number, pid)
+            return
+        self.leaders[pid] = number
+        self._say("spawned", number, pid)
+
+    def _watch_start(self, number: int, child: socket.socket, orders: Orders | None) -> bytes:
+        """Wait until a program has started; why it did not, empty if it did.
+
+        One that is observed hands over the very call that starts it, so that is answered here.
+        """
+        poll = select.poll()
+        poll.register(child, select.POLLIN)
+        said = b""
+        while True:
+            for fd, event in poll.poll():
+                if fd != child.fileno():
+                    if not self._answer(fd, event):
+                        poll.unregister(fd)
+                    continue
+                part, fds, _, _ = socket.recv_fds(child, 256, 1)
+                if not part:
+                    return said.removeprefix(b"+")
+                said += part
+                for listener in fds:
+                    if orders is not None:
+                        self._take_calls(number, listener, orders)
+                        poll.register(listener, select.POLLIN)
+
+    def _take_calls(self, number: int, listener: int, orders: Orders) -> None:
+        from .sandbox.handed_over import HandedOver  # noqa: PLC0415 - others need none
+
+        os.set_inheritable(listener, False)
+        self.confined[listener] = HandedOver(
+            listener,
+            orders["write"],
+            orders["proxy"],
+            lambda address: self._say("refused", number, address),
+            lambda path, changes: self._say("used", number, (int(changes), path)),
+        )
+        self.poll.register(listener, select.POLLIN)
+
+    def _answer(self, listener: int, event: int) -> bool:
+        """Answer a call; False: there will be no more."""
+        calls = self.confined[listener]
+        if event & select.POLLIN and calls.answer():
+            return True
+        self.poll.unregister(listener)
+        del self.confined[listener]
+        calls.close()
+        return False
 
     def _tag(self, warden: int, number: int, leader: int) -> Tag:
         stat = Stat.of(warden)
@@ -210,9 +266,10 @@ class Warden:
         env: dict[str, str],
         cwd: str | None,
         fds: list[int],
+        orders: Orders | None,
         *,
         warden: int,
-        failed: int,
+        report: socket.socket,
     ) -> NoReturn:
         stage = "setup"
         try:
@@ -228,10 +285,17 @@ class Warden:
             stage = "cwd"
             if cwd is not None:
                 os.chdir(cwd)
+            if orders is not None:
+                stage = "sandbox"
+                from .sandbox.confinement import confine  # noqa: PLC0415 - imported before the fork
+
+                listener = confine(orders)
+                socket.send_fds(report, [b"+"], [listener])
+                os.close(listener)
             stage = "exec"
             os.execve(program, argv, env)
         except OSError as exc:
-            os.write(failed, f"{exc.errno}:{stage}".encode())
+            report.sendall(f"{exc.errno}:{stage}".encode())
         finally:
             os._exit(127)
 
@@ -330,7 +394,7 @@ class Warden:
             ):
                 _end(pid, stat, tag)
 
-    def _say(self, kind: str, number: int, value: int | tuple[int, str]) -> None:
+    def _say(self, kind: str, number: int, value: int | str | tuple[int, str]) -> None:
         message = marshal.dumps((kind, number, value))
         try:
             self.control.sendall(LENGTH.pack(len(message)) + message)
@@ -359,13 +423,6 @@ def _read_exactly(control: socket.socket, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
-
-
-def _read_all(fd: int) -> bytes:
-    data = b""
-    while part := os.read(fd, 256):
-        data += part
-    return data
 
 
 def _drain(fd: int) -> None:

@@ -1,0 +1,221 @@
+"""`multitap sandbox`: what a confined server may use, and what it needs."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from multitap.cli.command_hub import scope_in
+from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.exits import Exit
+from multitap.cli.options import CommonOptions
+from multitap.cli.running import run_async
+from multitap.cli.servers.sandbox_file import write_rules
+from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.output import advise, note, say
+from multitap.cli.terminal.toml_text import toml
+from multitap.config import Loaded, ServerConfig, StdioServer, expand_server
+from multitap.errors import ConfigError, MultitapError
+from multitap.events import LinkState
+from multitap.hub.hub import open_hub
+from multitap.trust.learned_rules import LearnedRules, learn_rules
+from multitap.trust.private_paths import PrivatePaths
+from multitap.trust.sandbox_plan import SandboxPlan, decide
+from multitap.wire.process.child_environment import child_environment
+from multitap.wire.process.sandbox_support import support_here
+from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here
+from multitap.wire.process.spawner import open_spawner
+from multitap.wire.process.stdio_wire import locate, open_stdio
+from multitap.wire.wire import Wire
+
+ROUNDS = 5
+"""How often a server is started to learn: what is refused may keep it from what comes next."""
+
+
+def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
+    """Print whether a server is confined, and all that it may use."""
+    loaded = load_configuration(options)
+    config = _program(loaded, name)
+    decision = decide(config, support_here().reason)
+    plan = _plan(loaded, name, config)
+    if as_json:
+        say_json({"name": name, **asdict(decision), **_shown(plan)})
+        return Exit.DONE
+    verb = "is confined" if decision.confined else "is not confined"
+    say(f"{name} {verb}: {decision.reason}")
+    for title, values in _shown(plan).items():
+        say(f"\n{title}:")
+        for value in [values] if isinstance(values, str) else values or ["(none)"]:
+            say(f"  {value}")
+    for path in plan.refused:
+        note(f"the rule for {path} opens nothing: it is private, and no rule opens it")
+    return Exit.DONE
+
+
+def learn_sandbox(
+    options: CommonOptions, name: str, calls: Sequence[str], *, dry_run: bool, as_json: bool
+) -> int:
+    """Start a server under observation, and write down the rules that it needs."""
+    loaded = load_configuration(options)
+    _program(loaded, name)
+    if (reason := support_here().reason) is not None:
+        raise MultitapError(reason, hint="nothing can be learned on this machine")
+    note(f"starting {name} with everything to read that is not private, and every host")
+    learned, trouble = run_async(lambda: _learned(loaded, name, _calls(calls)))
+    rules = {key: [*values] for key, values in asdict(learned).items() if key != "private"}
+    rules = {key: values for key, values in rules.items() if values}
+    if as_json:
+        say_json({"name": name, "rules": rules, "private": learned.private, "trouble": trouble})
+    for path in learned.private:
+        note(f"it wanted {path}, which is private: no rule opens it")
+    if trouble is not None:
+        note(f"it still does not come up: {trouble}")
+    if not rules:
+        note("it needs no rules besides those that it has")
+    elif not (dry_run or as_json or trouble):
+        _keep(loaded, name, rules)
+    elif not as_json:
+        say(toml({"servers": {name: {"sandbox_rules": rules}}}))
+    return Exit.DONE if trouble is None else Exit.UNAVAILABLE
+
+
+def _keep(loaded: Loaded, name: str, rules: Mapping[str, Sequence[str]]) -> None:
+    place = loaded.place(name)
+    merged = {**rules}
+    config = loaded.settings.servers[name]
+    if isinstance(config, StdioServer):
+        for key in ("read", "write", "hosts"):
+            known = [str(one) for one in getattr(config.sandbox_rules, key)]
+            merged[key] = [*dict.fromkeys((*known, *rules.get(key, ())))]
+    merged = {key: values for key, values in merged.items() if values}
+    if place is not None and write_rules(place.file, name, merged):
+        note(f"wrote the rules to {place.file}")
+        say(toml({"servers": {name: {"sandbox_rules": merged}}}))
+        return
+    say(toml({"servers": {name: {"sandbox_rules": merged}}}))
+    advise("add these lines to your `multitap.toml`: they amend the server")
+
+
+async def _learned(
+    loaded: Loaded, name: str, calls: Sequence[tuple[str, Any]]
+) -> tuple[LearnedRules, str | None]:
+    config = _program(loaded, name)
+    total, trouble = LearnedRules(), None
+    for _ in range(ROUNDS):
+        extra = _widened(config, total)
+        used = UsedPaths()
+        found, trouble = await _observed(loaded, name, extra, used, calls)
+        grown = LearnedRules(
+            *(
+                tuple(sorted({*getattr(total, key), *getattr(found, key)}))
+                for key in ("read", "write", "hosts", "private")
+            )
+        )
+        if grown == total:
+            break
+        total = grown
+    return total, trouble
+
+
+async def _observed(
+    loaded: Loaded,
+    name: str,
+    config: StdioServer,
+    used: UsedPaths,
+    calls: Sequence[tuple[str, Any]],
+) -> tuple[LearnedRules, str | None]:
+    """What one start needs, and why it failed, if it did."""
+    alone = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
+    settings = loaded.settings.model_copy(update={"servers": {name: alone}})
+    state = loaded.state_directory
+
+    def expand(_: str, given: ServerConfig) -> ServerConfig:
+        return expand_server(given, scope_in(loaded, name, given))
+
+    async with open_spawner() as spawner, open_sandboxes(state, learned=used) as sandboxes:
+
+        def dial(_: str, given: ServerConfig) -> AbstractAsyncContextManager[Wire]:
+            assert isinstance(given, StdioServer)  # noqa: S101 - the only one there is
+            return open_stdio(name, given, spawner, sandboxes=sandboxes)
+
+        async with open_hub(settings, dial=dial, expand=expand) as hub:
+            with anyio.move_on_after(config.connect_timeout):
+                await hub.settled()
+            for tool, arguments in calls:
+                found = next(
+                    (one for one in hub.catalog.tools.values() if one.raw_name == tool), None
+                )
+                if found is not None:
+                    result = await hub.call(found.name, arguments)
+                    note(f"called {tool}: {'done' if result.success else result.text[:200]}")
+            server = hub.snapshot().server(name)
+        hosts = [one.host for one in sandboxes.state_of(name, config).hosts]
+    failure = None if server.state is LinkState.CONNECTED else str(server.failure or server.state)
+    plan = _plan(loaded, name, config)
+    expanded = expand(name, config)
+    assert isinstance(expanded, StdioServer)  # noqa: S101 - what it was before
+    rules = learn_rules(
+        plan,
+        PrivatePaths.of_user(Path.home().resolve(), state),
+        read=used.read,
+        changed=used.changed,
+        hosts=hosts,
+        arguments=expanded.args,
+        home=Path.home().resolve(),
+    )
+    return rules, failure
+
+
+def _widened(config: StdioServer, learned: LearnedRules) -> StdioServer:
+    rules = config.sandbox_rules
+    wider = rules.model_copy(
+        update={
+            "read": (*rules.read, *map(Path, learned.read)),
+            "write": (*rules.write, *map(Path, learned.write)),
+            "hosts": (*rules.hosts, *learned.hosts),
+        }
+    )
+    return config.model_copy(update={"sandbox": True, "sandbox_rules": wider})
+
+
+def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
+    expanded = expand_server(config, scope_in(loaded, name, config))
+    if not isinstance(expanded, StdioServer):
+        raise ConfigError(f"{name!r} is not a program")
+    env = child_environment(os.environ, expanded.env)
+    program = locate(expanded.command, env, expanded.cwd)
+    return plan_here(loaded.state_directory, name, expanded, program, env)
+
+
+def _program(loaded: Loaded, name: str) -> StdioServer:
+    require(loaded, name)
+    config = loaded.settings.servers[name]
+    if not isinstance(config, StdioServer):
+        raise ConfigError(f"{name!r} is not a program of this machine: nothing confines it")
+    return config
+
+
+def _shown(plan: SandboxPlan) -> dict[str, Any]:
+    return {
+        "folder": str(plan.folder),
+        "read": [*plan.read],
+        "write": [*plan.write],
+        "hosts": [*plan.hosts],
+    }
+
+
+def _calls(words: Sequence[str]) -> list[tuple[str, Any]]:
+    calls: list[tuple[str, Any]] = []
+    for word in words:
+        tool, _, arguments = word.partition("=")
+        try:
+            calls.append((tool, json.loads(arguments or "{}")))
+        except ValueError:
+            raise click.BadParameter(f"expected TOOL={{JSON}}, not {word!r}") from None
+    return calls

@@ -1,0 +1,57 @@
+"""What a project's file may say about the sandbox of its own servers."""
+
+import os
+from pathlib import Path
+
+from multitap.config.dialects.draft import Entry
+from multitap.config.models import HttpServer, SandboxRules, StdioServer
+from multitap.config.problems import Problem, Severity
+
+_HINT = "describe the server in your own configuration if it needs that"
+
+
+def restrained(
+    model: StdioServer | HttpServer, entry: Entry
+) -> tuple[StdioServer | HttpServer, tuple[Problem, ...]]:
+    """The server with no more than a project may give it: nothing outside the project's folder.
+
+    Args:
+        model: What the project's file describes.
+        entry: Where it is written.
+    """
+    if not isinstance(model, StdioServer):
+        return model, ()
+    problems: list[Problem] = []
+    changes: dict[str, object] = {}
+    if model.sandbox is False:
+        changes["sandbox"] = "auto"
+        message = "a project cannot switch the sandbox off"
+        problems.append(_problem(entry, ("sandbox",), message))
+    rules = model.sandbox_rules
+    kept = SandboxRules(
+        read=_inside(rules.read, entry), write=_inside(rules.write, entry), hosts=rules.hosts
+    )
+    for field in ("read", "write"):
+        if lost := [*{*getattr(rules, field)} - {*getattr(kept, field)}]:
+            named = ", ".join(f"`{path}`" for path in sorted(lost))
+            message = f"a project cannot open what is outside its folder: {named}"
+            problems.append(_problem(entry, ("sandbox_rules", field), message))
+            changes["sandbox_rules"] = kept
+    return (model.model_copy(update=changes) if changes else model), tuple(problems)
+
+
+def _inside(paths: tuple[Path, ...], entry: Entry) -> tuple[Path, ...]:
+    folder = os.path.realpath(entry.node.document.path.parent)
+    return tuple(path for path in paths if _is_inside(str(path), folder))
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    if path.startswith(("~", "$")):  # it leads to wherever somebody says
+        return False
+    real = os.path.realpath(path)
+    return real == folder or real.startswith(f"{folder}/")
+
+
+def _problem(entry: Entry, path: tuple[str, ...], message: str) -> Problem:
+    node = entry.fields.get(path, entry.node)
+    return Problem(Severity.ERROR, message, node.key_place, node.dotted, entry.name, hint=_HINT)

@@ -1,0 +1,277 @@
+"""An HTTP proxy on loopback that lets each program reach its hosts, and counts.
+
+`CONNECT` opens a tunnel, a request for a whole `http://` address is passed on. A name is resolved
+here, checked, and connected to by the address that was checked.
+"""
+
+import asyncio
+import base64
+import secrets
+import socket
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
+from urllib.parse import unquote
+
+import anyio
+from yarl import URL
+
+from multitap.http.client.origins import proxy_for
+from multitap.http.egress.host_rules import HostRules
+from multitap.http.egress.traffic import Traffic
+from multitap.tasks import Tasks
+
+_LONGEST_HEAD = 32 * 1024
+_PIECE = 64 * 1024
+_PATIENCE = 30.0  # seconds for a request's head, and for a connection to its host
+_LINGER = 60.0  # seconds a host may go on after the program has said everything
+_MOST_CONNECTIONS = 256  # of one program
+_HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
+
+
+class Access:
+    """What one program may reach, and what it did."""
+
+    def __init__(self, name: str, hosts: Sequence[str], traffic: Traffic) -> None:
+        self.name = name
+        self.password = secrets.token_urlsafe(24)
+        self.rules = HostRules(hosts)
+        self.traffic = traffic
+        self.everything = False
+        """Whether it may reach every host: what it reaches is to be learned."""
+        self.connections = 0
+
+
+class _Target(NamedTuple):
+    host: str
+    port: int
+    head: bytes
+    """What is to be said first; empty for a tunnel."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class _Refused(Exception):
+    """The request is answered by us."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class ForwardProxy:
+    """Forwards for the programs that were admitted.
+
+    Args:
+        tasks: Whose tasks its connections are.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._accesses: dict[bytes, Access] = {}
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen on a free port of loopback."""
+        self._server = await asyncio.start_server(
+            self._on_connection, "127.0.0.1", 0, limit=_LONGEST_HEAD, backlog=1024
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Take no more connections; those that there are end with their tasks."""
+        if self._server is not None:
+            self._server.close()
+
+    def admit(self, access: Access) -> str:
+        """Let a program in; the address of the proxy for it alone."""
+        word = f"multitap:{access.password}"
+        self._accesses[base64.b64encode(word.encode())] = access
+        return f"http://{word}@127.0.0.1:{self.port}"
+
+    def dismiss(self, access: Access) -> None:
+        """Refuse a program from now on."""
+        self._accesses = {key: one for key, one in self._accesses.items() if one is not access}
+
+    def _on_connection(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._tasks.start_soon(self._serve, reader, writer)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                await self._forward(reader, writer)
+        except _Refused as exc:
+            with suppress(OSError):
+                writer.write(_answer(exc.status, str(exc)))
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        with anyio.fail_after(_PATIENCE):
+            head = await _head(reader)
+        lines = head.split(b"\r\n")
+        access = self._known(lines)
+        if access.connections >= _MOST_CONNECTIONS:
+            raise _Refused("503 Service Unavailable", "too many connections at once")
+        target = _target(lines)
+        access.connections += 1
+        try:
+            there, back = await self._connected(access, target)
+            try:
+                access.traffic.opened(str(target))
+                if target.head:
+                    back.write(target.head)
+                else:
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await _relayed((reader, writer), (there, back), access, str(target))
+            finally:
+                back.close()
+        finally:
+            access.connections -= 1
+
+    def _known(self, lines: Sequence[bytes]) -> Access:
+        for line in lines[1:]:
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"proxy-authorization":
+                scheme, _, word = value.strip().partition(b" ")
+                access = self._accesses.get(word.strip())
+                if scheme.lower() == b"basic" and access is not None:
+                    return access
+        raise _Refused("407 Proxy Authentication Required", "this proxy serves confined programs")
+
+    async def _connected(
+        self, access: Access, target: _Target
+    ) -> tuple[StreamReader, StreamWriter]:
+        refusal = None if access.everything else access.rules.refusal(target.host, target.port)
+        if refusal is not None:
+            self._refuse(access, target, refusal)
+        scheme = "http" if target.head else "https"
+        if proxy := proxy_for(URL.build(scheme=scheme, host=target.host)):
+            return await _through(proxy, target)
+        addresses = await _resolved(target)
+        allowed = [
+            one
+            for one in addresses
+            if access.everything or access.rules.permits(target.host, one, target.port)
+        ]
+        if not allowed:
+            self._refuse(access, target, f"it leads to {addresses[0]}, which no rule names")
+        for address in allowed:
+            with suppress(OSError, TimeoutError), anyio.fail_after(_PATIENCE):
+                return await asyncio.open_connection(address, target.port, limit=_PIECE)
+        raise _Refused("502 Bad Gateway", f"{target} cannot be reached")
+
+    def _refuse(self, access: Access, target: _Target, reason: str) -> NoReturn:
+        access.traffic.refused(str(target), reason)
+        words = f"the sandbox of {access.name!r} does not allow {target}: {reason}"
+        raise _Refused("403 Forbidden", words)
+
+
+async def _head(reader: StreamReader) -> bytes:
+    try:
+        return (await reader.readuntil(b"\r\n\r\n"))[:-4]
+    except asyncio.LimitOverrunError:
+        raise _Refused("431 Request Header Fields Too Large", "the head is too long") from None
+
+
+def _target(lines: Sequence[bytes]) -> _Target:
+    method, _, rest = lines[0].partition(b" ")
+    address, _, version = rest.rpartition(b" ")
+    if not version.startswith(b"HTTP/1."):
+        raise _Refused("400 Bad Request", "not an HTTP/1.1 request")
+    is_tunnel = method == b"CONNECT"
+    try:
+        text = address.decode("ascii")
+        url = URL(f"https://{text}" if is_tunnel else text, encoded=True)
+        host, port = url.host, url.explicit_port if is_tunnel else url.port
+    except (ValueError, UnicodeError):
+        host = port = url = None
+    if url is None or not host or port is None or url.user is not None:
+        raise _Refused("400 Bad Request", "the address is not one to be forwarded to")
+    if is_tunnel:
+        return _Target(host, port, b"")
+    if url.scheme != "http":
+        raise _Refused("400 Bad Request", "only `http://` addresses are forwarded")
+    kept = [line for line in lines[1:] if line.partition(b":")[0].strip().lower() not in _HOP]
+    # one request for each connection: the next one may be for another host
+    head = (method + b" " + url.raw_path_qs.encode() + b" HTTP/1.1", *kept, b"Connection: close")
+    return _Target(host, port, b"\r\n".join(head) + b"\r\n\r\n")
+
+
+async def _resolved(target: _Target) -> list[str]:
+    try:
+        loop = asyncio.get_running_loop()
+        with anyio.fail_after(_PATIENCE):
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise _Refused("502 Bad Gateway", f"{target.host} has no address") from None
+    return [*dict.fromkeys(str(one[4][0]) for one in found)]
+
+
+async def _through(proxy: str, target: _Target) -> tuple[StreamReader, StreamWriter]:
+    """A tunnel through the proxy that all of this machine's connections have to take."""
+    url = URL(proxy)
+    secure = url.scheme == "https" or None
+    there, back = await asyncio.open_connection(
+        url.host, url.port, limit=_PIECE, ssl=secure, server_hostname=url.host if secure else None
+    )
+    said = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if url.user is not None:
+        word = f"{unquote(url.user)}:{unquote(url.password or '')}"
+        said.append(f"Proxy-Authorization: Basic {base64.b64encode(word.encode()).decode()}")
+    try:
+        back.write("\r\n".join((*said, "", "")).encode())
+        with anyio.fail_after(_PATIENCE):
+            status = await _head(there)
+    except BaseException:
+        back.close()
+        raise
+    if not status.partition(b" ")[2].startswith(b"2"):
+        back.close()
+        raise _Refused("502 Bad Gateway", "the proxy of this machine refuses the connection")
+    return there, back
+
+
+Stream = tuple[StreamReader, StreamWriter]
+
+
+async def _relayed(program: Stream, host: Stream, access: Access, name: str) -> None:
+    """Pass on both directions until both have ended, or one is broken."""
+    traffic = access.traffic
+
+    async def sent() -> None:
+        await _copied(program[0], host[1], lambda size: traffic.sent(name, size))
+        await anyio.sleep(_LINGER)
+        tasks.cancel_scope.cancel()
+
+    async def received() -> None:
+        await _copied(host[0], program[1], lambda size: traffic.received(name, size))
+        tasks.cancel_scope.cancel()  # nobody is there to be sent anything
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sent)
+        tasks.start_soon(received)
+
+
+async def _copied(source: StreamReader, sink: StreamWriter, count: Callable[[int], None]) -> None:
+    with suppress(OSError):
+        while data := await source.read(_PIECE):
+            count(len(data))
+            sink.write(data)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+
+
+def _answer(status: str, reason: str) -> bytes:
+    body = f"{reason}\n".encode()
+    challenge = 'Proxy-Authenticate: Basic realm="multitap"\r\n' if status.startswith("407") else ""
+    head = (
+        f"HTTP/1.1 {status}\r\n{challenge}Content-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,127 @@
+"""Which hosts may be reached, and by which of their addresses."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from multitap.records import dataclass
+
+_PORTS = frozenset({80, 443})
+_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 as IPv6, RFC 6052
+
+_INNER = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+        *("172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3"),
+        *("::/128", "::1/128", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+    )
+)
+"""This machine, its networks, and addresses that mean many or none."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """One rule: a name, a pattern `*.name`, or a network."""
+
+    name: str | None
+    network: Network | None
+    ports: frozenset[int]
+
+    @classmethod
+    def of(cls, text: str) -> "HostRule":
+        """From words such as `api.example.com`, `*.example.com:8443`, `10.0.0.0/8`, `[::1]:80`.
+
+        Raises:
+            ValueError: It is none of these.
+        """
+        host, port = _split(text.strip().lower())
+        ports = _PORTS if port is None else frozenset({port})
+        try:
+            return cls(None, ipaddress.ip_network(host.strip("[]"), strict=False), ports)
+        except ValueError:
+            name = host.rstrip(".")
+        if not _NAME.fullmatch(name.removeprefix("*.")):
+            raise ValueError(f"{text!r} is not a host")
+        return cls(name, None, ports)
+
+    def names(self, host: str) -> bool:
+        if self.name is None:
+            return False
+        if self.name.startswith("*."):
+            return host.endswith(self.name[1:])
+        return host == self.name
+
+
+class HostRules:
+    """All rules of one program."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._rules = tuple(HostRule.of(text) for text in texts)
+
+    def refusal(self, host: str, port: int) -> str | None:
+        """Why a host may not be reached at a port; None: it may."""
+        host = host.lower().rstrip(".")
+        address = _address(host)
+        if address is not None:
+            fits = [one for one in self._rules if one.network and address in one.network]
+        elif _NAME.fullmatch(host):
+            fits = [one for one in self._rules if one.names(host)]
+        else:
+            return "not a host name"
+        if not fits:
+            return "no rule names it"
+        if not any(port in one.ports for one in fits):
+            return f"no rule names its port {port}"
+        return None
+
+    def permits(self, host: str, address: str, port: int) -> bool:
+        """Whether a host that may be reached may be reached at this address.
+
+        Whoever owns a name decides where it leads: only a rule for the address itself opens
+        this machine, its network, or what a cloud keeps at link-local addresses.
+        """
+        found = ipaddress.ip_address(address.partition("%")[0])
+        plain = _plain(found)
+        if host.rstrip(".").lower() == "localhost" and plain.is_loopback:
+            return True
+        if any(
+            one.network and port in one.ports and (found in one.network or plain in one.network)
+            for one in self._rules
+        ):
+            return True
+        return not any(plain in network for network in _INNER)
+
+
+def _address(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _plain(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, if it does."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address.sixtofour is not None:
+            return address.sixtofour
+        if address in _TRANSLATED:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    """A host and its port; colons of an IPv6 address are none of a port."""
+    if text.startswith("["):
+        host, _, port = text.partition("]")
+        return host[1:], int(port[1:]) if port.startswith(":") else None
+    if text.count(":") == 1:
+        host, _, port = text.partition(":")
+        return host, int(port)
+    return text, None

@@ -1,0 +1,95 @@
+"""Paths that no rule of a sandbox may open, and the rest of what a rule names around them."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import platformdirs
+
+from multitap.records import dataclass
+
+_NEVER = (".ssh", ".aws", ".gnupg")
+"""Of the home folder: keys that open other machines."""
+_ONLY_BY_NAME = (
+    *(".azure", ".config/gcloud", ".config/gh", ".config/op", ".docker", ".kube", ".terraform.d"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".config/rclone", ".git-credentials"),
+    *(".config/git/credentials", ".gem/credentials", ".m2/settings.xml", ".netrc", ".npmrc"),
+    *(".pgpass", ".pypirc", ".vault-token", ".password-store", ".local/share/keyrings"),
+    *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".claude"),
+    *(".config/google-chrome", ".config/chromium", ".mozilla", ".config/mcp", ".cursor", ".codex"),
+)
+"""Of the home folder: opened by a rule for the place itself, never by one for what is around it."""
+_SYSTEM = ("/boot", "/dev", "/proc", "/run", "/sys", "/var/run", "/var/lib/docker")
+"""The same of the whole machine: devices, other programs' sockets and memory."""
+_MOST = 10_000  # rules that one rule becomes
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePaths:
+    """What is private on this machine; all paths are real ones, without links."""
+
+    never: tuple[str, ...]
+    by_name: tuple[str, ...]
+
+    @classmethod
+    def of_user(cls, home: Path, state: Path) -> "PrivatePaths":
+        """The user's own, and ours: vault, tokens, audit, configuration, what servers keep.
+
+        Args:
+            home: The user's home folder.
+            state: Where this hub keeps its state, with the folders of all servers.
+        """
+        ours = (
+            platformdirs.user_data_path("multitap", appauthor=False),
+            platformdirs.user_config_path("multitap", appauthor=False),
+            platformdirs.user_state_path("multitap", appauthor=False),
+            platformdirs.user_cache_path("multitap", appauthor=False),
+            state,
+        )
+        never = (*(home / name for name in _NEVER), *ours)
+        by_name = (*(home / name for name in _ONLY_BY_NAME), *map(Path, _SYSTEM))
+        return cls(tuple(map(os.path.realpath, never)), tuple(map(os.path.realpath, by_name)))
+
+    def openable(self, path: str) -> tuple[str, ...]:
+        """What a rule for `path` opens: the path, or all in it that is not private.
+
+        The kernel knows no exceptions below an open folder, so one that holds something private
+        is opened entry by entry. What is created in it later is not open before the next start.
+        """
+        real = os.path.realpath(path)
+        if any(is_within(real, one) for one in self.never):
+            return ()
+        holes = [*self.never]
+        holes += (one for one in self.by_name if not is_within(real, one))
+        return tuple(_around(real, [hole for hole in holes if is_within(hole, real)]))
+
+
+def _around(path: str, holes: list[str]) -> Iterator[str]:
+    if path in holes:
+        return
+    if not holes:
+        yield path
+        return
+    try:
+        entries = sorted(os.listdir(path))[:_MOST]
+    except OSError:
+        return
+    for entry in entries:
+        inner = os.path.join(path, entry)
+        if os.path.islink(inner):  # where it leads is not what the rule names
+            continue
+        yield from _around(inner, [hole for hole in holes if is_within(hole, inner)])
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder, or somewhere in it."""
+    return folder in {path, "/"} or path.startswith(f"{folder}/")
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths that lie in no other one."""
+    kept: list[str] = []
+    for path in sorted(set(paths)):
+        if not kept or not is_within(path, kept[-1]):
+            kept.append(path)
+    return tuple(kept)

@@ -1,0 +1,71 @@
+"""Takes from a process, just before it becomes a server, what a confined one must not have."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+from . import landlock, syscall_filter
+from .kernel import prctl, syscall
+from .used_paths import USED_PATHS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Orders(TypedDict):
+        """What the warden is told; nothing that `marshal` could not carry."""
+
+        read: list[str]
+        write: list[str]
+        devices: list[str]
+        proxy: int
+        """The port on loopback that may be connected to; 0: none."""
+        observe: bool
+        """Whether the paths that it uses are reported, open to it or not."""
+
+
+_NO_NEW_PRIVS = 38
+_BOUNDING_DROP, _AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITIES_V3 = 0x20080522
+_DAC_OVERRIDE = 1  # root in a container works with files of other users; Landlock still holds
+_LAST_CAPABILITY = 63
+
+
+def confine(orders: Orders) -> int:
+    """Confine this process for good; the descriptor on which it hands calls to the warden.
+
+    Raises:
+        OSError: The kernel refuses; nothing may be started then.
+    """
+    prctl(_NO_NEW_PRIVS, 1)
+    _drop_capabilities()
+    grants = [(path, landlock.READ) for path in orders["read"]]
+    grants += [(path, landlock.WRITE) for path in orders["write"]]
+    grants += [(path, landlock.DEVICE) for path in orders["devices"]]
+    grants += [(f"/proc/{os.getpid()}", landlock.READ)]
+    landlock.restrict(grants, [orders["proxy"]] if orders["proxy"] else [])
+    name = syscall_filter.machine()
+    shown = USED_PATHS if orders["observe"] else ()
+    code = syscall_filter.confining(name, network=bool(orders["proxy"]), shown=shown)
+    return syscall_filter.install(syscall_filter.assembled(code))
+
+
+def _drop_capabilities() -> None:
+    """Root without its powers: only its own files, as far as the rules go."""
+    for capability in range(_LAST_CAPABILITY + 1):
+        if capability != _DAC_OVERRIDE:
+            try:
+                prctl(_BOUNDING_DROP, capability)
+            except OSError:
+                break  # not root, or the kernel has no more
+    try:
+        prctl(_AMBIENT, _AMBIENT_CLEAR)
+    except OSError:
+        pass
+    header = ctypes.c_char_p(struct.pack("Ii", _CAPABILITIES_V3, 0))
+    kept = 1 << _DAC_OVERRIDE if os.geteuid() == 0 else 0
+    sets = struct.pack("6I", kept, kept, 0, 0, 0, 0)
+    syscall(_CAPSET[syscall_filter.machine()], header, ctypes.c_char_p(sets))

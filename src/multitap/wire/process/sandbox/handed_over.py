@@ -1,0 +1,207 @@
+"""Answers the calls that a confined process hands to the warden.
+
+A filter sees numbers, not what pointers point to, and what they point to may change after it was
+looked at. So a call that has to be decided about is never let through after a look: the warden
+reads the arguments once, and makes the call itself with what it read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+
+from .kernel import syscall
+from .syscall_filter import machine
+from .syscall_numbers import ARCHITECTURES
+from .used_paths import USED_PATHS, used_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_CALL = struct.Struct("=QIIiIQ6Q")
+_ANSWER = struct.Struct("=QqiI")
+_LONGEST_PATH = 4096
+_SOCKADDR = struct.Struct("=H2s4s8x")
+_PAGE = 4096
+_AT_FDCWD, _SYMLINK_NOFOLLOW, _EMPTY_PATH = -100, 0x100, 0x1000
+_PERMISSIONS = 0o1777
+_PATIENCE = 50  # milliseconds that our own proxy may take to accept
+_MOST_REPORTED = 64
+_MOST_USED = 20_000
+_CONTINUE = 1
+
+
+class HandedOver:
+    """The calls of one server.
+
+    Args:
+        listener: Where they come from; closed by `close`.
+        write: The folders in which it may change modes.
+        proxy: The port on loopback that it may connect to; 0: none.
+        on_refused: Told of addresses that it wanted to connect to.
+        on_used: Told of paths that it uses, and whether it changes what they name.
+    """
+
+    def __init__(
+        self,
+        listener: int,
+        write: Sequence[str],
+        proxy: int,
+        on_refused: Callable[[str], None],
+        on_used: Callable[[str, bool], None],
+    ) -> None:
+        self.listener = listener
+        self._write = tuple(write)
+        self._boring = ("/proc/", "/dev/null", "/usr/", "/lib", *(f"{one}/" for one in write[:1]))
+        self._proxy = proxy
+        self._on_refused = on_refused
+        self._on_used = on_used
+        self._refused: set[str] = set()
+        self._used: set[tuple[str, bool]] = set()
+        numbers = ARCHITECTURES[machine()][1]
+        self._names = {numbers[name]: name for name in numbers}
+
+    def close(self) -> None:
+        os.close(self.listener)
+
+    def answer(self) -> bool:
+        """Answer one call; False: there will be no more."""
+        buffer = bytearray(_CALL.size)
+        try:
+            fcntl.ioctl(self.listener, _RECEIVE, buffer)
+        except OSError as exc:
+            return exc.errno == errno.ENOENT  # the caller was killed while we looked
+        call, pid, _, number, _, _, *arguments = _CALL.unpack(buffer)
+        name = self._names.get(number, "")
+        result, flags = 0, 0
+        try:
+            if name in USED_PATHS:
+                flags = _CONTINUE  # Landlock decides, whatever we have seen
+                self._note(call, pid, name, arguments)
+            else:
+                result = self._made(call, pid, name, arguments)
+        except OSError as exc:
+            result = 0 if flags else -(exc.errno or errno.EPERM)
+        try:
+            fcntl.ioctl(self.listener, _SEND, _ANSWER.pack(call, 0, min(result, 0), flags))
+        except OSError:
+            pass  # it is gone
+        return True
+
+    def _note(self, call: int, pid: int, name: str, arguments: list[int]) -> None:
+        """Report the paths of a call, each once."""
+        for used in used_paths(name, arguments):
+            text = self._memory(call, pid, used.pointer, _LONGEST_PATH, text=True)
+            path = os.fsdecode(text.partition(b"\0")[0])
+            if not path.startswith("/"):
+                at = "cwd" if used.folder == _AT_FDCWD else f"fd/{used.folder}"
+                path = os.path.join(os.readlink(f"/proc/{pid}/{at}"), path)
+            whole = os.path.normpath(path)
+            if whole.startswith(self._boring) or len(self._used) >= _MOST_USED:
+                continue
+            if (whole, used.changes) not in self._used:
+                self._used.add((whole, used.changes))
+                self._on_used(whole, used.changes)
+
+    def _made(self, call: int, pid: int, name: str, arguments: list[int]) -> int:
+        if name == "connect":
+            return self._connect(call, pid, arguments)
+        folder = _AT_FDCWD if name == "chmod" else _signed(arguments[0])
+        path, mode, *rest = arguments if name == "chmod" else arguments[1:]
+        flags = rest[0] if name == "fchmodat2" else 0
+        text = self._memory(call, pid, path, _LONGEST_PATH, text=True)
+        named = os.fsdecode(text.partition(b"\0")[0])
+        return self._chmod(_place(pid, folder, named, flags), mode)
+
+    def _connect(self, call: int, pid: int, arguments: list[int]) -> int:
+        number, pointer, _ = arguments[:3]
+        family, port, address = _SOCKADDR.unpack(self._memory(call, pid, pointer, _SOCKADDR.size))
+        here = (socket.inet_ntoa(address), int.from_bytes(port, "big"))
+        if family != socket.AF_INET or not self._proxy or here != ("127.0.0.1", self._proxy):
+            self._refuse(f"{here[0]}:{here[1]}" if family == socket.AF_INET else "an IPv6 address")
+            return -errno.EACCES
+        process = os.pidfd_open(_leader(pid))
+        try:
+            ours = syscall(ARCHITECTURES[machine()][1]["pidfd_getfd"], process, _signed(number), 0)
+        finally:
+            os.close(process)
+        with socket.socket(fileno=ours) as theirs:
+            return _connected(theirs, here)
+
+    def _chmod(self, place: int, mode: int) -> int:
+        try:
+            real = os.readlink(f"/proc/self/fd/{place}")
+            if not any(real == one or real.startswith(f"{one}/") for one in self._write):
+                return -errno.EACCES
+            os.chmod(f"/proc/self/fd/{place}", mode & _PERMISSIONS)
+        finally:
+            os.close(place)
+        return 0
+
+    def _memory(self, call: int, pid: int, pointer: int, size: int, *, text: bool = False) -> bytes:
+        """What a pointer of the caller points to; of a text, at least up to its end."""
+        data = b""
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            # it is the memory of the caller, whoever gets its id from here on
+            fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", call))
+            while len(data) < size and not (text and b"\0" in data):
+                start = pointer + len(data)
+                wanted = min(_PAGE - start % _PAGE, size - len(data))  # the next may not be mapped
+                part = os.pread(memory.fileno(), wanted, start)
+                if not part:
+                    raise OSError(errno.EFAULT, "bad address")
+                data += part
+        return data
+
+    def _refuse(self, address: str) -> None:
+        if address not in self._refused and len(self._refused) < _MOST_REPORTED:
+            self._refused.add(address)
+            self._on_refused(address)
+
+
+def _place(pid: int, folder: int, path: str, flags: int) -> int:
+    """What a process means by a path, as a descriptor: from here on nobody can exchange it."""
+    base = f"/proc/{pid}/cwd" if folder == _AT_FDCWD else f"/proc/{pid}/fd/{folder}"
+    if not path:
+        if not flags & _EMPTY_PATH:
+            raise OSError(errno.ENOENT, "no path")
+        return os.open(base, os.O_PATH | os.O_CLOEXEC)
+    last = os.O_NOFOLLOW if flags & _SYMLINK_NOFOLLOW else 0
+    return os.open(os.path.join(base, path), os.O_PATH | os.O_CLOEXEC | last)
+
+
+def _connected(theirs: socket.socket, here: tuple[str, int]) -> int:
+    """Connect a socket that the caller has too; it must not make the warden wait."""
+    blocking = not fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK
+    theirs.setblocking(False)
+    try:
+        result = -theirs.connect_ex(here)
+        if blocking and result == -errno.EINPROGRESS:
+            poll = select.poll()
+            poll.register(theirs, select.POLLOUT)
+            if not poll.poll(_PATIENCE):
+                return -errno.ETIMEDOUT
+            return -theirs.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return result
+    finally:
+        if blocking:
+            theirs.setblocking(True)
+
+
+def _leader(thread: int) -> int:
+    """The process that a thread belongs to."""
+    with open(f"/proc/{thread}/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("Tgid:"):
+                return int(line.split()[1])
+    raise ProcessLookupError(errno.ESRCH, "no such thread")
+
+
+def _signed(word: int) -> int:
+    return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

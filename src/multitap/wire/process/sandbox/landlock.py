@@ -1,0 +1,96 @@
+"""Landlock: a process gives up, for good, access to all but the named paths and ports."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+
+from .kernel import syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
+_VERSION = 1  # a flag: only say which version of the interface there is
+_PATH_BENEATH, _NET_PORT = 1, 2
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+_OLDEST = (1 << 13) - 1  # the rights of the first version
+_ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV  # the others are for folders
+_BIND, _CONNECT = 1 << 0, 1 << 1
+_ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
+
+READ = EXECUTE | READ_FILE | READ_DIR
+WRITE = (_OLDEST | REFER | TRUNCATE) & ~(_MAKE_CHAR | _MAKE_BLOCK)
+DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+
+WITH_REFER, WITH_TRUNCATE, WITH_NETWORK, WITH_IOCTL, WITH_SCOPES = 2, 3, 4, 5, 6
+"""The versions of the interface that brought each of these."""
+
+
+def version() -> int:
+    """Which version of the interface the kernel has.
+
+    Raises:
+        OSError: It has none, or it is switched off.
+    """
+    if not sys.platform.startswith("linux"):
+        raise OSError(38, "only Linux has Landlock")
+    return syscall(_CREATE, None, 0, _VERSION)
+
+
+def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
+    """Leave this process, and all that it will ever start, only these paths and ports.
+
+    `PR_SET_NO_NEW_PRIVS` must be set. Paths that do not exist are left out.
+
+    Args:
+        grants: Paths, and the rights below each.
+        ports: TCP ports that may be connected to.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    known = version()
+    files = _OLDEST
+    for since, right in ((WITH_REFER, REFER), (WITH_TRUNCATE, TRUNCATE), (WITH_IOCTL, IOCTL_DEV)):
+        files |= right if known >= since else 0
+    network = _BIND | _CONNECT if known >= WITH_NETWORK else 0
+    scopes = _ABSTRACT_SOCKETS | _SIGNALS if known >= WITH_SCOPES else 0
+    fields = (files, network, scopes)[: 1 + (known >= WITH_NETWORK) + (known >= WITH_SCOPES)]
+    attributes = struct.pack(f"{len(fields)}Q", *fields)
+    ruleset = syscall(_CREATE, ctypes.c_char_p(attributes), len(attributes), 0)
+    try:
+        for path, rights in grants:
+            _allow(ruleset, path, rights & files)
+        if network:
+            for port in ports:
+                rule = ctypes.c_char_p(struct.pack("QQ", _CONNECT, port))
+                syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0)
+        syscall(_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        # links were followed when the rules were made; one that appeared since is somebody's trick
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        mode = os.fstat(place).st_mode
+        if stat.S_ISLNK(mode):
+            return
+        if not stat.S_ISDIR(mode):
+            rights &= _ON_FILES
+        rule = ctypes.c_char_p(struct.pack("=Qi", rights, place))
+        syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
+    finally:
+        os.close(place)

@@ -1,0 +1,59 @@
+"""Which arguments of system calls are paths, and whether what they name is to be changed."""
+
+from __future__ import annotations
+
+import os
+
+_AT_FDCWD = -100
+_CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+USED_PATHS = {
+    "open": ((None, 0, 1),),
+    "openat": ((0, 1, 2),),
+    "openat2": ((0, 1, None),),
+    "creat": ((None, 0, True),),
+    "mkdir": ((None, 0, True),),
+    "mkdirat": ((0, 1, True),),
+    "unlink": ((None, 0, True),),
+    "unlinkat": ((0, 1, True),),
+    "rmdir": ((None, 0, True),),
+    "truncate": ((None, 0, True),),
+    "rename": ((None, 0, True), (None, 1, True)),
+    "renameat": ((0, 1, True), (2, 3, True)),
+    "renameat2": ((0, 1, True), (2, 3, True)),
+    "link": ((None, 0, False), (None, 1, True)),
+    "linkat": ((0, 1, False), (2, 3, True)),
+    "symlink": ((None, 1, True),),
+    "symlinkat": ((1, 2, True),),
+    "execve": ((None, 0, False),),
+    "execveat": ((0, 1, False),),
+}
+"""By call: for each path where its folder is, where the path is, and where the flags are that say
+whether it is opened for writing, or whether it is; None: the folder that the process is in, or
+nobody can say."""
+
+
+class UsedPath:
+    """One path of one call: the descriptor of its folder, the pointer to it, what for."""
+
+    def __init__(self, folder: int, pointer: int, *, changes: bool) -> None:
+        self.folder = folder
+        self.pointer = pointer
+        self.changes = changes
+
+
+def used_paths(name: str, arguments: list[int]) -> list[UsedPath]:
+    """The paths of a call with these arguments."""
+    found: list[UsedPath] = []
+    for folder, path, kind in USED_PATHS.get(name, ()):
+        if isinstance(kind, bool):
+            changes = kind
+        else:
+            changes = kind is not None and bool(arguments[kind] & _CHANGING)
+        where = _AT_FDCWD if folder is None else _signed(arguments[folder])
+        found.append(UsedPath(where, arguments[path], changes=changes))
+    return found
+
+
+def _signed(word: int) -> int:
+    return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

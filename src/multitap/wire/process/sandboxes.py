@@ -1,0 +1,221 @@
+"""The sandboxes of one hub: what each confined server may use, and what it did."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from anyio import to_thread
+
+from multitap.config import StdioServer
+from multitap.events import SandboxState
+from multitap.http.egress.traffic import Traffic
+from multitap.records import dataclass
+from multitap.tasks import Tasks
+from multitap.trust.sandbox_plan import (
+    SandboxPlan,
+    decide,
+    plan_sandbox,
+    with_all_but_private,
+)
+from multitap.wire.process.sandbox_support import SandboxSupport, support_here
+from multitap.wire.process.spawner import CannotStart
+
+if TYPE_CHECKING:
+    from multitap.http.egress.forward_proxy import ForwardProxy
+    from multitap.wire.process.sandbox.confinement import Orders
+
+_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def _nothing() -> None:
+    """What is to be done when an unconfined program ends."""
+
+
+class UsedPaths:
+    """The paths that a server uses, open to it or not."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+        self.changed: set[str] = set()
+
+    def note(self, path: str, *, changes: bool) -> None:
+        (self.changed if changes else self.read).add(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a program is started: confined, or as it is.
+
+    Used as a context: when it is left, the program may not use the proxy any more.
+    """
+
+    env: Mapping[str, str]
+    cwd: Path | None
+    orders: "Orders | None" = None
+    traffic: Traffic | None = None
+    on_end: Callable[[], None] = _nothing
+    used: UsedPaths | None = None
+    """Where to note the paths that it uses."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.on_end()
+
+    def on_report(self, kind: str, value: Any) -> None:
+        """Note what it does: paths, and addresses that it wants to reach past the proxy."""
+        if kind == "used" and self.used is not None:
+            changes, path = value
+            self.used.note(path, changes=bool(changes))
+        elif kind == "refused" and self.traffic is not None:
+            self.traffic.refused(value, "it must go through the proxy")
+
+
+class Sandboxes:
+    """Makes a sandbox for each server that is to be confined.
+
+    Args:
+        tasks: Whose tasks the connections of confined servers are.
+        state: Where the hub keeps its state.
+        support: What the machine offers; found out if not given.
+        learned: Where to note what servers use, which then get all that is not private to read,
+            and every host.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        state: Path,
+        support: SandboxSupport | None = None,
+        learned: UsedPaths | None = None,
+    ) -> None:
+        self._tasks = tasks
+        self._state = state
+        self._support = support
+        self._learned = learned
+        self._starting = asyncio.Lock()
+        self._proxy: ForwardProxy | None = None
+        self._traffic: dict[str, Traffic] = {}
+
+    @property
+    def support(self) -> SandboxSupport:
+        return self._support or support_here()
+
+    def state_of(self, name: str, config: StdioServer) -> SandboxState:
+        """Whether a server is confined, why, and what it did on the network."""
+        decision = decide(config, self.support.reason)
+        traffic = self._traffic.get(name, Traffic())
+        return SandboxState(
+            confined=decision.confined and self.support.reason is None,
+            reason=decision.reason,
+            hosts=traffic.hosts(),
+            refused=traffic.refusals(),
+            is_missing=self.support.is_wanted and decision.reason == self.support.reason,
+        )
+
+    async def launch(
+        self, name: str, config: StdioServer, program: str, env: Mapping[str, str]
+    ) -> Launch:
+        """How to start a server.
+
+        Raises:
+            CannotStart: It must be confined, and cannot be.
+        """
+        decision = decide(config, self.support.reason)
+        if not decision.confined:
+            return Launch(env, config.cwd)
+        if self.support.reason is not None:
+            raise CannotStart(
+                self.support.reason,
+                hint='`sandbox = "auto"` starts it without a sandbox',
+                missing=True,
+            )
+        plan = await to_thread.run_sync(self._prepared, name, config, program, env)
+        return await self._confined(name, plan)
+
+    def _prepared(
+        self, name: str, config: StdioServer, program: str, env: Mapping[str, str]
+    ) -> SandboxPlan:
+        plan = plan_here(self._state, name, config, program, env)
+        if self._learned is not None:
+            plan = with_all_but_private(plan, Path.home().resolve(), self._state)
+        try:
+            for folder in (plan.folder, plan.folder / "home", plan.folder / "tmp"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise CannotStart(
+                f"its folder {str(plan.folder)!r} cannot be created: {exc.strerror}",
+                hint="check `state_dir`",
+            ) from None
+        return plan
+
+    async def _confined(self, name: str, plan: SandboxPlan) -> Launch:
+        traffic = self._traffic.setdefault(name, Traffic())
+        env, port, on_end = dict(plan.env), 0, _nothing
+        if plan.hosts or self._learned:
+            from multitap.http.egress.forward_proxy import Access  # noqa: PLC0415 - few need it
+
+            proxy = await self._running_proxy()
+            access, port = Access(name, plan.hosts, traffic), proxy.port
+            access.everything = self._learned is not None
+            address, on_end = proxy.admit(access), partial(proxy.dismiss, access)
+            env |= dict.fromkeys(_PROXY_VARIABLES, address)
+            env |= {variable.lower(): address for variable in _PROXY_VARIABLES}
+            env["NODE_USE_ENV_PROXY"] = "1"  # Node's own `fetch` asks nobody else
+        orders: Orders = {
+            "read": [*plan.read],
+            "write": [*plan.write],
+            "devices": [*plan.devices],
+            "proxy": port,
+            "observe": self._learned is not None,
+        }
+        return Launch(env, plan.cwd, orders, traffic, on_end, self._learned)
+
+    async def _running_proxy(self) -> "ForwardProxy":
+        async with self._starting:
+            if self._proxy is None:
+                from multitap.http.egress.forward_proxy import ForwardProxy  # noqa: PLC0415 - as above
+
+                proxy = ForwardProxy(self._tasks)
+                await proxy.start()
+                self._proxy = proxy
+        return self._proxy
+
+    def close(self) -> None:
+        """Let nobody use the proxy any more."""
+        if self._proxy is not None:
+            self._proxy.close()
+
+
+def plan_here(
+    state: Path, name: str, config: StdioServer, program: str, env: Mapping[str, str]
+) -> SandboxPlan:
+    """What a server may use on this machine; looks at the disk."""
+    return plan_sandbox(
+        name,
+        config,
+        program,
+        env,
+        home=Path.home().resolve(),
+        state=state,
+        here=Path.cwd(),
+        ours=os.environ,
+    )
+
+
+@asynccontextmanager
+async def open_sandboxes(
+    state: Path, support: SandboxSupport | None = None, learned: UsedPaths | None = None
+) -> AsyncGenerator[Sandboxes]:
+    """Sandboxes for servers; leaving the block ends all connections of confined ones."""
+    async with Tasks() as tasks:
+        sandboxes = Sandboxes(tasks, state, support, learned)
+        try:
+            yield sandboxes
+        finally:
+            sandboxes.close()

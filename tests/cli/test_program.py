@@ -34,6 +34,8 @@ COMMANDS = (
     "config show",
     "config explain",
     "config schema",
+    "policy",
+    "audit",
     "secret",
     "secret set",
     "secret list",

@@ -628,7 +628,9 @@ async def test_a_call_waits_while_a_client_without_session_is_asked(settings):
         await until(lambda: not len(opened.gateway.parked_calls))
 
     assert waiting == 1
-    assert asked.input_requests == {"elicitation-1": cells.ASK}
+    (question,) = asked.input_requests.values()
+    assert question.params.message == "old asks: who are you?"
+    assert question.params.requested_schema == cells.ASK.params.requested_schema
     assert result.content[0].text == "accept {'name': 'Ada'}"
 
 

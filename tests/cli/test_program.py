@@ -29,6 +29,7 @@ COMMANDS = (
     "read",
     "prompts",
     "prompt",
+    "search",
     "config",
     "config check",
     "config show",
@@ -61,6 +62,8 @@ COMMANDS = (
     "reload",
     "restart",
     "demo",
+    "self",
+    "self uninstall",
 )
 PROGRAM = f"""
 import sys
@@ -100,7 +103,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     assert ended.code == 0
     assert not first.endswith(".")
     alone = {"config", "config schema", "demo", "pins", "sandbox", "undo", "uninstall"}
-    without_files = line in alone or line.startswith(("secret", "token"))
+    without_files = line in alone or line.startswith(("secret", "token", "search", "self"))
     assert "MULTITAP_CONFIG" in ended.out or without_files
 
 

@@ -285,6 +285,21 @@ def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_
     return prompt(options, name, arguments, as_json=as_json)
 
 
+@multitap.command()
+@click.argument("words", nargs=-1, required=True, metavar="WORD...")
+@click.option("--offline", is_flag=True, help="Search the bundled catalog only")
+@json_option
+def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
+    """Find servers to add, in the catalog and the registry
+
+    The catalog comes with Multitap. The registry is the official one, or the one of `registry` in
+    your configuration or of MULTITAP_REGISTRY.
+    """
+    from multitap.cli.configuration.search_command import search
+
+    return search(" ".join(words), offline=offline, as_json=as_json)
+
+
 @multitap.group(cls=Ordered)
 def config() -> None:
     """Inspect the configuration"""
@@ -749,3 +764,21 @@ def demo() -> int:
 
     run_async(main)
     return Exit.DONE
+
+
+@multitap.group("self", cls=Ordered)
+def self_() -> None:
+    """Manage this installation of Multitap"""
+
+
+@self_.command("uninstall")
+@click.option("--purge", is_flag=True, help="Also remove configuration, state, secrets and bundles")
+@click.option("-y", "--yes", is_flag=True, help="Remove without asking")
+def uninstall_self(*, purge: bool, yes: bool) -> int:
+    """Say how to remove Multitap; with --purge, remove what it keeps
+
+    Shows everything that would be removed, and asks first.
+    """
+    from multitap.cli.configuration.self_command import uninstall
+
+    return uninstall(purge=purge, yes=yes)

@@ -15,6 +15,7 @@ from multitap.records import dataclass
 OWNER_ONLY = (
     "serve",
     "record",
+    "registry",
     "state_dir",
     "model",
     "agents.*.model",

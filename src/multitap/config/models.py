@@ -84,6 +84,7 @@ Pin = Literal["enforce", "report", "off"]
 Scan = Literal["block", "report", "off"]
 Provenance = Literal["user", "project", "registry"]
 Recording = Literal["off", "errors", "all"]
+ToolListing = Literal["all", "search", "auto"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -323,6 +324,11 @@ class Serve(_ConfigModel):
     """Whether clients on this machine need a token, too."""
     timeout: Duration = 300.0
     """Seconds a client's call waits for a server that has no `timeout` of its own."""
+    tools: ToolListing = "all"
+    """What clients list: `all` tools; `search`: three tools that find, describe and call all
+    others; `auto`: all tools up to `token_budget`, and the three above it."""
+    token_budget: int = setting(default=20_000, ge=1)
+    """Tokens that the definitions of all tools may take with `tools = "auto"`, estimated."""
 
 
 class ModelConfig(_Confidant):
@@ -371,6 +377,10 @@ class Profile(ToolFilter):
     """The name of a prompt."""
     environment: bool = False
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
+    tools: Annotated[ToolListing, setting()] | None = None
+    """What its clients list, as in `[serve]`; that one's value where not given."""
+    token_budget: int | None = setting(default=None, ge=1)
+    """The same for the budget."""
 
 
 class PromptConfig(_ConfigModel):
@@ -461,5 +471,7 @@ class Settings(_ConfigModel):
     record: Recording = "off"
     """Of which calls arguments and results are kept, to look at them later: bounded in size and
     age, without secrets."""
+    registry: str | None = setting(default=None, pattern=URL.pattern)
+    """Address of the registry that `search` and `add` ask; the official one if not given."""
     state_dir: Path | None = None
     """Where logs, call history and catalogs are kept; the user's state directory if not given."""

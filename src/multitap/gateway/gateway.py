@@ -26,6 +26,7 @@ from multitap.gateway.jobs import JobRunner
 from multitap.gateway.offer_requests import OfferRequests
 from multitap.gateway.private_links import PrivateLinks
 from multitap.gateway.tool_calls import ToolCalls
+from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.shares import Shares
@@ -76,6 +77,7 @@ class Gateway:
         jobs = JobRunner(
             self.view, self.private, self.exclusive_use, self.parked_calls, self.subscriptions
         )
+        self._complete_view = anyio.Event()
         self.calls = ToolCalls(
             hub,
             self.view,
@@ -84,12 +86,12 @@ class Gateway:
             self.private,
             self.parked_calls,
             ClientLogins(hub, tasks),
+            ToolSearch(hub, self.view, self._complete_view.wait),
         )
         """Answers `tools/call`."""
         offers = OfferRequests(hub, self.view, lookup, jobs, self.subscriptions)
         introduction = Introduction(hub, self.view, info)
         self._views: dict[Audience, View] = {}
-        self._complete_view = anyio.Event()
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
             "initialize": introduction.initialize,
             "ping": self._ping,
@@ -129,7 +131,7 @@ class Gateway:
             return view
         if len(self._views) >= _VIEWS:  # tokens come and go
             self._views.clear()
-        view = self._views[audience] = View(catalog, limits, profiles, defaults)
+        view = self._views[audience] = View(catalog, limits, profiles, defaults, hub.settings.serve)
         self.subscriptions.shown(audience, view)
         return view
 

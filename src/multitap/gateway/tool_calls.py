@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 
 from multitap.catalog.audience import Audience
-from multitap.errors import BadAnswer, BadArguments, Denied, Unavailable
+from multitap.errors import BadAnswer, BadArguments, Denied, Unavailable, UnknownName, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.client_logins import ClientLogins
 from multitap.gateway.client_lookup import ClientLookup
@@ -15,6 +15,7 @@ from multitap.gateway.eras.parked_calls import ParkedCalls
 from multitap.gateway.eras.translation import to_handshake, to_stateless
 from multitap.gateway.jobs import Encoded, Job, JobRunner, extra_members
 from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.tool_search import ToolSearch, told
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.router import Route
@@ -36,6 +37,7 @@ class ToolCalls:
         private: Sessions of single clients.
         parked_calls: Calls that wait for their client to come back.
         logins: Sends a client's person to log in.
+        search: Finds tools for clients that are not shown all of them.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -47,6 +49,7 @@ class ToolCalls:
         private: PrivateLinks,
         parked_calls: ParkedCalls,
         logins: ClientLogins,
+        search: ToolSearch,
     ) -> None:
         self._hub = hub
         self._view = view
@@ -55,9 +58,10 @@ class ToolCalls:
         self._private = private
         self._parked_calls = parked_calls
         self._logins = logins
+        self._search = search
 
     async def answer(  # noqa: C901, PLR0911 - in one piece: every call takes this way
-        self, request: ClientRequest, _: ClientMessage
+        self, request: ClientRequest, _: ClientMessage | None = None
     ) -> Result:
         """The result of the tool that a client calls.
 
@@ -69,6 +73,8 @@ class ToolCalls:
         route = view.routes.get(params.name)
         if route is None:
             await in_task(request.light)
+            if self._view(client.audience).searched and self._search.has(params.name):
+                return await self._enter(request)
             since = anyio.current_time()
             if request.modern and self._parked_calls.issued(params.request_state):
                 return await self._parked_calls.resume(request, _subject(params.name))
@@ -109,6 +115,22 @@ class ToolCalls:
         except UNPARSABLE as exc:
             words = f"the result cannot be read: {exc}"
             raise BadAnswer(link.name, words) from None
+
+    async def _enter(self, request: ClientRequest) -> Result:
+        """Answer one of the three tools of search mode."""
+        try:
+            inner = self._search.inner(request)
+        except BadArguments as exc:
+            return told(request, str(exc), is_error=True)
+        if inner is None:
+            return await self._search.answer(request)
+        name = inner.params.name
+        try:
+            if self._search.has(name):  # or it could go on calling itself
+                raise UnknownName(f"no tool named {quoted(name)}")  # noqa: TRY301
+            return await self.answer(inner)
+        except UnknownName as exc:
+            return await self._search.unknown(inner, exc)
 
     async def _found(self, request: ClientRequest) -> Route:
         """The way to a tool that no list has (yet)."""

@@ -1,16 +1,27 @@
 """What clients of one audience see of the catalog, encoded once."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from multitap.catalog.audience import Limits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
+from multitap.config.models import Serve
 from multitap.gateway.references import References
 from multitap.hub.router import CallDefaults, Route, route_to
+from multitap.later import Later
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition
 from multitap.wire.jsonrpc import envelope, vocabulary
+
+if TYPE_CHECKING:
+    from multitap.tools.providers import token_cost
+    from multitap.tools.search import tool_shelf
+else:
+    # for those who do not list all tools
+    token_cost = Later("multitap.tools.providers.token_cost")
+    tool_shelf = Later("multitap.tools.search.tool_shelf")
 
 _FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
@@ -24,6 +35,7 @@ class View:
         limits: What of it is shown.
         profiles: What these limits were found in.
         defaults: What holds for calls where the configuration of their server does not say.
+        serve: How tools are listed where the profile does not say.
     """
 
     def __init__(
@@ -32,6 +44,7 @@ class View:
         limits: Limits,
         profiles: Mapping[str, Profile],
         defaults: CallDefaults = CallDefaults(),
+        serve: Serve = Serve(),
     ) -> None:
         self.catalog = catalog
         self.limits = limits
@@ -56,6 +69,10 @@ class View:
         self.renaming = directory.renaming
         """Servers whose results may refer to addresses that clients know by other ones."""
         self._references = {name: References(name, directory) for name in directory.renaming}
+        told = [one.tools for one in limits.profiles if one.tools is not None]
+        budgets = [one.token_budget for one in limits.profiles if one.token_budget is not None]
+        self._listing = told[0] if told else serve.tools
+        self._budget = min(budgets, default=serve.token_budget)
         self._encoded: dict[tuple[str, bool], bytes] = {}
         self._marked: frozenset[str] | None = None
 
@@ -64,6 +81,13 @@ class View:
         if _is_on_request(tool) and not self.limits.shows_environment:
             return False
         return self.limits.shows(tool.server, tool.name)
+
+    @cached_property
+    def searched(self) -> bool:
+        """Whether clients see three tools that find the others, rather than all of them."""
+        if self._listing == "auto":
+            return token_cost.estimate(self._all_tools()) > self._budget
+        return self._listing == "search"
 
     def route(self, tool: Tool) -> Route:
         """The way to a tool of the catalog."""
@@ -133,6 +157,9 @@ class View:
         """Whether anything of a server is shown."""
         return self.limits.has(server)
 
+    def _all_tools(self) -> list[Definition]:
+        return [self._tool(tool) for tool in self.tools.values()]
+
     def _tool(self, tool: Tool) -> dict[str, Any]:
         shown = {**tool.definition, "name": tool.name}
         if tool.description != shown.get("description", ""):
@@ -144,7 +171,7 @@ class View:
     def _content(self, method: str) -> dict[str, list[Definition]] | None:
         match method:
             case "tools/list":
-                return {"tools": [self._tool(tool) for tool in self.tools.values()]}
+                return {"tools": _doors() if self.searched else self._all_tools()}
             case "prompts/list":
                 named = self.prompts.items()
                 return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
@@ -158,6 +185,14 @@ class View:
 
 def _shown(resources: Mapping[str, Resource], key: str) -> list[Definition]:
     return [{**one.definition, key: uri} for uri, one in resources.items()]
+
+
+def _doors() -> list[Definition]:
+    """The three tools that stand for all others."""
+    return [
+        {"name": door.name, "description": door.description, "inputSchema": door.schema}
+        for door in tool_shelf.DOORS.values()
+    ]
 
 
 def _is_on_request(tool: Tool) -> bool:

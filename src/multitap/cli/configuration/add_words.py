@@ -116,7 +116,12 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     Raises:
         ConfigError: Nobody understands it.
     """
-    for recognise in RECOGNISERS:
+    from multitap.cli.configuration.published_words import (  # noqa: PLC0415 - it knows our words
+        PUBLISHED,
+        a_server_json,
+    )
+
+    for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
             return drafts
     raise ConfigError(f"cannot tell which server {_shown(request)} means", hint=_HINT)

@@ -6,9 +6,10 @@ from multitap.cli.configuration.problem_lines import line
 from multitap.cli.configuration.typed_server import typed_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
-from multitap.config import Loaded, Surroundings, load, native
+from multitap.config import Loaded, Surroundings, load
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
+from multitap.config.seed_files import SeedFile, at_prompt, several_environments
 from multitap.errors import ConfigError, UnknownName
 
 
@@ -20,7 +21,21 @@ def load_configuration(options: CommonOptions) -> Loaded:
     """
     if options.typed is not None:
         return typed_configuration(options.typed)
-    return load(native(Surroundings.here(), options.files, dialect=options.dialect))
+    where = Surroundings.here()
+    wanted, seeds = at_prompt(where, options.files, dialect=options.dialect)
+    _mention(where, seeds)
+    return load(wanted)
+
+
+def _mention(where: Surroundings, seeds: tuple[SeedFile, ...]) -> None:
+    """Say which file of another design is read, since nobody named it."""
+    if seeds:
+        note(f"reading {seeds[0].path.relative_to(where.folder)} as {seeds[0].title} does")
+    for other in seeds[1:]:
+        path = other.path.relative_to(where.folder)
+        note(f"{path} is left alone; `--config {path}` reads it")
+    if not seeds and several_environments(where):
+        note("there are several environments; `--config environments/NAME/config.jsonc` reads one")
 
 
 def require(loaded: Loaded, name: str) -> None:

@@ -1,0 +1,185 @@
+"""What a person typed after `multitap add`, where it names something that others published."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from multitap.cli.configuration.add_words import AddRequest
+from multitap.cli.running import run_async
+from multitap.config import Surroundings, load, native
+from multitap.config.edit.server_draft import ServerDraft
+from multitap.errors import ConfigError, Unavailable
+from multitap.published import bundled_catalog
+from multitap.published.bundle_manifest import read_bundle
+from multitap.published.package_command import Package, PackageKind, is_name
+from multitap.published.registry_client import (
+    DEFAULT,
+    VARIABLE,
+    RegistryClient,
+    is_registry_name,
+)
+from multitap.published.server_json import BundleAddress, PublishedServer, read_server
+
+BUNDLES = (".mcpb", ".dxt")
+_KINDS: dict[str, PackageKind] = {
+    "npm": "npm",
+    "pypi": "pypi",
+    "oci": "oci",
+    "docker": "oci",
+    "nuget": "nuget",
+}
+_ASKING = 20.0  # seconds for npm to say whether it knows a package
+
+
+def a_bundle(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add [NAME] weather.mcpb`."""
+    name, word = _named(request, lambda word: word.lower().endswith(BUNDLES))
+    return _called(read_bundle(Path(word).expanduser()), name) if word else ()
+
+
+def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add [NAME] server.json`, or its content pasted."""
+    if '"registryType"' in request.text or '"remotes"' in request.text:
+        name = request.words[0] if request.words else None
+        return _called(_best(read_server(request.text.encode())), name)
+    name, word = _named(request, lambda word: word.endswith("server.json"))
+    if not word:
+        return ()
+    try:
+        data = Path(word).expanduser().read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"{word} cannot be read: {exc.strerror}") from None
+    return _called(_best(read_server(data)), name)
+
+
+def a_catalog_name(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add filesystem --root .`, or `add NAME filesystem`."""
+    known = bundled_catalog.servers()
+    name, word = _named(request, known.__contains__)
+    return _called(known[word].draft(), name) if word else ()
+
+
+def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add npm:NAME@VERSION`, `add pypi:NAME==VERSION`, `add @scope/name`, or a bare name."""
+    name, word = _named(request, lambda word: _package(word) is not None)
+    package = _package(word) if word else None
+    if package is None:
+        return ()
+    command, *args = package.checked().command()
+    draft = ServerDraft(
+        package.name.rpartition("/")[2],
+        {"command": command, "args": args},
+        provenance="registry",
+        note=f"the {package.kind} package {package.name}",
+    )
+    return _called(draft, name)
+
+
+def a_registry_name(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add io.github.someone/weather`."""
+    name, word = _named(request, is_registry_name)
+    if not word:
+        return ()
+    client = RegistryClient(registry_address())
+    found = run_async(lambda: client.server(word))
+    if found is None:
+        raise ConfigError(
+            f"the registry has no server named {word!r}",
+            hint="`multitap search WORD` finds servers",
+        )
+    return _called(_best(found), name)
+
+
+def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add some-mcp-server`: npm says whether it is one of its packages, else it is PyPI's."""
+    name, word = _named(request, lambda word: is_name("pypi", word))
+    if not word or request.command or request.text:
+        return ()
+    kind: PackageKind = "npm" if _npm_has(word) else "pypi"
+    command, *args = Package(kind, word).checked().command()
+    fields = {"command": command, "args": args}
+    note = f"the {kind} package {word}"
+    return _called(ServerDraft(word, fields, provenance="registry", note=note), name)
+
+
+PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_package)
+"""The first one that understands a request is right; those that ask other machines come last."""
+
+
+def registry_address() -> str:
+    """Where the registry is: as the environment says, else the files, else the official one."""
+    if told := os.environ.get(VARIABLE):
+        return told
+    return load(native(Surroundings.here())).settings.registry or DEFAULT
+
+
+def _named(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None, str | None]:
+    """The name that was given to it, if any, and the word that says what it is."""
+    if request.command or request.text or not 1 <= len(request.words) <= 2:  # noqa: PLR2004 - NAME WHAT
+        return None, None
+    *names, word = request.words
+    if not fits(word):
+        return None, None
+    return (names[0] if names else None), word
+
+
+def _called(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
+    if name is None:
+        return (draft,)
+    from dataclasses import replace  # noqa: PLC0415 - rarely
+
+    return (replace(draft, name=name),)
+
+
+def _best(server: PublishedServer) -> ServerDraft:
+    if server.ways or not server.bundles:
+        return server.best(shutil.which)
+    return run_async(lambda: _fetched(server.bundles[0]))
+
+
+async def _fetched(bundle: BundleAddress) -> ServerDraft:
+    """A bundle from where its publisher keeps it, checked by its digest before it is opened."""
+    from multitap.published.bundle_download import download  # noqa: PLC0415 - rarely
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "server.mcpb"
+        try:
+            await download(bundle.url, path)
+        except Unavailable as exc:
+            raise ConfigError(f"the bundle cannot be fetched: {exc}") from None
+        return read_bundle(path, digest=bundle.digest)
+
+
+def _package(word: str) -> Package | None:
+    prefix, mark, rest = word.partition(":")
+    kind = _KINDS.get(prefix) if mark else None
+    if kind is None:
+        kind, rest = ("npm", word) if word.startswith("@") and "/" in word else (None, word)
+    if kind is None:
+        return None
+    separator = {"npm": "@", "pypi": "==", "nuget": "@"}.get(kind)
+    if separator is None:
+        return Package(kind, rest)
+    name, _, version = rest[1:].partition(separator)
+    return Package(kind, rest[:1] + name, version or None)
+
+
+def _npm_has(name: str) -> bool:
+    npm = shutil.which("npm")
+    if npm is None:
+        return False
+    try:
+        asked = subprocess.run(  # noqa: S603 - a program of the user's, and a name that is no option
+            [npm, "view", name, "version"],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASKING,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0 and bool(asked.stdout.strip())

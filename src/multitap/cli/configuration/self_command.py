@@ -1,0 +1,137 @@
+"""`multitap self`: Multitap itself on this machine, and how it goes."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+
+from multitap.cli.exits import Exit
+from multitap.cli.terminal.output import advise, complain, note, say
+from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
+from multitap.gateway.fronts.control_places import sockets
+from multitap.records import dataclass
+from multitap.trust.vault import Vault, VaultError
+
+NAME = "multitap"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A folder that Multitap has on this machine."""
+
+    path: Path
+    about: str
+    size: int
+    """Bytes of everything in it."""
+
+
+def uninstall(*, purge: bool, yes: bool) -> int:
+    """Say how to remove the program; with `purge`, remove what it keeps, once that is confirmed."""
+    if not purge:
+        advise(f"`{removal()}` removes the program")
+        note("what it keeps stays; `multitap self uninstall --purge` removes that too")
+        return Exit.DONE
+    traces = tuple(found())
+    for trace in traces:
+        say(f"{trace.path}  ({trace.about}, {_amount(trace.size)})")
+    if secrets := _secrets():
+        say(f"{secrets} of the vault, in files and in the keyring")
+    if not traces:
+        note("there is nothing to remove")
+    elif running := sockets(_state()):
+        complain(
+            f"a gateway is running (pid {', '.join(map(str, running))}), and uses these",
+            "stop it first",
+        )
+        return Exit.FAILED
+    elif not yes and not _agreed():
+        note("nothing was removed; `--yes` removes without asking")
+        return Exit.FAILED
+    else:
+        _forget_secrets()
+        for trace in traces:
+            _remove(trace.path)
+        note("removed")
+    advise(f"`{removal()}` removes the program")
+    return Exit.DONE
+
+
+def found() -> Iterator[Trace]:
+    """What there is of ours, for this user."""
+    places = {
+        Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
+        _state(): "logs, call history, what servers offer",
+        Path(platformdirs.user_data_dir(NAME, appauthor=False)): "secrets and unpacked bundles",
+        Path(platformdirs.user_cache_dir(NAME, appauthor=False)): "what can be fetched again",
+    }
+    for path, about in places.items():
+        if path.is_symlink() or path.is_dir():
+            yield Trace(path, about, _size(path))
+
+
+def removal() -> str:
+    """The command that removes the program, by how it was installed."""
+    place = Path(sys.prefix)
+    if "pipx" in place.parts:
+        return "pipx uninstall multitap"
+    if {"uv", "tools"} <= {*place.parts}:
+        return "uv tool uninstall multitap"
+    return f"{sys.executable} -m pip uninstall multitap"
+
+
+def _state() -> Path:
+    return Path(platformdirs.user_state_dir(NAME))
+
+
+def _secrets() -> str:
+    try:
+        count = len(Vault().secrets())
+    except VaultError:
+        return ""
+    return f"{count} secret{'' if count == 1 else 's'}" if count else ""
+
+
+def _forget_secrets() -> None:
+    """Those in the keyring too, which no folder holds."""
+    try:
+        vault = Vault()
+        for name in tuple(vault.secrets()):
+            vault.remove(name)
+    except VaultError as exc:
+        note(f"the keyring may still have secrets: {exc}")
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder; of a link only the link, whatever it leads to."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        complain(f"{path} could not be removed entirely")
+
+
+def _agreed() -> bool:
+    if not is_somebody_there():
+        return False
+    try:
+        return TypedLines().ask("remove all of this? [y/N]: ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
+
+
+def _size(path: Path) -> int:
+    if path.is_symlink():
+        return 0
+    files = (one for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+    return sum(one.stat().st_size for one in files)
+
+
+def _amount(size: int) -> str:
+    units = ("bytes", "KiB", "MiB")
+    amount, unit = float(size), 0
+    while amount >= 1024 and unit < len(units) - 1:  # noqa: PLR2004 - a KiB
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.0f} {units[unit]}"

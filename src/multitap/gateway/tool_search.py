@@ -1,0 +1,140 @@
+"""Search mode for clients: three tools in place of all the schemas."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec import Raw
+
+from multitap.catalog import schemas
+from multitap.catalog.audience import Audience
+from multitap.errors import BadArguments, UnknownName
+from multitap.gateway.client_message import EMPTY, Result
+from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.eras.translation import to_stateless
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.later import Later
+from multitap.wire.jsonrpc import envelope
+
+if TYPE_CHECKING:
+    from multitap.tools import tool as tools
+    from multitap.tools.search import tool_shelf
+else:
+    # the stemmer and the index are for those who search
+    tools = Later("multitap.tools.tool")
+    tool_shelf = Later("multitap.tools.search.tool_shelf")
+
+_NULL = b"null"
+_SHELVES = 64  # audiences whose index is kept
+_arguments = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Call(msgspec.Struct):
+    name: str
+    arguments: Raw = EMPTY
+
+
+_parse_call = msgspec.json.Decoder(_Call).decode
+
+
+class ToolSearch:
+    """Finds and describes tools for clients, among those that they may see.
+
+    Args:
+        hub: Whose tools.
+        view: What clients of an audience see.
+        ready: Returns once servers had the time to come up.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        view: Callable[[Audience], View],
+        ready: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self._ready = ready
+        self._shelves: dict[Audience, tool_shelf.ToolShelf] = {}
+        self._turn = anyio.Lock()
+
+    def has(self, name: str) -> bool:
+        """Whether it is one of the three."""
+        return name in tool_shelf.DOORS
+
+    async def answer(self, request: ClientRequest) -> Result:
+        """The result of `search_tools` or `describe_tool`."""
+        await self._ready()
+        name = request.params.name
+        try:
+            arguments = _checked(name, request.params.arguments)
+            shelf = self._shelf(request.client.audience)
+            work = shelf.search if name == tool_shelf.SEARCH else shelf.describe
+            words = await self._looked(work, arguments)
+        except (BadArguments, UnknownName) as exc:
+            return told(request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
+        return told(request, words)
+
+    def inner(self, request: ClientRequest) -> ClientRequest | None:
+        """The call that `call_tool` asks for, as if its client had made it; None: it is no call.
+
+        Raises:
+            BadArguments: It does not say which.
+        """
+        params = request.params
+        if params.name != tool_shelf.CALL:
+            return None
+        _checked(params.name, params.arguments)
+        call = _parse_call(params.arguments)
+        arguments = EMPTY if bytes(call.arguments) == _NULL else call.arguments
+        return msgspec.structs.replace(
+            request,
+            params=msgspec.structs.replace(params, name=call.name, arguments=arguments),
+            light=None,
+        )
+
+    async def unknown(self, request: ClientRequest, exc: UnknownName) -> Result:
+        """The result of a call of a tool that is not there: what may have been meant."""
+        shelf = self._shelf(request.client.audience)
+        advice = await self._looked(shelf.advice, request.params.name)
+        return told(request, f"{exc}; {advice}", is_error=True)
+
+    async def _looked(self, work: Callable[[Any], str], what: object) -> str:
+        """In a thread, one at a time: an index of many tools takes a while to build."""
+        async with self._turn:
+            return await to_thread.run_sync(work, what)
+
+    def _shelf(self, audience: Audience) -> "tool_shelf.ToolShelf":
+        """One for each audience: what it learned of unchanged tools it does not learn again."""
+        if len(self._shelves) >= _SHELVES:  # tokens come and go
+            self._shelves.clear()
+        if (shelf := self._shelves.get(audience)) is None:
+            shelf = self._shelves[audience] = tool_shelf.ToolShelf(
+                lambda: [
+                    tools.HubTool(one, self._hub) for one in self._view(audience).tools.values()
+                ],
+                lambda name: self._named(audience, name),
+            )
+        return shelf
+
+    def _named(self, audience: Audience, name: str) -> "tools.HubTool | None":
+        found = self._view(audience).tools.get(name)
+        return None if found is None else tools.HubTool(found, self._hub)
+
+
+def told(request: ClientRequest, words: str, *, is_error: bool = False) -> Result:
+    """Words as the result of a tool."""
+    result = envelope.encode({"content": [{"type": "text", "text": words}], "isError": is_error})
+    return to_stateless(result) if request.modern else result
+
+
+def _checked(name: str, given: Raw) -> Mapping[str, Any]:
+    try:
+        arguments = _arguments(given)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
+    schemas.compile_schema(tool_shelf.DOORS[name].schema).check(arguments)
+    return arguments

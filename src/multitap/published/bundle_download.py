@@ -1,0 +1,61 @@
+"""A bundle fetched into a file, within limits, from where its publisher keeps it."""
+
+from pathlib import Path
+
+import anyio
+from yarl import URL
+
+from multitap.errors import Unavailable
+from multitap.faults import WireFault
+from multitap.http.client.http_client import http_client
+from multitap.published.bundle_file import MAX_FILE
+
+TIMEOUT = 120.0
+MOST_REDIRECTS = 5
+_FOUND = 200
+_ELSEWHERE = frozenset({301, 302, 303, 307, 308})
+
+
+async def download(address: str, path: Path) -> None:
+    """Write what is at an address into a file; its content is for others to check.
+
+    Raises:
+        Unavailable: It cannot be had.
+    """
+    url = URL(address)
+    try:
+        with anyio.fail_after(TIMEOUT):
+            for _ in range(MOST_REDIRECTS + 1):
+                elsewhere = await _fetch(url, path)
+                if elsewhere is None:
+                    return
+                # never from https to http: what a release page points to is as safe as the page
+                if url.scheme == "https" and elsewhere.scheme != "https":
+                    raise Unavailable(str(url.host), "it leads to an address without encryption")
+                url = elsewhere
+    except WireFault as exc:
+        raise Unavailable(str(url.host), str(exc)) from None
+    except TimeoutError:
+        raise Unavailable(str(url.host), f"it took more than {TIMEOUT:g} seconds") from None
+    raise Unavailable(str(url.host), f"it leads elsewhere more than {MOST_REDIRECTS} times")
+
+
+async def _fetch(url: URL, path: Path) -> URL | None:
+    """Fetch it; the address that it leads to instead, if it does."""
+    async with http_client(url) as client:
+        response = await client.send(client.head("GET", url, {"Accept": "*/*"}), None)
+        try:
+            if response.status in _ELSEWHERE and (place := response.header("location")):
+                return url.join(URL(place))
+            if response.status != _FOUND:
+                raise Unavailable(str(url.host), f"it answered with status {response.status}")
+            size = 0
+            async with await anyio.open_file(path, "wb") as file:
+                while piece := await response.chunk():
+                    size += len(piece)
+                    if size > MAX_FILE:
+                        raise Unavailable(str(url.host), f"it has more than {MAX_FILE:,} bytes")
+                    await file.write(piece)
+        finally:
+            response.close()
+    return None

@@ -1,0 +1,201 @@
+"""The manifest of an unpacked bundle, as a draft of its server."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from multitap.config.edit.server_draft import DraftInput, ServerDraft
+from multitap.errors import quoted
+from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, unpack
+from multitap.published.foreign_text import option_name, server_name, shown, written
+
+KINDS = frozenset({"node", "python", "binary", "uv"})
+PLATFORM = {"linux": "linux", "darwin": "darwin", "win32": "win32"}.get(sys.platform, "linux")
+MOST = 128
+_VARIABLE = re.compile(r"\$\{([^{}]{1,200})\}")
+_SETTING = "user_config."
+
+
+def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = None) -> ServerDraft:
+    """Unpack a bundle and say how its server is run.
+
+    Args:
+        path: The bundle.
+        digest: What its SHA-256 has to be, if that is known.
+        into: Where bundles are unpacked.
+
+    Raises:
+        BadBundle: It must not be used, and why.
+    """
+    folder = unpack(path, digest=digest, into=into)
+    try:
+        return read_manifest(folder)
+    except BadBundle:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def read_manifest(folder: Path) -> ServerDraft:
+    """What the manifest in a folder says.
+
+    Raises:
+        BadBundle: It does not say how to run the server, or says what must not be.
+    """
+    content = _decoded(folder)
+    server = _table(content.get("server"))
+    kind = server.get("type")
+    if kind not in KINDS:
+        raise BadBundle(f"server.type is {quoted(str(kind))}: expected node, python, binary or uv")
+    platforms = _table(content.get("compatibility")).get("platforms")
+    if isinstance(platforms, list) and platforms and PLATFORM not in platforms:
+        raise BadBundle(f"the bundle is for {', '.join(map(shown, platforms))} only")  # pyright: ignore[reportUnknownArgumentType]
+    entry = _entry(folder, server.get("entry_point"))
+    config = _table(server.get("mcp_config"))
+    override = _table(_table(config.get("platform_overrides")).get(PLATFORM))
+    config = {**_usual(str(kind), folder, entry), **config, **override}
+    settings = dict(_settings(_table(content.get("user_config"))))
+    fill = _filler(folder, settings)
+    command = fill(_text(config.get("command"), "command"))
+    fields: dict[str, Any] = {
+        "command": _program(command, folder, entry, str(kind)),
+        "args": [fill(_text(word, "args")) for word in _list(config.get("args"))],
+    }
+    if env := {key: fill(str(value)) for key, value in _table(config.get("env")).items()}:
+        fields["env"] = env
+    name = server_name(_text(content.get("name"), "name"))
+    about = shown(content.get("description"))
+    note = f"{about} (bundle {shown(content.get('version'))} in {folder})"
+    return ServerDraft(name, fields, tuple(settings.values()), "registry", note)
+
+
+def _usual(kind: str, folder: Path, entry: Path) -> dict[str, Any]:
+    """How a server of its kind is run, where its manifest leaves that out."""
+    match kind:
+        case "node":
+            return {"command": "node", "args": [str(entry)]}
+        case "python":
+            return {"command": "python3", "args": [str(entry)]}
+        case "uv":
+            return {"command": "uv", "args": ["run", "--directory", str(folder), str(entry)]}
+        case _:
+            return {"command": str(entry), "args": []}
+
+
+def _program(command: str, folder: Path, entry: Path, kind: str) -> str:
+    """The program itself; one that the bundle brings has to be inside of it."""
+    if kind == "binary" and "/" not in command and not command.startswith("$"):
+        return str(entry)
+    if "/" in command:
+        inside = (folder / command).resolve()
+        if not inside.is_relative_to(folder.resolve()):
+            raise BadBundle(f"its command {quoted(command)} is not in the bundle")
+        return str(inside)
+    return command
+
+
+def _entry(folder: Path, given: object) -> Path:
+    text = _text(given, "entry_point")
+    path = (folder / text).resolve()
+    if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
+        raise BadBundle(f"its entry_point {quoted(text)} leads out of the bundle")
+    if not path.is_file():
+        raise BadBundle(f"its entry_point {quoted(text)} is not there")
+    return path
+
+
+def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
+    if len(table) > MOST:
+        raise BadBundle(f"user_config has more than {MOST} entries")
+    taken: set[str] = set()
+    for key, given in table.items():
+        one = _table(given)
+        name = option_name(key)
+        while name in taken:
+            name = f"{name}-2"
+        taken.add(name)
+        default = one.get("default")
+        yield (
+            key,
+            DraftInput(
+                name,
+                shown(one.get("description") or one.get("title")),
+                secret=one.get("sensitive") is True,
+                required=one.get("required") is True,
+                default=_default(default),
+                choices=("true", "false") if one.get("type") == "boolean" else (),
+                multiple=one.get("multiple") is True,
+            ),
+        )
+
+
+def _default(value: Any) -> str | None:
+    if value is None or isinstance(value, list | dict):
+        return None
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _places(text) if "${" in text else text
+
+
+def _places(text: str) -> str:
+    """Folders of the user that a manifest may name."""
+    home = str(Path.home())
+    known = {
+        "HOME": home,
+        "DESKTOP": f"{home}/Desktop",
+        "DOCUMENTS": f"{home}/Documents",
+        "DOWNLOADS": f"{home}/Downloads",
+        "/": "/",
+        "pathSeparator": "/",
+    }
+    return _VARIABLE.sub(lambda match: known.get(match[1], f"$${{{match[1]}}}"), text)
+
+
+def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str], str]:
+    """Puts in what a manifest's variables stand for; those of nobody are just text."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name == "__dirname":
+            return written(str(folder))
+        if name.startswith(_SETTING):
+            one = settings.get(name.removeprefix(_SETTING))
+            if one is None:
+                raise BadBundle(f"{quoted(match[0])} is not in user_config")
+            return f"${{input:{one.name}}}"
+        return _places(match[0])
+
+    return lambda text: _VARIABLE.sub(value, text)
+
+
+def _decoded(folder: Path) -> Mapping[str, Any]:
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()[: MAX_MANIFEST + 1]
+        content: Any = msgspec.json.decode(data)
+    except OSError as exc:
+        raise BadBundle(f"its {MANIFEST} cannot be read: {exc.strerror}") from None
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise BadBundle(f"its {MANIFEST} is not JSON: {exc}") from None
+    if not isinstance(content, dict):
+        raise BadBundle(f"its {MANIFEST} is not a JSON object")
+    return _table(content)
+
+
+def _text(value: object, key: str) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise BadBundle(f"its {MANIFEST} has no usable `{key}`")
+    return value
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if isinstance(value, list) and len(value) > MOST:  # pyright: ignore[reportUnknownArgumentType]
+        raise BadBundle(f"a list in its {MANIFEST} has more than {MOST} entries")
+    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,83 @@
+"""What a publisher asks of the user, gathered while a draft is made."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from multitap.config.edit.server_draft import DraftInput
+from multitap.published.foreign_text import option_name, shown, written
+
+MOST_INPUTS = 64
+_VARIABLE = re.compile(r"\{([^{}\s]{1,100})\}")
+
+
+class DraftInputs:
+    """The inputs of one draft, each under a name of its own."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[str, DraftInput] = {}
+
+    @property
+    def all(self) -> tuple[DraftInput, ...]:
+        return tuple(self._inputs.values())
+
+    def value(self, name: str, given: Mapping[str, Any], *, multiple: bool = False) -> str:
+        """What to write for a value: itself, with places for what the user has to say.
+
+        Args:
+            name: What the value is for.
+            given: In the words of `server.json`: `value` with `variables`, or a question.
+            multiple: Whether it may be given several times.
+        """
+        fixed = given.get("value")
+        if isinstance(fixed, str):
+            return self._filled(fixed, _table(given.get("variables")))
+        return self._ask(name, given, multiple=multiple)
+
+    def template(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A text whose `{name}`s are what the user has to say."""
+        return self._filled(text, variables)
+
+    def _filled(self, text: str, variables: Mapping[str, Any]) -> str:
+        parts: list[str] = []
+        end = 0
+        for match in _VARIABLE.finditer(text):
+            if match[1] not in variables:
+                continue  # braces that mean themselves
+            parts += (
+                written(text[end : match.start()]),
+                self.value(match[1], _table(variables[match[1]])),
+            )
+            end = match.end()
+        return "".join((*parts, written(text[end:])))
+
+    def _ask(self, name: str, given: Mapping[str, Any], *, multiple: bool) -> str:
+        default = given.get("default")
+        wanted = DraftInput(
+            self._free(option_name(name)),
+            shown(given.get("description") or given.get("placeholder")),
+            secret=given.get("isSecret") is True,
+            required=given.get("isRequired") is True,
+            default=None if default is None else written(default),
+            choices=_texts(given.get("choices")),
+            multiple=multiple,
+        )
+        self._inputs[wanted.name] = wanted
+        return f"${{input:{wanted.name}}}"
+
+    def _free(self, name: str) -> str:
+        if len(self._inputs) >= MOST_INPUTS:
+            raise ValueError(f"it asks for more than {MOST_INPUTS} things")
+        number, free = 1, name
+        while free in self._inputs:
+            number += 1
+            free = f"{name}-{number}"
+        return free
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(written, value)) if isinstance(value, list) else ()  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,35 @@
+"""Texts that others wrote, made fit to be shown and to be written down."""
+
+import re
+
+from multitap.config.dialects.rewrites import literal
+from multitap.errors import shortened
+from multitap.printable import printable
+
+LONGEST = 300
+_BREAKS = re.compile(r"\s+")
+_ODD = re.compile(r"[^a-z0-9]+")
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def shown(text: object) -> str:
+    """Words for a person, on one line; empty where it is no text."""
+    if not isinstance(text, str):
+        return ""
+    # cut first: nobody has to look through megabytes
+    return shortened(printable(_BREAKS.sub(" ", text[: 4 * LONGEST])).strip(), LONGEST)
+
+
+def written(text: object) -> str:
+    """A value as it has to be written so that it means just itself: it names no variable."""
+    return literal(text if isinstance(text, str) else str(text))
+
+
+def option_name(text: str) -> str:
+    """What an input is called at the prompt: `BRAVE_API_KEY` is `--brave-api-key`."""
+    return _ODD.sub("-", text.lower()).strip("-")[:40] or "value"
+
+
+def server_name(text: str) -> str:
+    """A short name for a server: `io.github.someone/weather` is `weather`."""
+    return _NAME.sub("-", text.rstrip("/").rpartition("/")[2]).strip("-")[:40] or "server"

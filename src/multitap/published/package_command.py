@@ -1,0 +1,103 @@
+"""From a package to the command that runs it; no name of a package can become an option."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from multitap.errors import ConfigError, quoted
+from multitap.records import dataclass
+
+PackageKind = Literal["npm", "pypi", "oci", "nuget"]
+KINDS: tuple[PackageKind, ...] = get_args(PackageKind)
+RUNNERS: Mapping[PackageKind, str] = {
+    "npm": "npx",
+    "pypi": "uvx",
+    "oci": "docker",
+    "nuget": "dnx",
+}
+HINTS: Mapping[PackageKind, frozenset[str]] = {
+    "npm": frozenset({"npx", "bunx"}),
+    "pypi": frozenset({"uvx"}),
+    "oci": frozenset({"docker", "podman"}),
+    "nuget": frozenset({"dnx"}),
+}
+"""Programs that a publisher may ask for."""
+
+_NAMES: Mapping[PackageKind, re.Pattern[str]] = {
+    "npm": re.compile(r"(@[a-z0-9~][a-z0-9._~-]*/)?[a-zA-Z0-9~][a-zA-Z0-9._~-]*"),
+    "pypi": re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"),
+    "oci": re.compile(
+        r"[a-z0-9][a-zA-Z0-9._/-]*(:[0-9]+/[a-zA-Z0-9._/-]+)?(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?"
+    ),
+    "nuget": re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*"),
+}
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
+_LONGEST = 214
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One published package."""
+
+    kind: PackageKind
+    name: str
+    version: str | None = None
+    """Exactly; None: the newest."""
+    program: str | None = None
+    """What of it is run, if it is not called like the package."""
+
+    def checked(self) -> "Package":
+        """The same, if it cannot be anything but a package.
+
+        Raises:
+            ConfigError: Its name or version would mean something else to a program.
+        """
+        if len(self.name) > _LONGEST or not _NAMES[self.kind].fullmatch(self.name):
+            raise ConfigError(f"{quoted(self.name)} is not the name of {_WORDS[self.kind]}")
+        for text in (self.version, self.program):
+            if text is not None and (len(text) > _LONGEST or not _VERSION.fullmatch(text)):
+                raise ConfigError(f"{quoted(text)} is not an exact version of {self.name}")
+        return self
+
+    def command(self, runner: str | None = None, options: tuple[object, ...] = ()) -> list[object]:
+        """The words that run it, its own arguments aside.
+
+        Args:
+            runner: Which program runs it; the usual one if not given.
+            options: For that program; a list among them stays or goes as a whole.
+        """
+        program = runner or RUNNERS[self.kind]
+        match self.kind:
+            case "npm":
+                agreed = (
+                    [] if program == "bunx" or {"-y", "--yes"} & {*map(str, options)} else ["-y"]
+                )
+                return [program, *agreed, *options, _joined(self.name, "@", self.version)]
+            case "pypi":
+                spec = _joined(self.name, "==", self.version)
+                if self.program:
+                    return [program, *options, "--from", spec, self.program]
+                return [program, *options, _joined(self.name, "@", self.version)]
+            case "oci":
+                is_tagged = "@" in self.name or ":" in self.name.rpartition("/")[2]
+                image = self.name if is_tagged else _joined(self.name, ":", self.version)
+                return [program, "run", "-i", "--rm", *options, image]
+            case "nuget":
+                return [program, _joined(self.name, "@", self.version), *options, "--yes", "--"]
+
+
+_WORDS: Mapping[PackageKind, str] = {
+    "npm": "an npm package",
+    "pypi": "a PyPI package",
+    "oci": "a container image",
+    "nuget": "a NuGet package",
+}
+
+
+def _joined(name: str, mark: str, version: str | None) -> str:
+    return f"{name}{mark}{version}" if version else name
+
+
+def is_name(kind: PackageKind, text: str) -> bool:
+    """Whether a text can be the name of a package."""
+    return len(text) <= _LONGEST and bool(_NAMES[kind].fullmatch(text))

@@ -1,0 +1,155 @@
+"""A registry of MCP servers, asked over its API; nothing that it says is believed."""
+
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import anyio
+import msgspec
+from yarl import URL
+
+from multitap.errors import ConfigError, MultitapError, Unavailable
+from multitap.faults import WireFault
+from multitap.http.client.http_client import HttpClient, http_client
+from multitap.published.server_json import PublishedServer, read_server
+
+DEFAULT = "https://registry.modelcontextprotocol.io"
+"""The official one."""
+VARIABLE = "MULTITAP_REGISTRY"
+TIMEOUT = 15.0
+"""Seconds for everything that is asked at once."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Of one answer, after decompression."""
+MOST_PAGES = 5
+PAGE = 50
+LONGEST_CURSOR = 1024
+
+_OFFICIAL = "io.modelcontextprotocol.registry/official"
+_NAME = re.compile(r"[A-Za-z0-9.-]{1,150}/[A-Za-z0-9._-]{1,150}")
+_HEADERS = {"Accept": "application/json"}
+_FOUND = 200
+_MISSING = 404
+
+
+class RegistryClient:
+    """One registry.
+
+    Args:
+        base: Its address, without `/v0.1`.
+    """
+
+    def __init__(self, base: str = DEFAULT) -> None:
+        self._base = base.rstrip("/")
+
+    async def search(self, words: str) -> list[PublishedServer]:
+        """The servers whose names or descriptions have the words, in their latest versions.
+
+        Raises:
+            Unavailable: It cannot be asked, or what it says cannot be used.
+        """
+        found: list[PublishedServer] = []
+        query = {"search": words, "version": "latest", "limit": str(PAGE)}
+        with _limited(self._base):
+            async with http_client(URL(self._base)) as client:
+                for _ in range(MOST_PAGES):
+                    page = await self._ask(client, f"servers?{urlencode(query)}")
+                    found += filter(None, map(_server, _list(page.get("servers"))))
+                    cursor = _table(page.get("metadata")).get("nextCursor")
+                    if not isinstance(cursor, str) or not 0 < len(cursor) <= LONGEST_CURSOR:
+                        break
+                    query["cursor"] = cursor
+        return found
+
+    async def server(self, name: str) -> PublishedServer | None:
+        """The latest version of a server, by its whole name; None: there is none.
+
+        Raises:
+            Unavailable: It cannot be asked, or what it says cannot be used.
+        """
+        with _limited(self._base):
+            async with http_client(URL(self._base)) as client:
+                path = f"servers/{quote(name, safe='')}/versions/latest"
+                page = await self._ask(client, path, may_miss=True)
+                return _server(page) if page else None
+
+    async def _ask(
+        self, client: HttpClient, path: str, *, may_miss: bool = False
+    ) -> Mapping[str, Any]:
+        url = URL(f"{self._base}/v0.1/{path}", encoded=True)
+        try:
+            response = await client.send(client.head("GET", url, _HEADERS), None)
+            try:
+                if response.status == _MISSING and may_miss:
+                    return {}
+                if response.status != _FOUND:
+                    raise Unavailable(self._base, f"it answered with status {response.status}")
+                data = await read_bounded(response.chunk, MAX_BYTES)
+            finally:
+                response.close()
+        except WireFault as exc:
+            raise Unavailable(self._base, str(exc), hint=_HINT) from None
+        except ValueError as exc:
+            raise Unavailable(self._base, str(exc)) from None
+        try:
+            return _table(msgspec.json.decode(data))
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise Unavailable(self._base, f"its answer is not JSON: {exc}") from None
+
+
+_HINT = "the bundled catalog needs no network; `registry` or MULTITAP_REGISTRY names another one"
+
+
+async def read_bounded(chunk: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
+    """A whole body.
+
+    Raises:
+        ValueError: It is longer than that.
+    """
+    data = bytearray()
+    while piece := await chunk():
+        data += piece
+        if len(data) > limit:
+            raise ValueError(f"its answer has more than {limit:,} bytes")
+    return bytes(data)
+
+
+def is_registry_name(text: str) -> bool:
+    """Whether a text is the whole name of a server in a registry."""
+    return bool(_NAME.fullmatch(text))
+
+
+@contextmanager
+def _limited(base: str) -> Generator[None]:
+    """Within the block, nothing takes longer than a person waits."""
+    try:
+        with anyio.fail_after(TIMEOUT):
+            yield
+    except TimeoutError:
+        words = f"it did not answer within {TIMEOUT:g} seconds"
+        raise Unavailable(base, words, hint=_HINT) from None
+
+
+def _server(entry: Any) -> PublishedServer | None:
+    """One entry; None where it is not one, or should not be used any more."""
+    table = _table(entry)
+    meta = _table(_table(table.get("_meta")).get(_OFFICIAL))
+    status = meta.get("status")
+    status = status if status in {"active", "deprecated", "deleted"} else "active"
+    if status == "deleted":
+        return None
+    try:
+        return read_server(
+            _table(table.get("server")), status, str(meta.get("statusMessage") or "")
+        )
+    except (ConfigError, MultitapError):
+        return None
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType]
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,247 @@
+"""A `server.json`, as drafts of the ways to run or reach the server it describes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import msgspec
+
+from multitap.config.edit.server_draft import ServerDraft
+from multitap.errors import ConfigError, MultitapError, quoted
+from multitap.published.draft_inputs import DraftInputs
+from multitap.published.foreign_text import server_name, shown, written
+from multitap.published.package_command import HINTS, KINDS, RUNNERS, Package, PackageKind
+from multitap.records import dataclass
+
+MAX_BYTES = 1024 * 1024
+MOST = 64
+"""Packages, remotes, arguments or variables of a server; more are not a description of one."""
+_RISKY = (
+    "--privileged",
+    "--cap-add",
+    "--pid",
+    "--network",
+    "--device",
+    "-v",
+    "--volume",
+    "--mount",
+)
+_UNEXPRESSED = "it is started by a package and then reached by its URL, which is not supported"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleAddress:
+    """A bundle that has to be fetched before it can be described."""
+
+    url: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedServer:
+    """One server as its publisher describes it."""
+
+    name: str
+    """With its namespace: `io.github.someone/weather`."""
+    title: str
+    description: str
+    version: str
+    status: str = "active"
+    """`active`, `deprecated` or `deleted`."""
+    ways: tuple[ServerDraft, ...] = ()
+    """How it can be run or reached, in the publisher's order, packages first."""
+    runners: tuple[str, ...] = ()
+    """The program that each way needs; empty where it is only reached."""
+    bundles: tuple[BundleAddress, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+    """Why other ways cannot be used."""
+
+    def best(self, which: Callable[[str], object]) -> ServerDraft:
+        """The way to add it: the first one whose program is installed.
+
+        Raises:
+            ConfigError: There is none that could be used.
+        """
+        if not self.ways:
+            why = "; ".join(self.problems) or "it names neither packages nor remotes"
+            raise ConfigError(f"{self.name} cannot be added: {why}")
+        pairs = zip(self.ways, self.runners, strict=True)
+        return next((way for way, runner in pairs if not runner or which(runner)), self.ways[0])
+
+
+def read_server(
+    data: bytes | Mapping[str, Any], status: str = "active", message: str = ""
+) -> PublishedServer:
+    """What a `server.json` says.
+
+    Args:
+        data: The file, or its content.
+        status: What its registry says about it.
+        message: The reason for that.
+
+    Raises:
+        ConfigError: It is not one.
+    """
+    content = data if isinstance(data, Mapping) else _decoded(data)
+    name = content.get("name")
+    if not isinstance(name, str) or not name or len(name) > 300:  # noqa: PLR2004 - the schema says 200
+        raise ConfigError("`name` is missing: expected a server.json")
+    found = list(_ways(content, name))
+    notes = (
+        (f"{name} is {status}{f': {shown(message)}' if message else ''}",)
+        if status != "active"
+        else ()
+    )
+    ways = [(way, runner) for way, runner in found if isinstance(way, ServerDraft)]
+    note = f"{shown(content.get('description'))} ({shown(name)} {shown(content.get('version'))})"
+    return PublishedServer(
+        shown(name),
+        shown(content.get("title")) or shown(name),
+        shown(content.get("description")),
+        shown(content.get("version")),
+        status,
+        tuple(_noted(way, note, notes) for way, _ in ways),
+        tuple(runner for _, runner in ways),
+        tuple(way for way, _ in found if isinstance(way, BundleAddress)),
+        tuple(way for way, _ in found if isinstance(way, str)),
+    )
+
+
+def _noted(draft: ServerDraft, note: str, warnings: Sequence[str]) -> ServerDraft:
+    return ServerDraft(
+        draft.name, draft.fields, draft.inputs, "registry", note, (*warnings, *draft.warnings)
+    )
+
+
+_Way = tuple[ServerDraft | BundleAddress | str, str]
+"""A way, or why it is none, and the program that it needs."""
+
+
+def _ways(content: Mapping[str, Any], name: str) -> Iterator[_Way]:
+    short = server_name(name)
+    for package in _list(content.get("packages")):
+        try:
+            yield _package(_table(package), short)
+        except (MultitapError, ValueError) as exc:
+            yield str(exc), ""
+    for remote in _list(content.get("remotes")):
+        try:
+            yield _remote(_table(remote), short), ""
+        except (MultitapError, ValueError) as exc:
+            yield str(exc), ""
+
+
+def _package(table: Mapping[str, Any], name: str) -> _Way:
+    kind, identifier = table.get("registryType"), table.get("identifier")
+    if not isinstance(identifier, str):
+        raise ConfigError("a package has no `identifier`")
+    if kind == "mcpb":
+        return _bundle(identifier, table.get("fileSha256")), ""
+    known: PackageKind | None = next((one for one in KINDS if one == kind), None)
+    if known is None:
+        raise ConfigError(f"packages of the type {quoted(str(kind))} are not supported")
+    if _table(table.get("transport")).get("type", "stdio") != "stdio":
+        raise ConfigError(_UNEXPRESSED)
+    version = table.get("version")
+    package = Package(known, identifier, version if isinstance(version, str) else None).checked()
+    hint = table.get("runtimeHint")
+    runner = hint if isinstance(hint, str) and hint in HINTS[known] else RUNNERS[known]
+    inputs = DraftInputs()
+    env = {key: inputs.value(key, one) for key, one in _named(table, "environmentVariables")}
+    options = [*_arguments(table.get("runtimeArguments"), inputs)]
+    if known == "oci":
+        options += [word for key in env for word in ("-e", key)]
+    command, *args = package.command(runner, tuple(options))
+    args += _arguments(table.get("packageArguments"), inputs)
+    fields: dict[str, Any] = {"command": command, "args": args}
+    if env:
+        fields["env"] = env
+    warnings = tuple(_warnings(table, hint, runner, options))
+    return ServerDraft(name, fields, inputs.all, "registry", warnings=warnings), runner
+
+
+def _warnings(
+    table: Mapping[str, Any], hint: object, runner: str, options: Sequence[object]
+) -> Iterator[str]:
+    if isinstance(hint, str) and hint and hint != runner:
+        yield f"its publisher asks for {quoted(hint)}; {runner} is used instead"
+    for word in options:
+        if isinstance(word, str) and word.partition("=")[0] in _RISKY:
+            yield f"{word} gives the container access to this machine"
+    if base := shown(table.get("registryBaseUrl")):
+        yield f"published at {base}; your own settings decide where it is fetched from"
+
+
+def _bundle(url: str, digest: object) -> BundleAddress:
+    if not isinstance(digest, str) or len(digest) != 64:  # noqa: PLR2004 - hex digits of SHA-256
+        raise ConfigError("its bundle has no `fileSha256`, so that nobody knows what it should be")
+    if not url.startswith("https://") and not url.startswith("http://127.0.0.1"):
+        raise ConfigError("its bundle is not at an https:// address")
+    return BundleAddress(url, digest.lower())
+
+
+def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
+    kind, url = table.get("type"), table.get("url")
+    if kind not in {"streamable-http", "sse"} or not isinstance(url, str):
+        raise ConfigError(f"remotes of the type {quoted(str(kind))} are not supported")
+    inputs = DraftInputs()
+    fields: dict[str, Any] = {
+        "url": inputs.template(url, _table(table.get("variables"))),
+        "transport": kind,
+    }
+    headers = {key: inputs.value(key, one) for key, one in _named(table, "headers")}
+    if headers:
+        fields["headers"] = headers
+    return ServerDraft(name, fields, inputs.all, "registry")
+
+
+def _named(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for one in map(_table, _list(table.get(key))):
+        if isinstance(name := one.get("name"), str) and name:
+            yield name, one
+
+
+def _arguments(given: Any, inputs: DraftInputs) -> Iterator[object]:
+    """Words of a command line; what may be left out with its option is a list."""
+    for one in map(_table, _list(given)):
+        name, is_repeated = one.get("name"), one.get("isRepeated") is True
+        has_value = any(
+            key in one for key in ("value", "default", "choices", "valueHint", "format")
+        )
+        if one.get("type") != "named":
+            hint = one.get("valueHint") or name or "argument"
+            yield inputs.value(str(hint), one, multiple=is_repeated)
+        elif not isinstance(name, str) or not name:
+            raise ConfigError("a named argument has no `name`")
+        elif one.get("format") == "boolean":
+            # a switch: it is there or not, and has no value of its own
+            if "true" in {str(one.get("value")).lower(), str(one.get("default")).lower()}:
+                yield written(name)
+        elif not has_value and not one.get("isRequired") and "description" not in one:
+            yield written(name)
+        else:
+            yield [written(name), inputs.value(name, one, multiple=is_repeated)]
+
+
+def _decoded(data: bytes) -> Mapping[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"a server.json has at most {MAX_BYTES:,} bytes")
+    try:
+        content: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ConfigError(f"it is not JSON: {exc}") from None
+    if not isinstance(content, dict):
+        raise ConfigError("expected a JSON object")
+    return _table(content)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        return ()
+    if len(value) > MOST:  # pyright: ignore[reportUnknownArgumentType]
+        raise ConfigError(f"a list has more than {MOST} entries")
+    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,163 @@
+"""Tools to look through: what fits some words, what one of them takes, what may have been meant."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from multitap.catalog import schemas
+from multitap.errors import BadArguments, UnknownName, counted, quoted
+from multitap.records import dataclass
+from multitap.tools.search.index import Index
+from multitap.tools.search.outline import outline
+from multitap.tools.search.tool_document import server_of, summary
+from multitap.tools.tool import Arguments, ToolInfo
+
+USUAL_HITS = 10
+MOST_HITS = 20
+LONGEST_SUMMARY = 300
+NEAR = 3
+"""How many names are offered for one that does not exist."""
+
+SEARCH = "search_tools"
+DESCRIBE = "describe_tool"
+CALL = "call_tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One of the three tools that stand for all others: its definition."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+DOORS: Mapping[str, Door] = {
+    SEARCH: Door(
+        SEARCH,
+        "Find tools by what they do. Shows names, arguments (`?`: optional) and what they are "
+        "for; use one with `call_tool`. Search before you say that something cannot be done.",
+        {
+            "type": "object",
+            "properties": {
+                "query": {
+                    "type": "string",
+                    "description": "What you want to do, in plain words, with the service if you "
+                    "know it; or the name of a tool. Empty: an overview of what there is.",
+                },
+                "limit": {
+                    "type": "integer",
+                    "description": f"How many tools to show; {USUAL_HITS} if not given.",
+                    "minimum": 1,
+                    "maximum": MOST_HITS,
+                },
+            },
+            "required": ["query"],
+        },
+    ),
+    DESCRIBE: Door(
+        DESCRIBE,
+        "Everything about one tool: its whole description and the JSON Schema of its "
+        "arguments. Only needed where `search_tools` does not say enough.",
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string", "description": "The tool's exact name."}},
+            "required": ["name"],
+        },
+    ),
+    CALL: Door(
+        CALL,
+        "Use a tool that `search_tools` found.",
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "The tool's exact name."},
+                "arguments": {"type": "object", "description": "What the tool takes, by name."},
+            },
+            "required": ["name"],
+        },
+    ),
+}
+
+
+class ToolShelf:
+    """The tools behind the three doors, as they are at each use.
+
+    Args:
+        listed: All of them.
+        find: The one of a name, up or down.
+    """
+
+    def __init__(
+        self, listed: Callable[[], Iterable[ToolInfo]], find: Callable[[str], ToolInfo | None]
+    ) -> None:
+        self._listed = listed
+        self._find = find
+        self._known = Index()
+
+    def search(self, arguments: Arguments) -> str:
+        """The tools that fit best, or an overview where none does."""
+        index = self._index()
+        hits = index.search(arguments["query"], arguments.get("limit", USUAL_HITS))
+        found = "\n\n".join(_shown(hit.tool) for hit in hits)
+        return found or _overview(arguments["query"], index.tools)
+
+    def describe(self, arguments: Arguments) -> str:
+        """All about one tool.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        name: str = arguments["name"]
+        if (tool := self._find(name)) is None:
+            raise UnknownName(f"no tool named {quoted(name)}", hint=self.advice(name))
+        return f"{tool.name}\n\n{tool.description}\n\narguments: {_schema(tool)}"
+
+    def advice(self, name: str) -> str:
+        """What may have been meant by a name that no tool has."""
+        index = self._index()
+        alike = get_close_matches(name, [tool.name for tool in index.tools], n=NEAR)
+        meant = [hit.tool.name for hit in index.search(name, NEAR)]
+        near = [repr(one) for one in dict.fromkeys(alike + meant)][:NEAR]
+        return f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
+
+    def misfit(self, name: str, arguments: Arguments) -> str | None:
+        """What is wrong with the arguments of a call, with the schema they should fit."""
+        if (tool := self._find(name)) is None:
+            return None
+        try:
+            schemas.compile_schema(tool.parameters).check(arguments)
+        except BadArguments as exc:
+            return f"{exc}; its arguments: {_schema(tool)}"
+        return None
+
+    def _index(self) -> Index:
+        self._known.update(self._listed())
+        return self._known
+
+
+def _shown(tool: ToolInfo) -> str:
+    return f"{tool.name}{outline(tool.parameters)}\n{_short(summary(tool))}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SUMMARY else f"{text[:LONGEST_SUMMARY]}…"
+
+
+def _schema(tool: ToolInfo) -> str:
+    return msgspec.json.encode(tool.parameters).decode()
+
+
+def _overview(query: str, tools: tuple[ToolInfo, ...]) -> str:
+    """What to tell who found nothing: where there would be something."""
+    count = Counter(server_of(tool) or "built in" for tool in tools)
+    places = ", ".join(f"{place} ({number})" for place, number in sorted(count.items()))
+    found = f"nothing matches {quoted(query)}; " if query.strip() else ""
+    return (
+        f"{found}{counted(len(tools), 'tool')} available: {places}"
+        if tools
+        else "there are no tools"
+    )

@@ -1,0 +1,143 @@
+"""Search mode: three tools in place of all, for clients of both eras."""
+
+import anyio
+import pytest
+from mcp.server import MCPServer
+
+from multitap import Settings
+from multitap.config import LocalServer, Profile
+from multitap.config.models import Serve
+from tests.gateway.talking import Talker, gate, zoo
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+DOORS = ["search_tools", "describe_tool", "call_tool"]
+
+
+@pytest.fixture(params=["old", "new"])
+def era(request):
+    return request.param
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(serve=Serve(tools="search"), **more):
+        servers = {"zoo": zoo(filter={"deny": ("fail",)})}
+        return Settings(**{"servers": servers, **more}, serve=serve, state_dir=tmp_path)
+
+    return make
+
+
+async def names(talker):
+    return [tool.name for tool in (await talker.client.list_tools()).tools]
+
+
+def words(result):
+    return result.content[0].text
+
+
+async def test_clients_list_three_tools_and_call_all_through_them(settings, era):
+    async with gate(settings()) as opened, Talker(era, opened.url) as talker:
+        listed = await names(talker)
+        found = await talker.client.call_tool("search_tools", {"query": "sum of two numbers"})
+        described = await talker.client.call_tool("describe_tool", {"name": "zoo_add"})
+        called = await talker.client.call_tool(
+            "call_tool", {"name": "zoo_add", "arguments": {"a": 2, "b": 40}}
+        )
+        direct = await talker.client.call_tool("zoo_add", {"a": 2, "b": 40})
+
+        assert listed == DOORS
+        assert "zoo_add(a: number, b: number)" in words(found)
+        assert '"required"' in words(described)
+        assert called.content == direct.content
+        assert opened.hub.metrics.tools("zoo")["add"].calls == 2
+
+
+async def test_progress_and_questions_of_a_tool_reach_the_client_through_call_tool(settings, era):
+    told = []
+
+    async def on_progress(done, total, message):
+        told.append(done)
+
+    async with gate(settings()) as opened, Talker(era, opened.url) as talker:
+        asked = await talker.client.call_tool("call_tool", {"name": "zoo_ask"})
+        await talker.client.call_tool(
+            "call_tool",
+            {"name": "zoo_progress", "arguments": {"steps": 2, "interval": 0}},
+            progress_callback=on_progress,
+        )
+
+    assert "Ada" in words(asked)
+    assert 1 in told
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        ("call_tool", {"name": "zoo_ad"}, "zoo_add"),
+        ("call_tool", {"name": "call_tool", "arguments": {"name": "zoo_add"}}, "no tool named"),
+        ("call_tool", {}, "name"),
+        ("describe_tool", {"name": "zoo_fail"}, "no tool named 'zoo_fail'"),
+        ("search_tools", {"query": 5}, "query"),
+        ("search_tools", {"query": "x", "limit": 1000}, "limit"),
+    ],
+)
+async def test_what_cannot_be_done_is_told_in_a_result(settings, era, tool, arguments, expected):
+    async with gate(settings()) as opened, Talker(era, opened.url) as talker:
+        result = await talker.client.call_tool(tool, arguments)
+
+    assert result.is_error
+    assert expected in words(result)
+
+
+async def test_a_hidden_tool_is_refused(settings, era):
+    async with gate(settings()) as opened, Talker(era, opened.url) as talker:
+        result = await talker.client.call_tool("call_tool", {"name": "zoo_fail"})
+
+    assert result.is_error
+    assert "hidden by a filter" in words(result)
+
+
+async def test_a_hidden_tool_is_never_found(settings, era):
+    profiles = {"some": Profile(deny=("zoo_echo",), tools="search")}
+    opened_with = settings(serve=Serve(), profiles=profiles)
+    async with (
+        gate(opened_with) as opened,
+        Talker(era, f"{opened.url}?profile=some") as some,
+        Talker(era, opened.url) as everyone,
+    ):
+        found = await some.client.call_tool("search_tools", {"query": "zoo_echo"})
+        listed = await names(everyone)
+
+    assert "zoo_echo" not in words(found)
+    assert "zoo_echo" in listed
+    assert len(listed) > len(DOORS)
+
+
+@pytest.mark.parametrize(("budget", "searched"), [(100, True), (1_000_000, False)])
+async def test_a_budget_decides_by_itself(settings, era, budget, searched):
+    serve = Serve(tools="auto", token_budget=budget)
+    async with gate(settings(serve=serve)) as opened, Talker(era, opened.url) as talker:
+        assert ((await names(talker)) == DOORS) is searched
+
+
+async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, era):
+    server = MCPServer("growing")
+    server.add_tool(lambda a: a, name="first", description="The first one")
+    settings = Settings(
+        servers={"one": LocalServer(server=server)}, serve=Serve(tools="search"), state_dir=tmp_path
+    )
+    async with gate(settings) as opened, Talker(era, opened.url) as talker:
+        assert await names(talker) == DOORS
+        other = MCPServer("other")
+        other.add_tool(lambda a: a, name="second", description="Paints a fence")
+        servers = {**settings.servers, "two": LocalServer(server=other)}
+        opened.hub.apply(settings.model_copy(update={"servers": servers}))
+        await opened.hub.settled()
+        with anyio.fail_after(15):
+            while "two_second" not in words(
+                await talker.client.call_tool("search_tools", {"query": "paint a fence"})
+            ):
+                await anyio.sleep(0.01)
+
+        assert talker.hearsay("notifications/tools/list_changed") == []

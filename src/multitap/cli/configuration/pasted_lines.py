@@ -85,7 +85,7 @@ def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
         document, problems = read_text(candidate, path)
         if document is None:
             if path.suffix == ".json" and text.lstrip().startswith("{"):
-                raise ConfigError(str(problems[0]), hint="paste all of it, with both braces")
+                raise ConfigError(plain_line(problems[0]), hint="paste all of it, with both braces")
             continue
         if drafts := _drafts(document, name):
             return drafts

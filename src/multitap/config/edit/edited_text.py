@@ -47,7 +47,7 @@ def parsed(text: str, path: Path) -> Document:
     if document is None:
         first = problems[0]
         hint = first.hint or "correct it first; a file that cannot be read is not changed"
-        raise ConfigError(str(first), hint=hint)
+        raise ConfigError(f"{first.place}: {first.message}", hint=hint)
     return document
 
 

@@ -102,7 +102,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    alone = {"config", "config schema", "demo", "pins", "sandbox", "undo", "uninstall"}
+    alone = {"config", "config schema", "demo", "pins", "policy", "sandbox", "undo", "uninstall"}
     without_files = line in alone or line.startswith(("secret", "token", "search", "self"))
     assert "MULTITAP_CONFIG" in ended.out or without_files
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 from anyio import to_thread
@@ -14,6 +14,7 @@ from multitap.agent import prompts
 from multitap.agent.agent_round import AgentRound, Rules, Tell
 from multitap.agent.approval import Approve
 from multitap.agent.conversation import Conversation, Message, user
+from multitap.agent.given_context import prompt_messages, resource_message
 from multitap.agent.models.language_model import Model
 from multitap.agent.models.open_model import open_model
 from multitap.agent.steps import Finished, Step
@@ -21,6 +22,9 @@ from multitap.config import Agent, ModelConfig, Scope, Settings
 from multitap.errors import ConfigError, MultitapError, UnknownName, ungrouped
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolContext
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 
 class Servers(Protocol):
@@ -76,6 +80,24 @@ class Engine:
         """Close the servers; their tools are gone."""
         if self.servers is not None:
             await self.servers.shutdown()
+
+    @property
+    def chosen_model(self) -> Model | ModelConfig | None:
+        """What answers; None: there is no model."""
+        return self._open or self._wanted()
+
+    def attach(self, resource: "types.ReadResourceResult", name: str = "resource") -> None:
+        """Let the model know what a resource holds, from the next turn on.
+
+        Args:
+            resource: As `hub.read` returns it.
+            name: What the model is told it is.
+        """
+        self.history.add(resource_message(name, resource))
+
+    def use(self, prompt: "types.GetPromptResult") -> None:
+        """Go on with what a filled-in prompt says, as `hub.prompt` returns it."""
+        self.history.add(*prompt_messages(prompt))
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as block:
@@ -142,7 +164,7 @@ class Engine:
 
     @asynccontextmanager
     async def _ready(self) -> AsyncGenerator[Model]:
-        if (model := self._open or self._wanted()) is None:
+        if (model := self.chosen_model) is None:
             raise ConfigError("no model is configured", hint="set `model` in the configuration")
         async with _opened(model) as opened:
             yield opened

@@ -584,6 +584,25 @@ def logout(options: CommonOptions, server: str, *, revoke: bool) -> int:
 
 
 @multitap.command()
+@click.option(
+    "--model", metavar="[PROVIDER/]NAME", help="Model to talk to; default: the configured one"
+)
+@click.option(
+    "--agent", metavar="NAME", help="Configured agent whose prompt, model and tools to use"
+)
+@click.option("--continue", "resume", is_flag=True, help="Go on with the last conversation")
+@with_servers
+def chat(options: CommonOptions, *, model: str | None, agent: str | None, resume: bool) -> int:
+    """Talk to a model that uses the tools of your servers
+
+    @SERVER:URI adds a resource, /SERVER:PROMPT uses a prompt, /help lists the commands.
+    """
+    from multitap.cli.chat.chat_command import ChatOptions, chat
+
+    return chat(options, ChatOptions(model, agent, resume))
+
+
+@multitap.command()
 @click.argument("words", nargs=-1, metavar="[FILTER]...")
 @click.option(
     "-n",

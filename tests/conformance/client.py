@@ -10,6 +10,7 @@ import mcp_types as types
 from multitap import Handlers, HttpServer, MultitapError, Settings, open_hub
 from multitap.config import OAuth
 from multitap.names import Naming
+from multitap.wire.jsonrpc.request import made
 
 PATIENCE = 60
 STAND_INS = {"integer": 0, "number": 0, "boolean": False, "object": {}, "array": [], "null": None}
@@ -55,7 +56,8 @@ async def add(hub, _context):
 async def ask_anyway(hub, _context):
     """This server says that it has nothing, and looks at how it is asked."""
     call = {"name": "add_numbers", "arguments": {"a": 5, "b": 3}}
-    await hub.links["suite"].request("tools/call", call)
+    with contextlib.suppress(MultitapError):
+        await hub.links["suite"].request(made("tools/call", call, PATIENCE))
 
 
 async def reconnect(hub, _context):

@@ -87,6 +87,17 @@ async def test_a_person_logs_in_in_a_browser_and_stays_logged_in(folder):
     assert [form["grant_type"] for form in provider.forms] == ["authorization_code"]
 
 
+async def test_a_second_login_uses_the_registration_of_the_first(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        for _ in range(2):
+            async with typed(folder, "login", "guarded") as process:
+                await visit(await page_of(process), follow=True)
+                await process.communicate()
+
+    assert (len(provider.pages), len(provider.registrations)) == (2, 1)
+
+
 async def test_without_a_browser_the_address_is_pasted(folder):
     async with provided() as provider:
         configure(folder, provider.url)

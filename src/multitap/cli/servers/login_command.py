@@ -85,8 +85,14 @@ async def _log_in(
     known = config.oauth or OAuth()
     try:
         challenge = await wanted_login(config)
-        async with Tasks() as tasks, _person(name, known, browser=browser) as (redirect, person):
-            account = Account(name, config, store=TokenStore(), tasks=tasks)
+        store = TokenStore()
+        before = store.find(name, config.url)
+        usual = before.redirect_uri if before is not None and before.registered else None
+        async with (
+            Tasks() as tasks,
+            _person(name, known, usual, browser=browser) as (redirect, person),
+        ):
+            account = Account(name, config, store=store, tasks=tasks)
             with anyio.fail_after(LOGIN_TIMEOUT):
                 return await account.log_in(person, redirect, challenge, scope)
     except TimeoutError:
@@ -97,14 +103,16 @@ async def _log_in(
 
 
 @asynccontextmanager
-async def _person(name: str, known: OAuth, *, browser: bool) -> AsyncGenerator[tuple[str, Login]]:
+async def _person(
+    name: str, known: OAuth, usual: str | None, *, browser: bool
+) -> AsyncGenerator[tuple[str, Login]]:
     """Where the person comes back to, and how they are sent away."""
     if not browser:
         address = known.redirect_uri or REDIRECT.format(port=known.callback_port or PORT)
         yield address, _ask_to_paste
         return
     async with open_callback(
-        name, port=known.callback_port, redirect=known.redirect_uri
+        name, port=known.callback_port, redirect=known.redirect_uri, usual=usual
     ) as callback:
 
         async def send(_: RequestOrigin, page: str) -> str:

@@ -157,7 +157,11 @@ class LoopbackCallback:
 
 @asynccontextmanager
 async def open_callback(
-    server: str, *, port: int | None = None, redirect: str | None = None
+    server: str,
+    *,
+    port: int | None = None,
+    redirect: str | None = None,
+    usual: str | None = None,
 ) -> AsyncGenerator[LoopbackCallback]:
     """A place for a browser to come back to; leaving the block closes it.
 
@@ -165,12 +169,22 @@ async def open_callback(
         server: What the person logs in to.
         port: Where to listen; on any free port if not given.
         redirect: The whole address, where the client is registered with it.
+        usual: The address of an earlier login, used again if it is free: else we would have to
+            register anew.
 
     Raises:
         LoginFailed: Nothing can listen there.
     """
-    callback = LoopbackCallback(server, redirect or f"http://127.0.0.1:{port or 0}/callback")
-    await callback.listen()
+    anywhere = f"http://127.0.0.1:{port or 0}/callback"
+    is_free = port is None and redirect is None
+    callback = LoopbackCallback(server, redirect or (is_free and usual) or anywhere)
+    try:
+        await callback.listen()
+    except LoginFailed:
+        if not (is_free and usual):
+            raise
+        callback = LoopbackCallback(server, anywhere)
+        await callback.listen()
     try:
         yield callback
     finally:

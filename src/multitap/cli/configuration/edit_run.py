@@ -45,9 +45,9 @@ def write_with_secrets(
         return Journal().apply(label, edits, secrets=new)
     except BaseException:
         forget(new)
-        for name, value in replaced.items():
-            if value is not None:
-                vault.set(name, value, servers=before[name].servers, origins=before[name].origins)
+        for name, old in replaced.items():
+            if old is not None:
+                vault.set(name, old, servers=before[name].servers, origins=before[name].origins)
         raise
 
 

@@ -44,9 +44,9 @@ def test_settings_of_the_user_become_inputs(tmp_path):
     assert inputs["loud"].choices == ("true", "false")
     assert inputs["loud"].default == "false"
     assert inputs["place"].default == os.path.expanduser("~/x")  # noqa: PTH111 - as text
-    assert filled(draft, {"api-key": ("k",), "folders": ("a", "b")}) == {
+    assert filled(draft, {"api-key": ("k",), "folders": ("/a", "/b")}) == {
         "command": "node",
-        "args": [f"{folder}/server/index.js", "a", "b", f"--in={os.path.expanduser('~')}"],  # noqa: PTH111
+        "args": [f"{folder}/server/index.js", "/a", "/b", f"--in={os.path.expanduser('~')}"],  # noqa: PTH111
         "env": {"KEY": "k", "HERE": "1"},
     }
     assert draft.provenance == "registry"

@@ -53,6 +53,14 @@ def test_each_draft_is_complete(name):
     assert f"[{name}]" in text
 
 
+def test_a_folder_is_written_in_full(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    fields = filled(servers()["filesystem"].draft(), {"root": (".", "~/x", "${HOME}/y")})
+
+    assert fields["args"][2:] == [str(tmp_path), os.path.expanduser("~/x"), "${HOME}/y"]  # noqa: PTH111
+
+
 def test_words_are_found_in_names_first():
     assert matching("git")[0].name == "git"
     assert "fetch" in [one.name for one in matching("web pages")]

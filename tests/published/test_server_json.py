@@ -30,8 +30,8 @@ def test_a_real_server_is_run_as_the_catalog_runs_it(server):
     read = read_server(json.dumps(described(server)).encode()).best(everywhere)
     ours = server.draft()
 
-    answers = {one.name: ("x",) for one in read.inputs}
-    same = {one.name: ("x",) for one in ours.inputs}
+    answers = {one.name: ("/x",) for one in read.inputs}
+    same = {one.name: ("/x",) for one in ours.inputs}
     if server.package.program is None:  # which a server.json cannot say
         assert filled(read, answers) == filled(ours, same)
     assert read.provenance == "registry"

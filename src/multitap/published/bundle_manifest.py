@@ -129,6 +129,7 @@ def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
                 default=_default(default),
                 choices=("true", "false") if one.get("type") == "boolean" else (),
                 multiple=one.get("multiple") is True,
+                path=one.get("type") in {"directory", "file"},
             ),
         )
 

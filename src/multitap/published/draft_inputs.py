@@ -61,6 +61,7 @@ class DraftInputs:
             default=None if default is None else written(default),
             choices=_texts(given.get("choices")),
             multiple=multiple,
+            path=given.get("format") == "filepath",
         )
         self._inputs[wanted.name] = wanted
         return f"${{input:{wanted.name}}}"

@@ -1,8 +1,10 @@
 """A server that somebody is about to add: what is known, and what its user still has to say."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from multitap.config.documents import is_list, is_table
@@ -31,6 +33,8 @@ class DraftInput:
     """If not empty, the only values there are."""
     multiple: bool = False
     """Takes several values; an argument that is nothing but this input becomes as many."""
+    path: bool = False
+    """A file or folder: written in full, because the server may be started from anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[s
                 raise ConfigError(
                     f"{draft.name!r} needs a value for {one.name!r}", hint=how_to_give(one)
                 )
+        if one.path and (given := values.get(one.name)):
+            values[one.name] = tuple(map(_in_full, given))
     fields = {key: _filled(value, values) for key, value in draft.fields.items()}
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -77,6 +83,11 @@ def how_to_give(one: DraftInput) -> str:
     """How to give an input on the command line."""
     about = f" ({one.description})" if one.description else ""
     return f"add `--{one.name} VALUE`{about}"
+
+
+def _in_full(path: str) -> str:
+    # a variable is put in when the server starts
+    return path if "${" in path else os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - `..` too
 
 
 def _filled(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:

@@ -33,11 +33,17 @@ types: setup  ## mypy and pyright
 	$(BIN)/mypy
 	$(BIN)/pyright
 
+# Thousands of tests start real programs side by side, and a busy machine may keep one of them waiting for too long.
+# What fails there has to pass alone, right afterwards; what fails twice has failed.
+ALONE := --last-failed --last-failed-no-failures none --numprocesses 0
+
 fast: setup  ## The tests that take seconds
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal \
+		|| $(BIN)/python -m pytest -m "not slow" $(ALONE)
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope \
+		|| $(BIN)/python -m pytest -m "slow and not wide" $(ALONE)
 
 conformance: setup  ## What the official conformance suite says of our gateway and our client
 	$(BIN)/python -m pytest tests/conformance

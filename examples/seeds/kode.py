@@ -2,12 +2,13 @@
 
 import anyio
 
-from multitap.config import Surroundings, kode, load
+from multitap.config import Surroundings, kode
 from multitap.hub.reload import Reloader, open_configured
+from multitap.trust.projects import load_trusted
 
 
 async def main() -> None:
-    files = Reloader(lambda: load(kode(Surroundings.here())))
+    files = Reloader(lambda: load_trusted(kode(Surroundings.here())))
     async with open_configured(files) as hub:
         await hub.settled()
         result = await hub.call("calculator:add", {"a": 2, "b": 40})

@@ -187,11 +187,30 @@ def pending_words(reason: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """Something of a project that is not used, because nobody has trusted it as it is."""
+
+    kind: str
+    """`server`, `settings` or `skill`."""
+    name: str
+    reason: str
+    hint: str
+    changed: bool = False
+    """Somebody trusted it as it was; if it is a server that runs, it runs as it was."""
+
+    @property
+    def words(self) -> str:
+        return f"{self.reason}: {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a screen would show, at one moment."""
 
     revision: int
     servers: tuple[ServerSnapshot, ...]
+    withheld: tuple[Withheld, ...] = ()
+    """What the configuration has that is not trusted."""
 
     def server(self, name: str) -> ServerSnapshot:
         return next(server for server in self.servers if server.name == name)

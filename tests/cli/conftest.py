@@ -62,10 +62,11 @@ def multitap(home, monkeypatch, capsys):
 
 
 @pytest.fixture
-def configure(home):
-    """Writes `multitap.toml`: servers by name, each a mode of the zoo or a table."""
+def configure(home, monkeypatch):
+    """Writes `multitap.toml`, named by the user: servers, each a mode of the zoo or a table."""
 
     def write(**servers):
+        monkeypatch.setenv("MULTITAP_CONFIG", "multitap.toml")
         lines = []
         for name, server in servers.items():
             table = zoo(server) if isinstance(server, str) else server

@@ -1,6 +1,7 @@
 """What the files say, what is in force, and why."""
 
 import json
+import os
 import tomllib
 
 import pytest
@@ -14,10 +15,12 @@ def write(path, text):
 
 
 @pytest.fixture
-def layered(home, tmp_path):
-    """The same server in the user's file and, amended, in the project's."""
+def layered(home, tmp_path, monkeypatch):
+    """The same server in one file and, amended, in another."""
+    below = tmp_path / "config" / "multitap" / "multitap.toml"
+    monkeypatch.setenv("MULTITAP_CONFIG", f"{below}{os.pathsep}multitap.toml")
     write(
-        tmp_path / "config" / "multitap" / "multitap.toml",
+        below,
         '[servers.files]\ncommand = "npx"\nargs = ["--token", "s3cret-token"]\ntimeout = 30\n'
         'env = { KEY = "correct-horse", REF = "${HOME}" }\n',
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trusting import trust
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 PAGES = [PAGE, ROOT / "README.md", ROOT / "docs" / "config.md"]
@@ -41,6 +43,7 @@ def test_every_command_prints_what_the_page_shows(page, multitap, home, monkeypa
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     config, *_ = blocks(page, "toml")
     (home / "multitap.toml").write_text(config)
+    trust(home)
     multitap("doctor")  # from now on it is known what there is
 
     for line, text in shown(page):

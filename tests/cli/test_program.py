@@ -38,6 +38,7 @@ COMMANDS = (
     "policy",
     "policy explain",
     "audit",
+    "trust",
     "secret",
     "secret set",
     "secret list",
@@ -104,8 +105,9 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    alone = {"config", "config schema", "demo", "pins", "policy", "sandbox", "undo", "uninstall"}
-    without_files = line in alone or line.startswith(("secret", "token", "search", "self"))
+    alone = {"config", "config schema", "demo", "pins", "policy", "sandbox", "trust", "undo"}
+    without = ("secret", "token", "search", "self", "uninstall")
+    without_files = line in alone or line.startswith(without)
     assert "MULTITAP_CONFIG" in ended.out or without_files
 
 

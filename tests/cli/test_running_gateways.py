@@ -42,6 +42,7 @@ class World:
             "HOME": str(self.folder),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
+            "MULTITAP_CONFIG": str(self.folder / "multitap.toml"),
         }
 
     @property
@@ -125,9 +126,8 @@ def typed(monkeypatch, capsys):
 
     def run_in(world, line):
         monkeypatch.chdir(world.folder)
-        for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "MULTITAP_CONFIG"):
             monkeypatch.setenv(name, world.env[name])
-        monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
         code = run(shlex.split(line))
         written = capsys.readouterr()
         return Ended(code, written.out, written.err)

@@ -1,5 +1,6 @@
 from multitap.config import DIALECTS, Search, Surroundings, host_files, load
 from multitap.config.hosts import OF_PROJECT, OF_SYSTEM, OF_USER
+from tests.trusting import Gullible
 
 from .reading import FIXTURES
 
@@ -24,10 +25,10 @@ def test_the_files_that_are_there_are_found_and_can_be_read(tmp_path):
 
     found = host_files(where)
 
-    assert [(source.dialect, source.trusted) for source in found] == [
-        ("codex", True),
-        ("claude-desktop", True),
-        ("vscode", False),
+    assert [(source.dialect, source.project) for source in found] == [
+        ("codex", None),
+        ("claude-desktop", None),
+        ("vscode", folder),
     ]
-    servers = load(Search(found, folder)).settings.servers
+    servers = load(Search(found, folder), approval=Gullible()).settings.servers
     assert servers.keys() == {"docs", "figma", "fs", "perplexity", "slack"}

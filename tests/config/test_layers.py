@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.config import Layer, OAuth, Severity, merge
+from tests.trusting import Gullible
 
 from .reading import given as said_of
 from .reading import reading, said
@@ -12,10 +13,10 @@ from .reading import reading, said
 
 def layered(*texts, trusted=True):
     layers = [
-        Layer(reading(text, f"/{name}/multitap.toml", "multitap"), trusted=trusted)
+        Layer(reading(text, f"/{name}/multitap.toml", "multitap"), None if trusted else Path("/a"))
         for name, text in zip("abcdef", texts, strict=False)
     ]
-    return merge(layers)
+    return merge(layers, approval=Gullible())
 
 
 def test_servers_of_all_layers_are_there():
@@ -120,7 +121,7 @@ def test_d17_the_switch_of_the_hub_disables_every_server():
 
 
 def test_a_project_cannot_say_where_we_listen_or_write():
-    text = "state_dir = '/tmp/x'\nresult_cap = 200\n[serve]\nenabled = true\nhost = '0.0.0.0'\n"
+    text = "state_dir = '/tmp/x'\nresult_cap = 5000\n[serve]\nenabled = true\nhost = '0.0.0.0'\n"
 
     result = layered(text, trusted=False)
 
@@ -130,7 +131,6 @@ def test_a_project_cannot_say_where_we_listen_or_write():
         (5, 1, "serve.host", "only your own configuration may set this, not a project's"),
     ]
     assert (result.settings.state_dir, result.settings.serve.enabled) == (None, False)
-    assert result.settings.result_cap == 200
     assert layered(text).settings.state_dir == Path("/tmp/x")
 
 

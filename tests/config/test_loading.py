@@ -5,11 +5,17 @@ import pytest
 
 from multitap.config import Search, Severity, Source, Surroundings, load, native
 from multitap.errors import UnknownName
+from tests.trusting import Gullible
 
 
 @pytest.fixture
 def where(tmp_path):
     return Surroundings(tmp_path, tmp_path / "home", tmp_path / "config", {})
+
+
+def read(where):
+    """What the file in the folder says, named by the user."""
+    return load(native(where, [Path("multitap.toml")]))
 
 
 def test_good_files_are_used_whatever_the_others_are(where, tmp_path):
@@ -55,7 +61,7 @@ def test_broken_servers_come_with_their_reasons(where, tmp_path):
 def test_a_server_is_explained_down_to_its_defaults(where, tmp_path):
     (tmp_path / "multitap.toml").write_text("[servers.a]\ncommand = 'x'\nenv = { A = '1' }\n")
 
-    loaded = load(native(where))
+    loaded = read(where)
     values = {value.key: value for value in loaded.explain("a").values}
 
     assert (values["command"].value, values["command"].place.line) == ("x", 2)
@@ -67,7 +73,7 @@ def test_a_server_is_explained_down_to_its_defaults(where, tmp_path):
 def test_the_hub_itself_is_explained_too(where, tmp_path):
     (tmp_path / "multitap.toml").write_text("result_cap = 200\n")
 
-    values = {value.key: value for value in load(native(where)).explain().values}
+    values = {value.key: value for value in read(where).explain().values}
 
     assert (values["result_cap"].value, values["result_cap"].place.line) == (200, 1)
     assert (values["naming"].value, values["naming"].place) == ("{server}_{tool}", None)
@@ -105,7 +111,8 @@ def test_without_a_search_it_is_ours(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
 
-    assert load().settings.servers.keys() == {"a"}
+    assert load(approval=Gullible()).settings.servers.keys() == {"a"}
+    assert load().held.keys() == {"a"}
 
 
 def test_nothing_secret_is_in_repr(where, tmp_path):
@@ -139,16 +146,25 @@ def test_a_file_that_was_told_wrong_says_what_it_looks_like(where, tmp_path):
     assert problem.message == "no servers as Cursor writes them; it looks like VS Code"
 
 
-def test_servers_that_a_project_has_its_say_in_are_not_trusted(where, tmp_path):
+def test_s3_a_project_adds_servers_and_changes_none_of_the_users(where, tmp_path):
     (tmp_path / "config").mkdir()
     own = "[servers.{0}]\ncommand = '{0}'\n"
     (tmp_path / "config" / "multitap.toml").write_text("".join(map(own.format, "abc")))
     amended = "[servers.b]\nenv = { NODE_OPTIONS = '--require ./x.js' }\n"
     (tmp_path / "multitap.toml").write_text(amended + "".join(map(own.format, "cd")))
+    alone = load(Search((Source(tmp_path / "config" / "multitap.toml"),))).settings.servers
 
-    servers = load(native(where)).merged.servers
+    loaded = load(native(where), approval=Gullible())
 
-    assert {name for name, stack in servers.items() if not stack.trusted} == {"b", "c", "d"}
+    assert {name: one.provenance for name, one in loaded.settings.servers.items()} == {
+        **dict.fromkeys("abc", "user"),
+        "d": "project",
+    }
+    assert [loaded.settings.servers[name] == alone[name] for name in "abc"] == [True] * 3
+    assert [(problem.severity, problem.place.line, problem.key) for problem in loaded.problems] == [
+        (Severity.WARNING, 1, "servers.b"),
+        (Severity.WARNING, 3, "servers.c"),
+    ]
 
 
 def test_a_file_that_cannot_be_read_is_told(where, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from multitap.config import Surroundings, agent_core, excelmanus, kode, load, native, otter
 from multitap.names import Naming
+from tests.trusting import Gullible
 
 SERVER = (
     '{{"mcpServers": {{"{name}": {{"transport": "stdio", "command": "{command}", "args": []}}}}}}'
@@ -29,21 +30,23 @@ def server(name, command):
 
 
 def commands(search):
-    return {name: config.command for name, config in load(search).settings.servers.items()}
+    servers = load(search, approval=Gullible()).settings.servers
+    return {name: config.command for name, config in servers.items()}
 
 
-def test_b17_b18_the_project_s_kode_file_wins_over_the_user_s(where):
+def test_b17_b18_the_project_s_kode_file_adds_to_the_user_s(where):
     write(
         where.home / ".kode.json",
         '{"mcpServers": {"a": {"command": "h", "args": []}, "b": {"command": "h", "args": []}}}',
     )
-    write(where.folder / ".kode.json", server("a", "project"))
+    write(where.folder / ".kode.json", server("c", "project"))
 
-    loaded = load(kode(where))
+    loaded = load(kode(where), approval=Gullible())
 
     assert {name: config.command for name, config in loaded.settings.servers.items()} == {
-        "a": "project",
+        "a": "h",
         "b": "h",
+        "c": "project",
     }
     assert loaded.settings.naming is Naming.KODE
     assert not loaded.problems
@@ -156,8 +159,8 @@ def test_ours_are_the_user_s_configuration_and_the_project_s(where):
     search = native(where)
 
     assert commands(search).keys() == {"a", "b", "c"}
-    assert commands(search)["a"] == "project"
-    assert [source.trusted for source in search.sources] == [True, True, False, False]
+    assert commands(search)["a"] == "user"
+    assert [source.project for source in search.sources] == [None, None, *[where.folder] * 2]
 
 
 def test_the_project_s_file_is_looked_for_up_to_the_repository_s_root(where):

@@ -127,7 +127,7 @@ def test_a_later_layer_replaces_a_prompt_as_a_whole():
     assert found.settings.prompts["p"] == PromptConfig(file=Path("/b/b.md"))
 
 
-def test_a_project_brings_neither_code_nor_models_nor_powers():
+def test_a_project_brings_neither_models_nor_powers():
     found = layered(
         "[model]\nname = 'm'\n[agents.a]\nmax_steps = 2\nmodel = { name = 'n' }\n"
         "[environment]\nid = 'x'\ntools = ['a:b']\nexecute_tool = true\ninvoke_llm = true\n",
@@ -137,7 +137,6 @@ def test_a_project_brings_neither_code_nor_models_nor_powers():
     assert {key for _, _, key, _ in errors(found.problems)} == {
         "model.name",
         "agents.a.model.name",
-        "environment.tools",
         "environment.execute_tool",
         "environment.invoke_llm",
     }

@@ -8,6 +8,7 @@ from multitap.config import Surroundings, agent_core, native
 from multitap.env.configured_environment import ConfiguredEnvironment
 from multitap.env.environment_servers import McpClientLoadResult
 from multitap.errors import ConfigError
+from tests.trusting import trust
 
 TOOLS = '''
 def roll(sides: int = 6) -> int:
@@ -216,13 +217,18 @@ async def test_servers_and_skills_beside_the_file_are_found_in_agent_cores_layou
         assert [*office.skills] == ["bluff"]
 
 
-async def test_a_project_brings_no_code_and_no_model_unasked(file):
-    where = Surroundings(file.parent, file.parent, file.parent / "config", {})
+async def test_a_project_brings_no_model_and_nothing_else_unasked(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    where = Surroundings(file.parent, file.parent / "home", file.parent / "config", {})
+    before = ConfiguredEnvironment(native(where))
+    refused = {problem.key for problem in before.problems}
+    nothing = (before.settings.environment.tools, before.settings.agents, before.skills)
+    trust(file.parent)
     office = ConfiguredEnvironment(native(where))
-    refused = {problem.key for problem in office.problems}
 
-    assert {"environment.tools", "model.name", "model.api_key", "state_dir"} <= refused
-    assert office.settings.environment.tools == ()
+    assert {"model.name", "model.api_key", "state_dir"} <= refused
+    assert nothing == ((), {}, {})
     assert office.settings.model is None
     assert office.settings.agents["player"].description == "Plays."
     assert office.settings.environment.id == "office"
+    assert office.settings.environment.tools

@@ -9,6 +9,7 @@ import pytest
 from multitap import Settings, SyncHub, open_hub
 from multitap.errors import ConfigError
 from multitap.events import LinkState, Reloaded
+from tests.trusting import trust
 from tests.zoo.modes import command
 
 
@@ -36,6 +37,7 @@ def say(path, *parts):
     fresh = path.with_suffix(".new")
     fresh.write_text("\n".join(parts) + "\n")
     fresh.replace(path)
+    trust(path.parent)
 
 
 async def called(**options):

@@ -11,6 +11,7 @@ from multitap.config import Search, Source, Surroundings, load, native
 from multitap.errors import MultitapError, UnknownName
 from multitap.events import FailureCode, LinkState, Reloaded, ReloadFailed
 from multitap.hub.reload import Reloader, auto_reload, open_configured
+from tests.trusting import Gullible
 from tests.zoo.modes import command
 
 PATIENCE = 10
@@ -302,7 +303,7 @@ async def test_other_files_are_watched_when_the_search_finds_others(tmp_path):
     where = Surroundings(folder, tmp_path / "home", tmp_path / "config", {})
     write(tmp_path / "multitap.toml", entry("above"))
     async with open_hub(Settings(state_dir=tmp_path / "state")) as hub:
-        files = Reloader(lambda: load(native(where)))
+        files = Reloader(lambda: load(native(where), approval=Gullible()))
         async with auto_reload(hub, files):
             with hub.events.subscribe() as events:
                 assert (await files.reload(hub)).plan == "start above"

@@ -18,9 +18,11 @@ from multitap.errors import NotAllowed
 from multitap.events import FailureCode, LinkChanged, LinkState, Phase
 from multitap.names import Naming
 from multitap.tools import HubTools
+from multitap.trust.projects import load_trusted
 from multitap.upstream.backoff import Restarts
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
+from tests.trusting import trust
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import HERE
@@ -37,7 +39,8 @@ def kode_hub(where, project):
     async def make(changes=None, *, is_own=False, **servers):
         folder = where.home if is_own else project
         write(folder / ".kode.json", {"mcpServers": servers})
-        settings = load(kode(where)).settings
+        trust(project)
+        settings = load_trusted(kode(where)).settings
         async with open_hub(settings.model_copy(update=changes or {})) as hub:
             with anyio.fail_after(PATIENCE):
                 await hub.settled()
@@ -291,15 +294,18 @@ def test_b17_the_users_file_serves_all_projects(where, home):
     assert load(kode(where)).settings.servers.keys() == {"everywhere"}
 
 
-def test_b18_the_projects_file_is_for_this_project_and_wins(where, home, project, tmp_path):
+def test_b18_the_projects_file_is_for_this_project_and_adds_to_the_users(
+    where, home, project, tmp_path
+):
     write(home / ".kode.json", {"mcpServers": {"both": zoo(), "everywhere": zoo()}})
     write(project / ".kode.json", {"mcpServers": {"both": zoo("good_legacy"), "here": zoo()}})
+    trust(project)
 
-    here = load(kode(where)).settings.servers
-    elsewhere = load(kode(type(where).here(tmp_path))).settings.servers
+    here = load_trusted(kode(where)).settings.servers
+    elsewhere = load_trusted(kode(type(where).here(tmp_path))).settings.servers
 
     assert here.keys() == {"both", "everywhere", "here"}
-    assert "good_legacy" in here["both"].args
+    assert "good_legacy" not in here["both"].args
     assert elsewhere.keys() == {"both", "everywhere"}
 
 
@@ -313,7 +319,8 @@ def test_b18_the_projects_file_is_for_this_project_and_wins(where, home, project
 def test_b19_stdio_needs_command_and_args(where, project, entry, missing):
     write(project / ".kode.json", {"mcpServers": {"bad": entry, "good": zoo(env={"A": "1"})}})
 
-    loaded = load(kode(where))
+    trust(project)
+    loaded = load_trusted(kode(where))
 
     assert loaded.settings.servers.keys() == {"good"}
     assert isinstance(loaded.settings.servers["good"], StdioServer)
@@ -329,7 +336,8 @@ def test_b20_sse_needs_a_url_and_may_have_headers(where, project):
     }
     write(project / ".kode.json", {"mcpServers": servers})
 
-    loaded = load(kode(where))
+    trust(project)
+    loaded = load_trusted(kode(where))
 
     assert loaded.settings.servers.keys() == {"good"}
     assert isinstance(loaded.settings.servers["good"], HttpServer)

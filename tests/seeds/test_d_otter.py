@@ -16,13 +16,15 @@ import mcp_types as types
 import pytest
 
 from multitap import Handlers, ToolDef, ToolRegistry
-from multitap.config import load, otter
+from multitap.config import otter
 from multitap.errors import CallTimeout, Unavailable
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
 from multitap.hub.reload import Reloader, open_configured
 from multitap.tools import HubTools
+from multitap.trust.projects import load_trusted
 from tests.conftest import descendants
 from tests.seeds.files import write
+from tests.trusting import trust
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
@@ -61,7 +63,8 @@ def otter_hub(where, project):
     @asynccontextmanager
     async def make(*parts, handlers=None, **general):
         write(project / "otter.toml", config(*parts, **general))
-        reloader = Reloader(lambda: load(otter(where)))
+        trust(project)
+        reloader = Reloader(lambda: load_trusted(otter(where)))
         async with open_configured(reloader, handlers=handlers) as hub:
             with anyio.fail_after(PATIENCE):
                 await hub.settled()
@@ -104,8 +107,9 @@ async def test_d3_mcp_tools_are_in_the_same_set_as_built_in_ones(otter_hub):
 @pytest.mark.parametrize("key", ["mcp.servers", "mcp_servers"])
 def test_d4_servers_are_in_the_toml_file(where, project, key):
     write(project / "otter.toml", f'[[{key}]]\nname = "a"\ntransport = "stdio"\ncommand = "npx"\n')
+    trust(project)
 
-    assert load(otter(where)).settings.servers["a"].command == "npx"
+    assert load_trusted(otter(where)).settings.servers["a"].command == "npx"
 
 
 async def test_d5_a_server_that_fails_to_start_does_not_disturb(otter_hub):
@@ -271,6 +275,7 @@ async def test_d15_a_saved_file_is_taken_over_without_a_restart(otter_hub, proje
         before = hub.snapshot().server("kept").pid
         with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
             write(project / "otter.toml", config(entry("kept"), entry("new")))
+            trust(project)
             while not isinstance(told := await anext(events), Reloaded):
                 continue
         await hub.settled()
@@ -306,11 +311,19 @@ async def test_d16_calls_are_counted_and_timed(otter_hub):
         assert 0 < stats["echo"].p50 <= stats["echo"].p99
 
 
-def test_d17_the_general_settings_are_read(where, project):
+def test_d17_the_general_settings_are_the_users_to_say(where, home, project):
     general = {"enabled": True, "auto_reload": False, "health_check_interval": "1m30s"}
     write(project / "otter.toml", config(entry("zoo"), **general))
-    settings = load(otter(where)).settings
+    trust(project)
+    of_project = load_trusted(otter(where))
+    write(home / ".config" / "otter" / "config.toml", config(entry("mine"), **general))
+    settings = load_trusted(otter(where)).settings
 
+    assert {problem.key for problem in of_project.errors} == {
+        "mcp.auto_reload",
+        "mcp.health_check_interval",
+    }
+    assert of_project.settings.auto_reload
     assert (settings.enabled, settings.auto_reload, settings.health_interval) == (True, False, 90)
 
 
@@ -325,13 +338,15 @@ async def test_d17_switched_off_as_a_whole_no_server_runs(otter_hub):
 )
 def test_d18_durations_are_written_with_their_unit(where, project, written, seconds):
     write(project / "otter.toml", config(entry("zoo", timeout=written)))
+    trust(project)
 
-    assert load(otter(where)).settings.servers["zoo"].timeout == seconds
+    assert load_trusted(otter(where)).settings.servers["zoo"].timeout == seconds
 
 
 def test_d18_a_duration_without_unit_costs_that_server_only(where, project):
     write(project / "otter.toml", config(entry("bad", timeout=30), entry("good")))
-    loaded = load(otter(where))
+    trust(project)
+    loaded = load_trusted(otter(where))
 
     assert loaded.settings.servers.keys() == {"good"}
     assert loaded.errors[0].server == "bad"

@@ -41,6 +41,7 @@ from multitap.trust.pins import Pins
 from multitap.upstream.offer_lists import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
+from tests.trusting import trust
 from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.tools import TOOLS
@@ -81,7 +82,9 @@ PROPERTY = settings(
 @pytest.fixture
 def mcp_json(project):
     def put(**servers):
-        return write(project / "mcp.json", {"mcpServers": servers})
+        path = write(project / "mcp.json", {"mcpServers": servers})
+        trust(project)
+        return path
 
     return put
 
@@ -177,11 +180,11 @@ def test_e3_no_file_is_no_error(project, caplog):
 
 
 def test_e3_what_a_file_says_beyond_these_fields_is_not_lost(mcp_json, project):
-    mcp_json(zoo=zoo(cwd="/tmp", excludeTools=["crash"]))
+    mcp_json(zoo=zoo(cwd="sub", excludeTools=["crash"]))
     [config] = MCPConfigLoader.load(None, project)
     server = config.server()
 
-    assert str(server.cwd) == "/tmp"
+    assert server.cwd == project / "sub"
     assert server.filter.deny == ("crash",)
 
 
@@ -444,6 +447,7 @@ def test_e17_property_6_the_good_ones_are_connected_with_all_their_tools(web, pr
         name: {"transport": "sse", "url": web + paths[good]} for name, good in servers.items()
     }
     write(project / "mcp.json", {"mcpServers": entries})
+    trust(project)
     registry = ToolRegistry()
     manager = MCPManager(project)
     asyncio.run(manager.initialize(registry))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds.files import write
+from tests.trusting import trust
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "seeds").glob("*.py"))
@@ -31,6 +32,7 @@ PRINTED = {
 def test_an_example_runs_and_is_shown(example, project, home):
     for name in ("mcp.json", ".kode.json"):
         write(project / name, {"mcpServers": {"calculator": CALCULATOR}})
+    trust(project)
     done = subprocess.run(
         [sys.executable, example],
         env={**os.environ, "HOME": str(home)},

@@ -52,7 +52,7 @@ def test_without_a_keyring_a_secret_is_in_a_file_that_only_its_owner_reads(vault
     vault.set("gh", "s3cret")
 
     assert vault.value("gh") == "s3cret"
-    assert (mode(vault.folder), mode(vault.file)) == (0o700, 0o600)
+    assert (mode(vault.file.parent), mode(vault.file)) == (0o700, 0o600)
     assert "s3cret" not in repr(vault.secrets())
 
 
@@ -85,7 +85,7 @@ def test_a_value_that_the_keyring_lost_is_reported(vault, a_keyring):
 @pytest.mark.parametrize("which", ["file", "folder"])
 def test_a_vault_that_others_can_read_is_refused(vault, which):
     vault.set("gh", "s3cret")
-    path = getattr(vault, which)
+    path = vault.file if which == "file" else vault.file.parent
     path.chmod(0o755 if which == "folder" else 0o640)
 
     with pytest.raises(VaultError, match="others can read") as caught:
@@ -154,11 +154,19 @@ def test_a_secret_is_only_sent_to_the_origins_that_it_is_bound_to(vault, monkeyp
             expanded("api", config)
 
 
-def test_a_projects_server_gets_no_secret(vault):
+def test_a_projects_server_gets_only_secrets_that_were_granted(vault):
     vault.set("gh", "s3cret")
+    vault.set("bound", "x", servers=("other",))
+    config = program(TOKEN="${auth:gh}").model_copy(update={"provenance": "project"})
+    bound = program(TOKEN="${auth:bound}").model_copy(update={"provenance": "project"})
 
-    with pytest.raises(Unresolved, match="the server of a project gets no secrets"):
-        expanded("files", program(TOKEN="${auth:gh}"), is_own=False)
+    with pytest.raises(Unresolved, match="only secrets that you grant"):
+        expanded("files", config)
+    with pytest.raises(Unresolved, match="only secrets that you grant"):
+        expanded("files", config, granted={"other"})
+    with pytest.raises(Unresolved, match="is not for the server"):
+        expanded("files", bound, granted={"bound"})
+    assert expanded("files", config, granted={"gh"}).env["TOKEN"] == "s3cret"
 
 
 def test_a_model_uses_secrets_under_its_own_name(vault):
@@ -181,4 +189,4 @@ def test_many_writers_at_once_lose_nothing(vault):
     assert [writer.wait(60) for writer in writers] == [0] * 4
 
     assert len(vault.secrets()) == 40
-    assert [path.name for path in vault.folder.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in vault.file.parent.iterdir() if path.name.startswith(".")] == []

@@ -2,18 +2,18 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from multitap.config.approval import MANUAL
 from multitap.config.documents import Document, Malformed, is_table
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.errors import UnknownName
 from multitap.records import dataclass
 from multitap.tools import ToolDef
 
-MANUAL = "SKILL.md"
 READ_SKILL = "read_skill"
 """The name of the tool that reads them."""
 LARGEST_FILE = 1024 * 1024
@@ -70,14 +70,24 @@ class Skill:
 
 
 Skills = Mapping[str, Skill]
+Accepts = Callable[[Path], bool]
 
 
-def scan(folders: Iterable[Path]) -> tuple[Skills, tuple[Problem, ...]]:
-    """The skills in some folders, and what is wrong with others; a later folder wins."""
+def scan(
+    folders: Iterable[Path], *, accepts: Accepts = lambda _: True
+) -> tuple[Skills, tuple[Problem, ...]]:
+    """The skills in some folders, and what is wrong with others; a later folder wins.
+
+    Args:
+        folders: Whose folders hold a `SKILL.md`.
+        accepts: Whether a skill, by its folder, may be read.
+    """
     found: dict[str, Skill] = {}
     problems: list[Problem] = []
     for folder in folders:
         for manual in _manuals(folder):
+            if not accepts(manual.parent):
+                continue
             skill, complaints = read_skill(manual)
             problems += complaints
             if skill is not None:
@@ -112,12 +122,12 @@ def overview(skills: Skills) -> str:
     return f"{opening}\n{text}" if text else ""
 
 
-def reading_tool(folders: Iterable[Path]) -> ToolDef:
-    """A tool that reads the skills in some folders, as they are then."""
+def reading_tool(folders: Iterable[Path], *, accepts: Accepts = lambda _: True) -> ToolDef:
+    """A tool that reads the skills in some folders, as they are then, as far as it may."""
     places = tuple(folders)
 
     def read_skill(name: str, file: str = MANUAL) -> str:
-        skill = _find(scan(places)[0], name)
+        skill = _find(scan(places, accepts=accepts)[0], name)
         return skill.instructions() if file == MANUAL else skill.read(file)
 
     return ToolDef(

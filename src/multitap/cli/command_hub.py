@@ -10,10 +10,10 @@ import anyio
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.places import near
 from multitap.cli.terminal.progress import progress
-from multitap.config import Loaded, Scope, ServerConfig, Settings, expand_server
+from multitap.config import Loaded, ServerConfig, Settings
 from multitap.hub.hub import Hub, open_hub
 from multitap.trust.lock_places import places_of
-from multitap.trust.vault import scope_for
+from multitap.trust.projects import expand_trusted
 from multitap.upstream.handlers import Handlers
 
 _ONCE = {"reconnect": False}
@@ -63,12 +63,6 @@ def adapted(
     return loaded.settings.model_copy(update={"servers": servers})
 
 
-def scope_in(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
-    """What the variables of one server stand for."""
-    is_own = name not in loaded.untrusted
-    return scope_for(name, config, loaded.search.folder, is_own=is_own)
-
-
 @asynccontextmanager
 async def open_command_hub(
     loaded: Loaded, settings: Settings, handlers: Handlers = Handlers()
@@ -78,7 +72,7 @@ async def open_command_hub(
 
     def expand(name: str, config: ServerConfig) -> ServerConfig:
         places = {key: near(place) for key, place in loaded.places(name).items()}
-        return expand_server(config, scope_in(loaded, name, config), places=places)
+        return expand_trusted(loaded, name, config, places=places)
 
     locks = places_of(loaded)
     async with open_hub(

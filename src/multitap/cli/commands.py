@@ -351,6 +351,46 @@ def schema() -> int:
     return schema()
 
 
+@multitap.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path())
+@click.option("--yes", is_flag=True, help="Do not ask (for CI)")
+@click.option(
+    "--grant",
+    "granted",
+    multiple=True,
+    metavar="NAME",
+    help="With --yes, also let the project's servers use this secret (repeatable)",
+)
+@click.option("--list", "listing", is_flag=True, help="List the trusted projects")
+@click.option("--remove", is_flag=True, help="Trust the project no longer")
+@json_option
+def trust(
+    path: Path,
+    *,
+    yes: bool,
+    granted: tuple[str, ...],
+    listing: bool,
+    remove: bool,
+    as_json: bool,
+) -> int:
+    """Show what the project in PATH would run and send, and ask whether to trust it
+
+    Nothing of a project is used before that. The answer holds for the content as it is shown: when
+    it changes, you are asked again. Files that you name with --config need no trust.
+    """
+    from multitap.cli.configuration.trust_command import Answer, distrust, list_trusted, trust
+
+    if listing and remove:
+        raise click.UsageError("use either --list or --remove")
+    if as_json and not listing:
+        raise click.UsageError("--json goes with --list")
+    if granted and not yes:
+        raise click.UsageError("--grant goes with --yes")
+    if listing:
+        return list_trusted(as_json=as_json)
+    return distrust(path) if remove else trust(path, Answer(yes=yes, granted=granted))
+
+
 @multitap.group(cls=Ordered)
 def policy() -> None:
     """Show which calls are allowed, asked about or denied"""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from multitap.catalog.name_books import NameBooks
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen import configuration_loader
 from multitap.cli.options import CommonOptions
 from multitap.config import Loaded
 from multitap.store import fingerprint
@@ -14,12 +14,12 @@ from multitap.store.stored_catalogs import decode
 
 def server_names(options: CommonOptions) -> list[str]:
     """All configured servers."""
-    return [*load_configuration(options).settings.servers]
+    return [*configuration_loader(options)().settings.servers]
 
 
 def tool_names(options: CommonOptions) -> list[str]:
     """The tools that the servers had the last time, as callers see them."""
-    loaded = load_configuration(options)
+    loaded = configuration_loader(options)()
     directory = loaded.state_directory
     if not (directory / FILE_NAME).is_file():
         return []

@@ -65,6 +65,8 @@ class CommonOptions:
     """Which one; where not given, one with the same configuration."""
     typed: TypedServer | None = None
     """The only server there is, in place of all that files name."""
+    trust: bool = False
+    """Whether the project is trusted as it is now, for this run."""
     at: float = field(default_factory=time.monotonic)
     """When that was, by the clock of `time.monotonic`."""
 
@@ -152,6 +154,11 @@ no_live_option = click.option(
     default=True,
     help="Ask the servers directly, not a gateway",
 )
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Trust the project as it is now, for this run only (for CI)",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON")
 url_option = click.option(
     "--url", metavar="URL", help="Use the server at this address instead of the configured ones"
@@ -176,23 +183,25 @@ variable_option = click.option(
 
 def with_config(command: Work) -> Work:
     """Give a command the options that say which configuration."""
-    return config_option(dialect_option(_asking(command)))
+    return config_option(dialect_option(trust_option(_asking(command))))
 
 
 def with_servers(command: Work) -> Work:
     """Give a command the options of one that examines servers."""
-    return _with(command, (*_TYPED, _wait_option(THOROUGH), timeout_option, *_FILES))
+    waiting = (_wait_option(THOROUGH), timeout_option)
+    return _with(command, (*_TYPED, trust_option, *waiting, *_FILES))
 
 
 def with_gateway(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway and nobody else."""
-    return config_option(dialect_option(live_option(_asking(command))))
+    return config_option(dialect_option(trust_option(live_option(_asking(command)))))
 
 
 def with_either(command: Work) -> Work:
     """Give a command the options of one that talks to a running gateway, or else to servers."""
     waiting = (_wait_option(WAIT), timeout_option)
-    return _with(command, (*_TYPED, no_live_option, live_option, *waiting, *_FILES))
+    gateway = (trust_option, no_live_option, live_option)
+    return _with(command, (*_TYPED, *gateway, *waiting, *_FILES))
 
 
 _TYPED = (variable_option, header_option, url_option)
@@ -211,6 +220,7 @@ def _asking(command: Work) -> Work:
     def asking(  # noqa: PLR0917 - click passes them by name
         files: tuple[Path, ...],
         dialect: str | None,
+        trust: bool,  # noqa: FBT001 - click passes it by name
         timeout: float | None = None,
         wait: float = WAIT,
         live: bool = True,  # noqa: FBT001, FBT002 - click passes it by name
@@ -234,6 +244,7 @@ def _asking(command: Work) -> Work:
             live=live and typed is None,
             pid=pid,
             typed=typed,
+            trust=trust,
         )
         return command(options, **given)
 

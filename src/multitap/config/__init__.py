@@ -1,14 +1,16 @@
 """What people wrote, as frozen settings and a list of problems.
 
 In: files of any known host, the environment, a folder. Out: `Settings`, and each `Problem` with its
-file and line. `search` finds files, `formats` parses them, `dialects` reads them, `layers` merges
-them, `validate` makes models, `expand` puts in variables just before use, `watch` tells of changes.
+file and line. `search` finds files, `owners` says whether they are safe, `formats` parses them,
+`dialects` reads them, `layers` merges them, an `approval` says what counts of a project's,
+`validate` makes models, `expand` puts in variables just before use, `watch` tells of changes.
 It must not know what becomes of a server; only `watch` needs an event loop.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multitap.config.approval import Pending as Pending
     from multitap.config.dialects import DIALECTS as DIALECTS
     from multitap.config.dialects import detect as detect
     from multitap.config.dialects import dialect as dialect
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from multitap.config.files import read_file as read_file
     from multitap.config.files import read_text as read_text
     from multitap.config.hosts import host_files as host_files
-    from multitap.config.layers import Explained as Explained
     from multitap.config.layers import Layer as Layer
     from multitap.config.layers import Merged as Merged
     from multitap.config.layers import merge as merge
@@ -59,16 +60,18 @@ if TYPE_CHECKING:
     from multitap.config.search import kode as kode
     from multitap.config.search import native as native
     from multitap.config.search import otter as otter
+    from multitap.config.stacks import Explained as Explained
     from multitap.config.watch import changes as changes
 
 _NAMES = {
+    "approval": "Pending",
     "dialects": "DIALECTS detect dialect",
     "discover": "Toolbox scan",
     "documents": "Document",
     "expand": "expand_model expand_server variables",
     "files": "read_file read_text",
     "hosts": "host_files",
-    "layers": "Explained Layer Merged merge",
+    "layers": "Layer Merged merge",
     "loading": "Loaded load read_document",
     "mask": "masked",
     "models": "Agent Environment HttpServer Limits LocalServer ModelConfig OAuth Profile "
@@ -77,6 +80,7 @@ _NAMES = {
     "schema": "json_schema json_schema_text",
     "scope": "Reference Scope Unresolved",
     "search": "Search Source Surroundings agent_core excelmanus kode native otter",
+    "stacks": "Explained",
     "watch": "changes",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from multitap.config.dialects.dialect import Transcript
@@ -12,6 +13,7 @@ from multitap.config.dialects.local_remote import FOLDER_SPELLING
 from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Document, Node
 from multitap.config.files import is_file, read_file
+from multitap.config.owners import refusal
 from multitap.config.problems import Place, Problem, Severity
 from multitap.records import dataclass
 
@@ -32,8 +34,16 @@ class Toolbox:
     python: str = sys.executable
 
 
-def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Reading]:
-    """What the scripts in a folder say by themselves, and what their own `config.jsonc` amend."""
+def scan(
+    folder: Path, *, toolbox: Toolbox | None = None, within: Path | None = None
+) -> tuple[Reading, Reading]:
+    """What the scripts in a folder say by themselves, and what their own `config.jsonc` amend.
+
+    Args:
+        folder: Which.
+        toolbox: What there is to run scripts with.
+        within: The folder of the project that brings it along: nothing is read outside of it.
+    """
     tools = toolbox or Toolbox()
     found: list[Entry] = []
     amended: list[Reading] = []
@@ -44,6 +54,10 @@ def scan(folder: Path, *, toolbox: Toolbox | None = None) -> tuple[Reading, Read
         problem = Problem(Severity.ERROR, f"cannot be read: {exc.strerror}", Place(folder))
         return Reading("", problems=(problem,)), Reading("")
     for script in there:
+        files = (script, script.parent / CONFIG, script.parent / PROJECT)
+        if refused := next(filter(None, (refusal(one, within=within) for one in files)), None):
+            problems.append(replace(refused, server=script.parent.name))
+            continue
         entry, complaints = _entry(script, tools)
         found.append(entry)
         problems += complaints

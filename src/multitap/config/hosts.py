@@ -51,13 +51,13 @@ OF_PROJECT = (
 def host_files(where: Surroundings) -> tuple[Source, ...]:
     """The configurations of other hosts that are there, the user's before the project's."""
     places = (
-        (where.home, OF_USER, True),
-        (where.config.parent, OF_SYSTEM, True),
-        (where.folder, OF_PROJECT, False),
+        (where.home, OF_USER, None),
+        (where.config.parent, OF_SYSTEM, None),
+        (where.folder, OF_PROJECT, where.folder),
     )
     sources = [
-        Source(path, dialect, trusted=trusted)
-        for folder, files, trusted in places
+        Source(path, dialect, project=project)
+        for folder, files, project in places
         for dialect, pattern in files
         for path in _matching(folder, pattern)
     ]

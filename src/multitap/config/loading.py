@@ -6,16 +6,19 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from multitap.config import discover, search
+from multitap.config.approval import Approval, NobodyAsked, Pending
 from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
 from multitap.config.documents import Document, Malformed, Node, is_table
 from multitap.config.files import is_there, read_file
 from multitap.config.frozen_model import FrozenModel
-from multitap.config.layers import Explained, Explanation, Layer, Merged, merge
+from multitap.config.layers import Layer, Merged, merge
 from multitap.config.models import Settings
+from multitap.config.owners import refusal
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.config.scope import Scope
 from multitap.config.search import Search, Source, Surroundings, state_directory
+from multitap.config.stacks import Explained, Explanation
 from multitap.config.stamps import Stamps, stamps
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
@@ -47,6 +50,13 @@ class Loaded:
     merged: Merged = field(repr=False)
     stamps: Stamps = field(repr=False)
     """What the files looked like just before they were read."""
+    approval: Approval = field(default_factory=NobodyAsked, repr=False)
+    """Who decided what counts of a project."""
+
+    @property
+    def watched(self) -> tuple[Source, ...]:
+        """What may change the outcome."""
+        return (*self.search.sources, *_decisions(self.approval))
 
     @property
     def intact(self) -> bool:
@@ -63,10 +73,19 @@ class Loaded:
         )
 
     @property
-    def untrusted(self) -> frozenset[str]:
-        """Servers that a project's file describes or changes."""
-        servers = self.merged.servers
-        return frozenset(name for name, stack in servers.items() if not stack.trusted)
+    def pending(self) -> tuple[Pending, ...]:
+        """What of a project does not count until a person trusts it."""
+        return self.merged.pending
+
+    @property
+    def held(self) -> Mapping[str, Pending]:
+        """Servers of a project that do not count, by name."""
+        return {one.name: one for one in self.pending if one.kind == "server"}
+
+    def project_of(self, name: str) -> Path | None:
+        """The folder of the project that describes a server; None: the user does."""
+        stack = self.merged.servers.get(name)
+        return stack.project if stack else None
 
     @property
     def scope(self) -> Scope:
@@ -141,6 +160,7 @@ def load(
     *,
     toolbox: discover.Toolbox | None = None,
     on_top: Sequence[Layer] = (),
+    approval: Approval | None = None,
 ) -> Loaded:
     """Read all sources of a search; by default, `native` from the current folder.
 
@@ -150,26 +170,40 @@ def load(
         where: Which files and folders.
         toolbox: What there is to run scripts with.
         on_top: More settings, which win over every file.
+        approval: Who decides what counts of a project's files; without one, they are read, and
+            nothing that they say counts (`pending` has it).
     """
     wanted = where or search.native(Surroundings.here())
-    before = stamps(wanted.sources)
+    decides = approval or NobodyAsked()
+    before = stamps((*wanted.sources, *_decisions(decides)))
     seen: list[Seen] = []
     layers = [_defaults(wanted)]
     for source in wanted.sources:
         found = is_there(source.path)
         readings = _read(source, wanted.folder, toolbox)
-        layers += (Layer(reading, trusted=source.trusted) for reading in readings)
+        said = [Layer(reading, source.project) for reading in readings]
+        layers += said
         seen.append(_seen(source, readings[0], found=found))
-        if found and wanted.first_only:
+        if found and wanted.first_only and _counts(said, decides, wanted.folder):
             break
-    merged = merge((*layers, *on_top))
-    return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before)
+    merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
+    return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before, decides)
+
+
+def _decisions(approval: Approval) -> tuple[Source, ...]:
+    return tuple(Source(path) for path in approval.files)
+
+
+def _counts(layers: Sequence[Layer], approval: Approval, folder: Path) -> bool:
+    """Whether a source is the first one; a stranger's must not hide the user's own."""
+    return not merge(layers, approval=approval, folder=folder).pending
 
 
 def _seen(source: Source, reading: Reading, *, found: bool) -> Seen:
-    return Seen(
-        source, found, reading.dialect or None, bool(reading.dialect or not reading.problems)
-    )
+    # what a stranger put there, and we refuse to read, is not missing
+    ignored = reading.refused and source.project is not None
+    intact = bool(reading.dialect or not reading.problems or ignored)
+    return Seen(source, found, reading.dialect or None, intact)
 
 
 def _defaults(wanted: Search) -> Layer:
@@ -179,8 +213,10 @@ def _defaults(wanted: Search) -> Layer:
 
 
 def _read(source: Source, folder: Path, toolbox: discover.Toolbox | None) -> tuple[Reading, ...]:
+    if problem := refusal(source.path, within=source.project, named=source.required):
+        return (Reading("", problems=(problem,), refused=True),)
     if source.folder:
-        return discover.scan(source.path, toolbox=toolbox)
+        return discover.scan(source.path, toolbox=toolbox, within=source.project)
     document, problems = read_file(source.path)
     if document is None:
         missing = source.required and not problems

@@ -1,7 +1,7 @@
 """Where a configuration is looked for."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import platformdirs
 
 from multitap.config.files import is_file, is_there
+from multitap.config.owners import is_foreign
 from multitap.names import Naming
 from multitap.records import dataclass
 
@@ -27,10 +28,16 @@ class Source:
     """None: found out from the content."""
     folder: bool = False
     """A folder whose folders are servers."""
-    trusted: bool = True
-    """Chosen by the user; a project's file comes with the project."""
+    project: Path | None = None
+    """The folder of the project that brings it along, found by a search: nothing that it says
+    counts before a person has trusted it. None: the user, or their program, chose it."""
     required: bool = False
     """Asked for by name: a problem where it is missing."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the user chose it."""
+        return self.project is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +80,52 @@ def native(
         paths = [where.folder / path.expanduser() for path in named]
         sources = [Source(path, dialect, required=True) for path in paths]
         return Search(tuple(sources), where.folder)
-    project = project_folder(where.folder)
+    project = project_folder(where)
     return Search(
         (
-            *_both(where.config, trusted=True),
-            *(_both(project, trusted=False) if project != where.config else ()),
+            *_both(where.config),
+            *(_both(project, project) if not _is_same(project, where.config) else ()),
         ),
         where.folder,
     )
 
 
-def _both(folder: Path, *, trusted: bool) -> tuple[Source, Source]:
+def _both(folder: Path, project: Path | None = None) -> tuple[Source, Source]:
     """Our file has the last word on the servers found beside it."""
     return (
-        Source(folder / FOLDER, folder=True, trusted=trusted),
-        Source(folder / FILE, "multitap", trusted=trusted),
+        Source(folder / FOLDER, folder=True, project=project),
+        Source(folder / FILE, "multitap", project=project),
     )
 
 
-def project_folder(folder: Path) -> Path:
-    """The nearest folder with a configuration within the repository, else this one.
+def _is_same(folder: Path, other: Path) -> bool:
+    return os.path.realpath(folder) == os.path.realpath(other)
 
-    Not further up: anyone may have put a file into `/tmp`.
+
+def project_folder(where: Surroundings) -> Path:
+    """The nearest folder with a configuration within the repository, else the one worked in.
+
+    Not further up: anyone may have put a file into `/tmp`. The search ends below the home
+    directory, at a folder of somebody else's and at the border of a file system.
     """
-    upwards = (folder, *folder.parents)
+    upwards = (where.folder, *_above(where))
     root = next((index for index, path in enumerate(upwards) if is_there(path / ".git")), 0)
-    return next((path for path in upwards[: root + 1] if is_file(path / FILE)), folder)
+    return next((path for path in upwards[: root + 1] if is_file(path / FILE)), where.folder)
+
+
+def _above(where: Surroundings) -> Iterator[Path]:
+    home = os.path.realpath(where.home)
+    try:
+        device = where.folder.stat().st_dev
+        if os.path.realpath(where.folder) == home:
+            return
+        for path in where.folder.parents:
+            status = path.stat()
+            if os.path.realpath(path) == home or is_foreign(status) or status.st_dev != device:
+                return
+            yield path
+    except OSError:
+        return
 
 
 def kode(where: Surroundings) -> Search:
@@ -106,7 +133,7 @@ def kode(where: Surroundings) -> Search:
     return Search(
         (
             Source(where.home / ".kode.json", "kode"),
-            Source(where.folder / ".kode.json", "kode", trusted=False),
+            Source(where.folder / ".kode.json", "kode", project=where.folder),
         ),
         where.folder,
         defaults={"naming": Naming.KODE.value},
@@ -118,7 +145,7 @@ def otter(where: Surroundings) -> Search:
     return Search(
         (
             Source(where.config.parent / "otter" / "config.toml", "otter"),
-            Source(where.folder / "otter.toml", "otter", trusted=False),
+            Source(where.folder / "otter.toml", "otter", project=where.folder),
         ),
         where.folder,
     )
@@ -132,7 +159,7 @@ def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
     return Search(
         (
             *(Source(where.folder / path, "excelmanus") for path in chosen),
-            Source(where.folder / "mcp.json", "excelmanus", trusted=False),
+            Source(where.folder / "mcp.json", "excelmanus", project=where.folder),
             Source(where.home / ".excelmanus" / "mcp.json", "excelmanus"),
         ),
         where.folder,

@@ -87,7 +87,7 @@ def _resolved(chosen: Search, where: Surroundings) -> Iterator[Source]:
         sources = tuple(there[:1])
     for source in sources:
         is_ours = source.trusted and not source.path.is_relative_to(where.folder)
-        yield source if is_ours else replace(source, trusted=False)
+        yield source if is_ours else replace(source, project=where.folder)
 
 
 def several_environments(where: Surroundings) -> bool:

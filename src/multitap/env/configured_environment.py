@@ -11,7 +11,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from multitap.agent.prompts import text_of
-from multitap.agent.skills import Skills, overview, reading_tool, scan
+from multitap.agent.skills import Accepts, Skills, overview, reading_tool, scan
 from multitap.config import (
     Loaded,
     Place,
@@ -21,9 +21,9 @@ from multitap.config import (
     Severity,
     Source,
     Surroundings,
-    load,
     native,
 )
+from multitap.config.owners import is_within
 from multitap.config.problems import did_you_mean
 from multitap.config.scope import expand, located
 from multitap.config.search import FOLDER
@@ -34,6 +34,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader
 from multitap.records import dataclass
 from multitap.tools import ToolDef
+from multitap.trust.projects import load_trusted
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +45,20 @@ class ConfiguredEnvironment(BaseEnvironment):
     It follows the files while it is open. `problems` says what in them cannot be used.
 
     Args:
-        files: Which ones, or what reads them.
+        files: Which ones, or what reads them. What a project brings along counts once a person
+            has trusted it.
     """
 
     def __init__(self, files: Search | Loader) -> None:
         super().__init__()
-        self._read = partial(load, files) if isinstance(files, Search) else files
+        self._read = partial(load_trusted, files) if isinstance(files, Search) else files
         self._equipment = Equipment()
 
     @classmethod
     def load(cls, path: Path | str | None = None) -> Self:
         """Read this file, and `mcpservers/` and `skills/` beside it; by default, our own files.
+
+        A file that is named here needs no further trust.
 
         Raises:
             ConfigError: The file cannot be read.
@@ -71,7 +75,7 @@ class ConfiguredEnvironment(BaseEnvironment):
     @property
     def skills(self) -> Skills:
         """The current skills, by name."""
-        return scan(skill_folders(self.servers.files.loaded, self.servers.scope)[0])[0]
+        return found_skills(self.servers.files.loaded, self.servers.scope)
 
     def briefing(self) -> str:
         """The skills, for every agent's system prompt."""
@@ -127,12 +131,31 @@ def gather(loaded: Loaded, scope: Scope) -> Equipment:
     """Load functions, skills and prompts; what is wrong with one is that one's problem."""
     tools, problems = _functions(loaded, scope)
     folders, about_folders = skill_folders(loaded, scope)
-    skills, about_skills = scan(folders)
+    accepts = skill_gate(loaded)
+    skills, about_skills = scan(folders, accepts=accepts)
     if skills:
-        tools.append(reading_tool(folders))
+        tools.append(reading_tool(folders, accepts=accepts))
     problems += about_folders
     problems += (*about_skills, *_prompts(loaded, scope), *_dangling(loaded))
     return Equipment(tuple(tools), tuple(problems), loaded)
+
+
+def found_skills(loaded: Loaded, scope: Scope) -> Skills:
+    """The current skills, by name."""
+    return scan(skill_folders(loaded, scope)[0], accepts=skill_gate(loaded))[0]
+
+
+def skill_gate(loaded: Loaded) -> Accepts:
+    """Whether a skill may be read: one of a project, as long as it is what was trusted."""
+    roots = {seen.source.project for seen in loaded.sources} - {None}
+
+    def accepts(skill: Path) -> bool:
+        owners = [root for root in roots if root is not None and skill.is_relative_to(root)]
+        return all(
+            is_within(skill, root) and loaded.approval.accepts_skill(root, skill) for root in owners
+        )
+
+    return accepts
 
 
 def skill_folders(loaded: Loaded, scope: Scope) -> tuple[list[Path], list[Problem]]:

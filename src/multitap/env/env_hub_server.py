@@ -17,8 +17,9 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from multitap.agent.skills import MANUAL, READ_SKILL, Skills, overview
+from multitap.agent.skills import READ_SKILL, Skills, overview
 from multitap.config import Settings
+from multitap.config.approval import MANUAL
 from multitap.env.env_dispatch import EnvDispatch, definition
 from multitap.env.env_protocol import HasWorld
 from multitap.env.env_tools import EnvTool

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
-from multitap.agent.skills import scan
 from multitap.catalog.audience import Audience
 from multitap.config import Loaded, LocalServer, Problem, Serve, Severity
-from multitap.env.configured_environment import ConfiguredEnvironment, skill_folders
+from multitap.env.configured_environment import ConfiguredEnvironment, found_skills
 from multitap.env.environment_models import Sampled
 from multitap.env.profile_world import ProfileWorld
 from multitap.env.visibility import SERVER, TIMEOUT, shows_protocol, shows_protocol_to_all
@@ -158,4 +157,4 @@ def shows_something(loaded: Loaded) -> bool:
     settings = loaded.settings
     if shows_protocol(settings) or settings.prompts:
         return True
-    return bool(scan(skill_folders(loaded, loaded.scope)[0])[0])
+    return bool(found_skills(loaded, loaded.scope))

@@ -1,13 +1,14 @@
 """How the gateway introduces itself to clients, in both eras."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.events import LinkState
+from multitap.errors import quoted
+from multitap.events import LinkState, Withheld
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import EMPTY, Refused, Result
 from multitap.gateway.client_request import ClientRequest
@@ -25,6 +26,7 @@ _CAPABILITIES = {
     "logging": {},
 }
 _LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
+_NAMED = 10
 _HANDSHAKE = 64 * 1024
 """Bytes a client may say about itself: they are kept for as long as it is there."""
 
@@ -95,7 +97,7 @@ class Introduction:
             for link in self._hub.links.values()
             if view.has(link.name) and (words := _about(link))
         ]
-        return "\n\n".join(told)
+        return "\n\n".join((*told, *_of_withheld(self._hub.withheld)))
 
 
 def _about(link: Link) -> str | None:
@@ -104,3 +106,15 @@ def _about(link: Link) -> str | None:
     if link.state is LinkState.NEEDS_AUTH and link.failure is not None and link.failure.hint:
         return f"This server waits for a login: {link.failure.hint}."
     return None
+
+
+def _of_withheld(withheld: Collection[Withheld]) -> Iterator[str]:
+    """A word on servers that a client may look for, and what a person can do about them."""
+    servers = [one for one in withheld if one.kind == "server" and not one.changed]
+    if servers:
+        names = ", ".join(quoted(one.name) for one in servers[:_NAMED])
+        more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
+        yield (
+            f"# multitap\nThe project's own servers {names}{more} are not available: nobody has "
+            f"trusted them. The user can {servers[0].hint} in a terminal."
+        )

@@ -29,7 +29,15 @@ from multitap.errors import (
     shortened,
     ungrouped,
 )
-from multitap.events import CatalogChanged, Event, EventBus, ServerSnapshot, Snapshot, Warned
+from multitap.events import (
+    CatalogChanged,
+    Event,
+    EventBus,
+    ServerSnapshot,
+    Snapshot,
+    Warned,
+    Withheld,
+)
 from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.calls import Calls, cap_of
 from multitap.hub.catalog_builder import CatalogBuilder
@@ -103,6 +111,8 @@ class Hub:
         """The folder that gets what servers write to standard error; None: it is not kept."""
         self.catalog = Catalog()
         """What there is to call right now; replaced, never changed."""
+        self.withheld: tuple[Withheld, ...] = ()
+        """What the files have besides the settings, but nobody has trusted."""
         self.changed = Bell()
         """Rings whenever anything about the servers changes."""
         self.events = EventBus(partial(_record, store))
@@ -389,7 +399,7 @@ class Hub:
             self._server_snapshot(link, shelves.get(link), coming.get(link.name))
             for link in self.links.values()
         )
-        return Snapshot(self.catalog.revision, tuple(servers))
+        return Snapshot(self.catalog.revision, tuple(servers), self.withheld)
 
     def _server_snapshot(
         self, link: Link, shelf: Shelf | None, successor: Link | None

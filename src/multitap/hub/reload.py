@@ -1,7 +1,7 @@
 """Keeps a running hub equal to the files it was configured from."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
@@ -14,15 +14,14 @@ from multitap.config import (
     ServerConfig,
     Settings,
     Severity,
-    expand_server,
-    load,
 )
+from multitap.config.approval import Standing
 from multitap.errors import UnknownName, counted, ungrouped
-from multitap.events import Reloaded, ReloadFailed
+from multitap.events import Reloaded, ReloadFailed, Withheld
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
 from multitap.trust.lock_places import places_of
-from multitap.trust.vault import scope_for
+from multitap.trust.projects import expand_trusted, load_trusted
 from multitap.upstream.connector import Dial
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand
@@ -53,7 +52,7 @@ class Reloader:
         loader: Reads the files; ours, from the current folder, where not given.
     """
 
-    def __init__(self, loader: Loader = load) -> None:
+    def __init__(self, loader: Loader = load_trusted) -> None:
         self._loader = loader
         self._latest = loader()
         self.loaded = self._latest
@@ -77,13 +76,11 @@ class Reloader:
         Raises:
             ConfigError: A variable has no value.
         """
-        loaded = self.loaded
-        is_own = name not in loaded.untrusted
-        scope = scope_for(name, config, loaded.search.folder, is_own=is_own)
-        return expand_server(config, scope, places=self._places(name))
+        return expand_trusted(self.loaded, name, config, places=self._places(name))
 
     async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
         """Read the files now and have the hub follow them; what came of it is published too."""
+        before = hub.withheld
         async with self._turn:
             watched = self._latest.search.sources
             report = await self._take_over(hub)
@@ -95,7 +92,13 @@ class Reloader:
                 logger.info("%s", change)
         for problem in report.problems:
             logger.warning("%s", problem)
+        self._report_withheld(before, hub.withheld)
         return report
+
+    def _report_withheld(self, before: Collection[Withheld], now: Collection[Withheld]) -> None:
+        for one in now:
+            if one not in before:
+                logger.warning("%s", " ".join(filter(None, (one.kind, one.name, one.words))))
 
     async def follow(self, hub: Hub) -> None:
         """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
@@ -113,9 +116,10 @@ class Reloader:
         from multitap.config import changes  # noqa: PLC0415 - its library takes a while
 
         seen = self._latest
-        async with aclosing(changes(seen.search.sources, since=seen.stamps)) as news:
-            async for _ in news:
-                if hub.settings.auto_reload:
+        decisions = {*seen.approval.files}
+        async with aclosing(changes(seen.watched, since=seen.stamps)) as news:
+            async for changed in news:
+                if hub.settings.auto_reload or not decisions.isdisjoint(changed):
                     await self.reload(hub)
 
     async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
@@ -127,9 +131,10 @@ class Reloader:
         self._latest = latest
         if not latest.intact:
             return ReloadFailed(_told(latest.errors))
-        kept = {name: running[name] for name in latest.broken if name in running}
+        kept = {name: running[name] for name in _unsettled(latest) if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
+        hub.withheld = _withheld(latest)
         plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
         return Reloaded(
             str(plan),
@@ -174,6 +179,22 @@ def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
     return tuple(
         f"{name}: {verb} ({place})" if (place := loaded.place(name)) else f"{name}: {verb}"
         for name, verb, loaded in told
+    )
+
+
+def _unsettled(loaded: Loaded) -> frozenset[str]:
+    """Servers that stay as they are: what the files say now cannot be used, or is not trusted yet.
+
+    One of a project that is not trusted at all, or no longer, does not stay.
+    """
+    changed = (one.name for one in loaded.held.values() if one.standing is Standing.CHANGED)
+    return frozenset((*loaded.broken, *changed))
+
+
+def _withheld(loaded: Loaded) -> tuple[Withheld, ...]:
+    return tuple(
+        Withheld(one.kind, one.name, one.words, one.hint, one.standing is Standing.CHANGED)
+        for one in loaded.pending
     )
 
 
@@ -237,6 +258,7 @@ async def open_configured(
         ) as hub,
         auto_reload(hub, files),
     ):
+        hub.withheld = _withheld(files.loaded)
         yield hub
 
 
@@ -244,6 +266,8 @@ def _found_files() -> Reloader:
     """The user's and the project's files; what is wrong with an entry is logged."""
     files = Reloader()
     files.loaded.check()
+    for one in files.loaded.pending:
+        logger.warning("%s %s %s: %s", one.kind, one.name, one.words, one.hint)
     for problem in files.problems:
         if problem.severity is not Severity.NOTE:
             advice = f"; hint: {problem.hint}" if problem.hint else ""

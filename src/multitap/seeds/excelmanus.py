@@ -44,8 +44,10 @@ class MCPClientWrapper:
 
         Raises:
             ConfigError: Its configuration is wrong; says which key.
+            Untrusted: A project's file says it, and nobody has trusted that.
             Unavailable: It does not come up; says why.
         """
+        await to_thread.run_sync(self.config.check_trust)
         await self._board.connect(self.config.name, self.config.server())
 
     async def discover_tools(self) -> list[dict[str, Any]]:
@@ -108,6 +110,8 @@ class MCPManager:
 
     async def initialize(self, registry: ToolRegistry) -> None:
         """Connect all servers side by side, and have their tools in the registry.
+
+        A workspace's `mcp.json` counts once a person has trusted it: `multitap trust` asks.
 
         One that fails is an error in the log and does not disturb the others; it is tried again by
         itself, and its tools are there once it is up.

@@ -17,8 +17,10 @@ from multitap.config import (
     excelmanus,
     load,
 )
+from multitap.config.approval import Approval, Decision, NobodyAsked, Proposal, Standing
 from multitap.records import dataclass
 from multitap.seeds import seed_entry
+from multitap.trust.projects import Projects
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +41,33 @@ class MCPServerConfig:
     """Seconds for one call."""
     origin: StdioServer | HttpServer | None = field(default=None, repr=False, compare=False)
     """What a file says, which may be more than there are words for here."""
+    project: Path | None = field(default=None, repr=False, compare=False)
+    """The folder of the project whose file says it."""
 
     @classmethod
     def of(
-        cls, name: str, server: StdioServer | HttpServer, *, written: Collection[str] = ()
+        cls,
+        name: str,
+        server: StdioServer | HttpServer,
+        *,
+        written: Collection[str] = (),
+        project: Path | None = None,
     ) -> "MCPServerConfig":
         """A configuration in these words; `written` are keys that may be there but empty."""
         fields = _FIELDS & {*server.model_fields_set, *written}
         said: dict[str, Any] = server.model_dump(include=fields)
         if "args" in said:
             said["args"] = [*said["args"]]
-        return cls(name=name, transport=server.transport, origin=server, **said)
+        return cls(name=name, transport=server.transport, origin=server, project=project, **said)
+
+    def check_trust(self) -> None:
+        """Let it be connected unless a project says it, and nobody has trusted that.
+
+        Raises:
+            Untrusted: Nobody has.
+        """
+        if self.project is not None and self.origin is not None:
+            Projects().check_start(self.project, self.project, self.name, self.origin)
 
     def server(self) -> ServerConfig:
         """The configuration that these words stand for.
@@ -79,25 +97,43 @@ class MCPConfigLoader:
         3. `mcp.json` in `workspace_root`
         4. `~/.excelmanus/mcp.json`
 
+        Servers of the third one connect once a person has trusted them (`multitap trust`).
         A server with a wrong configuration is skipped with a warning; a file that cannot be read
         is an error in the log and an empty list.
         """
-        return configs(read(config_path, workspace_root))
+        return configs(read(config_path, workspace_root, approval=_AsData()))
 
 
-def read(config_path: str | Path | None, workspace_root: str | Path) -> Loaded:
+class _AsData(NobodyAsked):
+    """Shows all that a project says, as data: whether it counts is asked by who connects it."""
+
+    def decide(self, proposal: Proposal, /) -> Decision:
+        return Decision(dict.fromkeys(proposal.servers, Standing.TRUSTED))
+
+
+def read(
+    config_path: str | Path | None, workspace_root: str | Path, *, approval: Approval | None = None
+) -> Loaded:
     """The same with everything that is known; problems are logged."""
     where = Surroundings.here(Path(workspace_root))
-    loaded = load(excelmanus(where, Path(config_path) if config_path else None))
+    search = excelmanus(where, Path(config_path) if config_path else None)
+    loaded = load(search, approval=approval or Projects())
     for problem in loaded.problems:
         logger.log(_level(problem), "%s", problem)
+    for pending in loaded.pending:
+        logger.warning("%s %s %s: %s", pending.kind, pending.name, pending.words, pending.hint)
     return loaded
 
 
 def configs(loaded: Loaded) -> list[MCPServerConfig]:
     """The servers that are switched on."""
     return [
-        MCPServerConfig.of(name, server, written=loaded.merged.servers[name].merged().node.value)
+        MCPServerConfig.of(
+            name,
+            server,
+            written=loaded.merged.servers[name].merged().node.value,
+            project=loaded.project_of(name),
+        )
         for name, server in loaded.settings.servers.items()
         if server.enabled and isinstance(server, StdioServer | HttpServer)
     ]

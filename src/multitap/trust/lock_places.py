@@ -59,8 +59,7 @@ def places_of(loaded: Loaded) -> LockPlaces:
 
 
 def _project_folder(search: Search) -> Path | None:
-    foreign = (source for source in search.sources if not source.trusted and not source.folder)
-    return next((source.path.parent for source in foreign), None)
+    return next((source.project for source in search.sources if source.project), None)
 
 
 def _kept_for(paths: list[str]) -> LockFile:

@@ -1,6 +1,6 @@
 """Secrets at rest: in the system's keyring, or in a file that only its owner can read."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -164,7 +164,11 @@ def private_folder() -> Path:
 
 
 def scope_for(
-    server: str, config: ServerConfig, folder: Path | None = None, *, is_own: bool = True
+    server: str,
+    config: ServerConfig,
+    folder: Path | None = None,
+    *,
+    granted: Collection[str] = (),
 ) -> Scope:
     """What the variables in a server's configuration stand for, secrets included.
 
@@ -172,10 +176,10 @@ def scope_for(
         server: Its name.
         config: Where it is, and what it wants.
         folder: The folder that is worked in; the current one if not given.
-        is_own: Whether the user wrote all of its configuration; a project's gets no secret.
+        granted: The secrets that a project's server may use; it gets no others.
     """
     scope = Scope.of_process(folder)
-    return replace(scope, auth=_secrets_for(server, config, scope, is_own=is_own))
+    return replace(scope, auth=_secrets_for(server, config, scope, granted))
 
 
 def model_scope(folder: Path | None = None) -> Scope:
@@ -184,14 +188,14 @@ def model_scope(folder: Path | None = None) -> Scope:
 
 
 def _secrets_for(
-    server: str, config: ServerConfig, scope: Scope, *, is_own: bool
+    server: str, config: ServerConfig, scope: Scope, granted: Collection[str]
 ) -> Callable[[str], str | None]:
     def look_up(name: str) -> str | None:
-        if not is_own:
+        if config.provenance == "project" and name not in granted:
             raise Unresolved(
-                f"the server of a project gets no secrets, and wants `{name}`",
+                f"the server of a project gets only secrets that you grant it, and wants `{name}`",
                 variable=name,
-                hint="if you trust the project, name its file: `--config`, `MULTITAP_CONFIG`",
+                hint="`multitap trust` shows it and asks",
             )
         origin = None
         if isinstance(config, HttpServer) and _AUTH_VARIABLE not in config.url:

@@ -1,34 +1,53 @@
 """The configuration that a person asked for."""
 
 import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from multitap.cli.configuration.problem_lines import line
 from multitap.cli.configuration.typed_server import typed_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
-from multitap.config import Loaded, Surroundings, load
+from multitap.config import Loaded, Pending, Surroundings
+from multitap.config.approval import Standing, trust_hint
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
-from multitap.config.seed_files import SeedFile, at_prompt, several_environments
+from multitap.config.seed_files import at_prompt, several_environments
 from multitap.errors import ConfigError, UnknownName
+from multitap.trust.projects import Projects, load_trusted
+
+_NAMED = 5
+
+
+def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
+    """What reads the files, each time from the start."""
+    projects = Projects(trust_now=options.trust)
+
+    def read() -> Loaded:
+        wanted, _ = at_prompt(Surroundings.here(), options.files, dialect=options.dialect)
+        return load_trusted(wanted, projects=projects)
+
+    return read
 
 
 def load_configuration(options: CommonOptions) -> Loaded:
-    """What the files say, or what was typed in their place.
+    """What the files say, or what was typed in their place, after a word on what does not count.
 
     Raises:
         ConfigError: There is no dialect of the name that was given.
     """
     if options.typed is not None:
         return typed_configuration(options.typed)
-    where = Surroundings.here()
-    wanted, seeds = at_prompt(where, options.files, dialect=options.dialect)
-    _mention(where, seeds)
-    return load(wanted)
+    announce_seeds(options)
+    loaded = configuration_loader(options)()
+    announce_pending(loaded.pending)
+    return loaded
 
 
-def _mention(where: Surroundings, seeds: tuple[SeedFile, ...]) -> None:
+def announce_seeds(options: CommonOptions) -> None:
     """Say which file of another design is read, since nobody named it."""
+    where = Surroundings.here()
+    _, seeds = at_prompt(where, options.files, dialect=options.dialect)
     if seeds:
         note(f"reading {seeds[0].path.relative_to(where.folder)} as {seeds[0].title} does")
     for other in seeds[1:]:
@@ -38,15 +57,51 @@ def _mention(where: Surroundings, seeds: tuple[SeedFile, ...]) -> None:
         note("there are several environments; `--config environments/NAME/config.jsonc` reads one")
 
 
+def announce_pending(pending: Sequence[Pending]) -> None:
+    """Say in one line what is not used because nobody trusts it."""
+    for root in dict.fromkeys(one.root for one in pending):
+        changed, new = _of(root, pending, Standing.CHANGED), _of(root, pending, Standing.NEW)
+        parts = (
+            f"{_listed(new)} of {root} {_verb(new)} not trusted and {_verb(new)} not used"
+            if new
+            else "",
+            f"{_listed(changed)} of {root} changed since you trusted {_it(changed)}"
+            if changed
+            else "",
+        )
+        note(f"{'; '.join(filter(None, parts))}: {trust_hint(root)}")
+
+
+def _of(root: Path, pending: Sequence[Pending], standing: Standing) -> list[Pending]:
+    return [one for one in pending if one.root == root and one.standing is standing]
+
+
+def _listed(pending: Sequence[Pending]) -> str:
+    names = [f"{one.kind} {one.name}".strip() for one in pending]
+    shown, more = names[:_NAMED], len(names) - _NAMED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _verb(pending: Sequence[Pending]) -> str:
+    return "is" if len(pending) == 1 and pending[0].kind != "settings" else "are"
+
+
+def _it(pending: Sequence[Pending]) -> str:
+    return "it" if _verb(pending) == "is" else "them"
+
+
 def require(loaded: Loaded, name: str) -> None:
     """Make sure that a server of that name can be used.
 
     Raises:
         UnknownName: No file says anything about it.
+        Untrusted: It comes with a project that is not trusted.
         ConfigError: What they say cannot be used.
     """
     if name in loaded.settings.servers:
         return
+    if pending := loaded.held.get(name):
+        raise pending.refusal()
     if problems := loaded.broken.get(name):
         raise ConfigError(line(problems[0]), hint=problems[0].hint)
     near = did_you_mean(name, loaded.merged.servers)
@@ -63,6 +118,6 @@ def explain_emptiness(loaded: Loaded) -> None:
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
     note(f"no servers are configured; looked in {looked}")
     others = host_files(Surroundings.here())
-    here = [one for one in others if not one.trusted]  # in this folder, so likely what is meant
+    here = [one for one in others if one.project]  # in this folder, so likely what is meant
     path = shlex.quote(str((here or others)[0].path)) if others else "FILE"
     advise(f"`multitap --config {path} status` reads the file of any MCP host")

@@ -353,13 +353,16 @@ def explained(live: Live, loaded: Loaded, name: str) -> Generator[None]:
     """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
 
     Raises:
-        ConfigError: What is written about its server cannot be used.
+        ConfigError: What is written about its server cannot be used, or is not trusted.
     """
     try:
         yield
     except UnknownName:
         naming = loaded.settings.naming
         if live.runs(loaded) and naming is not Naming.BARE:
+            for held, pending in loaded.held.items():
+                if likely_owners(name, [held], naming):
+                    raise pending.refusal() from None
             for broken, problems in loaded.broken.items():
                 if likely_owners(name, [broken], naming):
                     raise ConfigError(line(problems[0]), hint=problems[0].hint) from None

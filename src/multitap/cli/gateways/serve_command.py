@@ -13,7 +13,12 @@ import anyio
 
 from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
+from multitap.cli.configuration.chosen import (
+    announce_pending,
+    announce_seeds,
+    configuration_loader,
+    explain_emptiness,
+)
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.leftovers import free_leftovers
 from multitap.cli.options import CommonOptions
@@ -142,8 +147,10 @@ def _spare_the_collector() -> None:
 
 def from_files(options: CommonOptions) -> Served:
     """The servers that the files name, and the environment that they describe."""
-    environment = HostedEnvironment(lambda: load_configuration(options), audience=_audience)
+    environment = HostedEnvironment(configuration_loader(options), audience=_audience)
     reloader = environment.servers.files
+    announce_seeds(options)
+    announce_pending(reloader.loaded.pending)
     problem_lines.show(problem_lines.serious(reloader.problems))
     if not reloader.settings.servers:
         explain_emptiness(reloader.loaded)

@@ -70,12 +70,16 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
 
     Raises:
         Unavailable: The server that must have it is down, or one that may have it still starts.
-        ConfigError: The server that must have it cannot be used as it is written.
+        ConfigError: The server that must have it cannot be used as it is written, or comes with a
+            project that is not trusted.
     """
     down = [one for one in hub.snapshot().servers if one.failure and owns(one.name)]
     for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the best fit first
         if server.failure is not None:
             raise _unavailable(server.name, server.failure)
+    for name, pending in loaded.held.items():
+        if owns(name):
+            raise pending.refusal()
     for broken, problems in loaded.broken.items():
         if owns(broken):
             raise ConfigError(line(problems[0]), hint=problems[0].hint)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import anyio
 
-from multitap.cli.command_hub import adapted, all_awake, open_command_hub, scope_in
+from multitap.cli.command_hub import adapted, all_awake, open_command_hub
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
@@ -20,11 +20,12 @@ from multitap.cli.servers.server_programs import of_address, of_package, of_prog
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, painted, say
 from multitap.cli.terminal.progress import progress
-from multitap.config import HttpServer, Loaded, StdioServer, expand_server
+from multitap.config import HttpServer, Loaded, StdioServer
 from multitap.errors import ConfigError
 from multitap.hub.hub import Hub
 from multitap.printable import printable
 from multitap.records import dataclass
+from multitap.trust.projects import expand_trusted
 from multitap.version import VERSION
 from multitap.wire.process.sandbox_support import support_here
 
@@ -55,7 +56,7 @@ class Findings:
 def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     """Examine one server or all."""
     loaded = load_configuration(options)
-    if server is not None and server not in loaded.broken:
+    if server is not None and server not in {*loaded.broken, *loaded.held}:
         require(loaded, server)
     findings = run_async(lambda: _examined(loaded, options, server))
     if as_json:
@@ -74,11 +75,11 @@ async def _examined(loaded: Loaded, options: CommonOptions, server: str | None) 
 
     async def find(name: str, config: StdioServer) -> None:
         with suppress(ConfigError):  # told by its variables
-            expanded = expand_server(config, scope_in(loaded, name, config))
+            expanded = expand_trusted(loaded, name, config)
             if isinstance(expanded, StdioServer):
                 programs[name] = await of_program(expanded)
 
-    known = loaded.settings.servers.keys() | loaded.broken.keys()
+    known = loaded.settings.servers.keys() | loaded.broken.keys() | loaded.held.keys()
     names = [name for name in loaded.merged.servers if name in known and server in {None, name}]
     async with open_command_hub(loaded, adapted(loaded, options, all_awake, only=server)) as hub:
         async with progress(hub), anyio.create_task_group() as tasks:
@@ -104,6 +105,9 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
         if seen.found and seen.intact:
             how = f" ({seen.dialect})" if seen.dialect else ""
             yield Check("config", CheckVerdict.OK, f"{seen.source.path}{how}")
+    for one in loaded.pending:
+        if one.kind != "server":
+            yield from server_checks.of_trust(one)
     for warning in hub.warnings:
         yield Check("state", CheckVerdict.ODD, warning)
     yield Check("state", CheckVerdict.OK, str(loaded.state_directory))
@@ -119,6 +123,7 @@ def _of_server(
     loaded: Loaded, hub: Hub, name: str, programs: Mapping[str, Check]
 ) -> Iterator[Check]:
     yield from server_checks.of_config(loaded, name)
+    yield from server_checks.of_trust(loaded.held.get(name))
     config = loaded.settings.servers.get(name)
     if config is None:
         return
@@ -126,7 +131,7 @@ def _of_server(
         yield Check("start", CheckVerdict.SKIPPED, "disabled")
         return
     yield from server_checks.of_relaxation(config)
-    needed = [*server_checks.of_variables(loaded, name, scope_in(loaded, name, config))]
+    needed = [*server_checks.of_variables(loaded, name)]
     if isinstance(config, HttpServer):
         needed.append(of_address(config))
     elif name in programs:

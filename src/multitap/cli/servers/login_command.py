@@ -15,13 +15,13 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.cli.terminal.output import advise, complain, note
-from multitap.config import HttpServer, OAuth, expand_server
+from multitap.config import HttpServer, OAuth
 from multitap.errors import ConfigError, Unavailable
 from multitap.faults import WireFault
 from multitap.http.client.origins import shown
 from multitap.tasks import Tasks
+from multitap.trust.projects import expand_trusted
 from multitap.trust.token_store import StoredLogin, TokenStore
-from multitap.trust.vault import scope_for
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
 from multitap.upstream.oauth.login_flow import LoginFlow
@@ -73,7 +73,7 @@ def _server(options: CommonOptions, name: str) -> HttpServer:
         raise ConfigError(
             f"{name!r} is a program, and has no login", hint="set its credentials in `env`"
         )
-    expanded = expand_server(config, scope_for(name, config, is_own=config.provenance == "user"))
+    expanded = expand_trusted(loaded, name, config)
     if not isinstance(expanded, HttpServer):
         raise TypeError("a remote server stays one")
     return expanded

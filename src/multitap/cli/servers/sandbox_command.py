@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import click
 
-from multitap.cli.command_hub import scope_in
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
@@ -24,6 +23,7 @@ from multitap.config import Loaded, ServerConfig, StdioServer, expand_server
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import open_hub
+from multitap.trust.projects import expand_trusted
 from multitap.trust.learned_rules import LearnedRules, learn_rules
 from multitap.trust.private_paths import PrivatePaths
 from multitap.trust.sandbox_plan import SandboxPlan, decide
@@ -136,7 +136,7 @@ async def _observed(
     state = loaded.state_directory
 
     def expand(_: str, given: ServerConfig) -> ServerConfig:
-        return expand_server(given, scope_in(loaded, name, given))
+        return expand_trusted(loaded, name, given)
 
     async with open_spawner() as spawner, open_sandboxes(state, learned=used) as sandboxes:
 
@@ -185,7 +185,7 @@ def _widened(config: StdioServer, learned: LearnedRules) -> StdioServer:
 
 
 def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
-    expanded = expand_server(config, scope_in(loaded, name, config))
+    expanded = expand_trusted(loaded, name, config)
     if not isinstance(expanded, StdioServer):
         raise ConfigError(f"{name!r} is not a program")
     env = child_environment(os.environ, expanded.env)

@@ -11,6 +11,7 @@ from multitap.cli.servers.provider_objections import objections
 from multitap.cli.terminal.places import near
 from multitap.config import (
     Loaded,
+    Pending,
     Problem,
     Reference,
     Scope,
@@ -19,11 +20,13 @@ from multitap.config import (
     expand_server,
     variables,
 )
+from multitap.config.approval import Untrusted
 from multitap.config.scope import expand
 from multitap.errors import ConfigError, counted
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.records import dataclass
 from multitap.trust.pins import pin_mode
+from multitap.trust.projects import trusted_scope
 from multitap.trust.scanner import scan_mode
 from multitap.wire.process.sandbox_support import SandboxSupport
 
@@ -80,9 +83,22 @@ def of_relaxation(config: ServerConfig) -> Iterator[Check]:
             yield Check("config", CheckVerdict.ODD, words, hint)
 
 
-def of_variables(loaded: Loaded, name: str, scope: Scope) -> Iterator[Check]:
+def of_trust(pending: Pending | None) -> Iterator[Check]:
+    """Whether it comes with a project, and does not count until a person trusts it."""
+    if pending is not None:
+        what = "" if pending.kind == "server" else f"{pending.kind} {pending.name}".strip()
+        words = f"{what} ({near(pending.place)}) {pending.words}" if what else pending.words
+        yield Check("trust", CheckVerdict.FAILED, words, pending.hint)
+
+
+def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
     """Which of its variables have no value."""
     config = loaded.settings.servers[name]
+    try:
+        scope = trusted_scope(loaded, name, config)
+    except Untrusted as refused:
+        yield Check("trust", CheckVerdict.FAILED, str(refused), refused.hint)
+        return
     places = {key: near(place) for key, place in loaded.places(name).items()}
     used = variables(config)
     unset = [

@@ -18,6 +18,7 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
+from multitap.config.approval import Standing
 from multitap.events import Snapshot
 from multitap.gateway.fronts.control_messages import GatewayPicture
 
@@ -25,6 +26,8 @@ _COLOURS: dict[str, Colour] = {
     "connected": "green",
     "asleep": "bright_black",
     "disabled": "bright_black",
+    "not trusted": "yellow",
+    "changed": "yellow",
     "needs auth": "yellow",
     "connecting": "yellow",
 }
@@ -80,7 +83,8 @@ def told_by(live: Live, loaded: Loaded, picture: GatewayPicture) -> tuple[Status
         return status_lines_of_gateway(picture.snapshot, picture.asleep, {})
     servers = picture.snapshot.servers
     running = {server.name for server in servers if server.transport != "local"}  # no file's
-    others = running - loaded.broken.keys() != set(loaded.settings.servers)
+    held = {name for name, one in loaded.held.items() if one.standing is Standing.CHANGED}
+    others = running - loaded.broken.keys() - held != set(loaded.settings.servers)
     if others and loaded.intact:  # else the gateway takes nothing over
         note("the files now name other servers")
         advise("`multitap reload` applies them to the gateway")

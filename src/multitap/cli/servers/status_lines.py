@@ -1,12 +1,19 @@
 """How each configured server is doing, in one line a person understands."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from multitap.cli.terminal.places import near
-from multitap.config import Loaded, Problem
-from multitap.events import Failure, LinkState, ServerSnapshot, Snapshot, pending_words
+from multitap.config import Loaded, Pending, Problem
+from multitap.events import (
+    Failure,
+    LinkState,
+    ServerSnapshot,
+    Snapshot,
+    Withheld,
+    pending_words,
+)
 from multitap.records import dataclass
 
 
@@ -38,25 +45,36 @@ def status_lines(
     told = [
         _running(server, asleep=name in asleep)
         if (server := servers.get(name))
+        else _held(pending)
+        if (pending := loaded.held.get(name))
         else _broken(name, loaded.broken.get(name, ()))
         for name in loaded.merged.servers
     ]
-    return tuple(line for line in told if line.server or line.problems)
+    return tuple(line for line in told if line.note or line.server or line.problems)
 
 
 def status_lines_of_gateway(
     snapshot: Snapshot, asleep: Collection[str], broken: Mapping[str, tuple[Problem, ...]]
 ) -> tuple[StatusLine, ...]:
-    """All servers of a running gateway, then those that it cannot have.
+    """All servers of a running gateway, then those that it cannot, or may not, have.
 
     Args:
         snapshot: How its servers are.
         asleep: Those that start with the first call.
         broken: Those whose configuration cannot be used, and why.
     """
-    running = [_running(server, asleep=server.name in asleep) for server in snapshot.servers]
+    withheld = {one.name: one for one in snapshot.withheld if one.kind == "server"}
+    running = [
+        _as_before(line, withheld.pop(line.name, None))
+        for server in snapshot.servers
+        if (line := _running(server, asleep=server.name in asleep))
+    ]
     lost = broken.keys() - {line.name for line in running}
-    return (*running, *(_broken(name, broken[name]) for name in sorted(lost)))
+    return (
+        *running,
+        *(_broken(name, broken[name]) for name in sorted(lost)),
+        *map(_held, withheld.values()),
+    )
 
 
 def latency(server: ServerSnapshot) -> float | None:
@@ -102,6 +120,21 @@ def _failed(failure: Failure) -> dict[str, Any]:
         "exit_code": failure.exit_code,
         "stderr": failure.stderr,
     }
+
+
+def _held(pending: Pending | Withheld) -> StatusLine:
+    if isinstance(pending, Pending):
+        state, words = pending.standing.value, pending.words
+    else:
+        state, words = "changed" if pending.changed else "not trusted", pending.reason
+    return StatusLine(pending.name, state, fine=False, note=f"{words}: {pending.hint}")
+
+
+def _as_before(line: StatusLine, withheld: Withheld | None) -> StatusLine:
+    """A server that runs as it was trusted, though its configuration has changed."""
+    if withheld is None:
+        return line
+    return replace(line, fine=False, note="; ".join(filter(None, (withheld.words, line.note))))
 
 
 def _broken(name: str, problems: tuple[Problem, ...]) -> StatusLine:

@@ -30,8 +30,6 @@ class Entry:
     """It holds an error and must not be used."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     """How the dialect spells our fields, where it does not spell them our way."""
-    trusted: bool = True
-    """Chosen by the user, not brought along by a project."""
 
     @property
     def complete(self) -> bool:
@@ -46,6 +44,8 @@ class Reading:
     entries: tuple[Entry, ...] = ()
     settings: Mapping[FieldPath, Node] = field(default_factory=dict[FieldPath, Node])
     problems: tuple[Problem, ...] = ()
+    refused: bool = False
+    """It was not read, because somebody else can change it."""
 
 
 class Draft:

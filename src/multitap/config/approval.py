@@ -1,0 +1,170 @@
+"""What a project would have us do, and what a person has said to it.
+
+The files of a project come with the project, often from a stranger. They are read as data, and
+nothing that they say counts before an `Approval` says so. What a program or a person names
+(`--config`, `MULTITAP_CONFIG`, a path or settings in Python) is their own choice, and needs none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from multitap.config.files import is_file
+from multitap.config.models import ServerConfig
+from multitap.config.owners import is_within
+from multitap.config.problems import Place
+from multitap.errors import ConfigError
+from multitap.records import dataclass
+
+MANUAL = "SKILL.md"
+"""What makes a folder a skill."""
+MAX_SKILLS = 200
+
+PartKind = Literal["server", "settings", "skill"]
+
+
+class Untrusted(ConfigError):
+    """Something of a project that nobody has trusted, or that changed since."""
+
+
+class Standing(StrEnum):
+    """What a person has said to a part of a project."""
+
+    TRUSTED = "trusted"
+    NEW = "not trusted"
+    CHANGED = "changed"
+    """They trusted another content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """All that the files of one project say; variables are still in it."""
+
+    root: Path
+    """The project's folder."""
+    folder: Path
+    """The folder that is worked in."""
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict[str, ServerConfig])
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What it says about anything else, as tables."""
+    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    """Where each server is written; by the empty name, the rest."""
+    skills: tuple[Path, ...] = ()
+    """Folders of skills."""
+
+    def found_skills(self) -> tuple[Path, ...]:
+        """The folder of each skill; one that leads out of the project is none."""
+        found: list[Path] = []
+        for folder in self.skills:
+            try:
+                inside = sorted((self.folder / folder).iterdir())
+            except OSError:
+                continue
+            found += (path for path in inside if is_file(path / MANUAL))
+        return tuple(path for path in found[:MAX_SKILLS] if is_within(path, self.root))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What counts of a proposal."""
+
+    servers: Mapping[str, Standing] = field(default_factory=dict[str, Standing])
+    settings: Standing = Standing.NEW
+    skills: Mapping[Path, Standing] = field(default_factory=dict[Path, Standing])
+    """By the folder of each skill."""
+
+
+class Approval(Protocol):
+    """Who decides what counts of a project."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Where decisions are kept: when one changes, they may be others."""
+        ...
+
+    def decide(self, proposal: Proposal, /) -> Decision:
+        """What counts of this content, as it is now."""
+        ...
+
+    def check_start(
+        self, root: Path, folder: Path, name: str, config: ServerConfig
+    ) -> frozenset[str]:
+        """Let a server start whose configuration, and the files it names, are trusted right now.
+
+        Returns:
+            The secrets that it may use.
+
+        Raises:
+            Untrusted: They are not, or no longer.
+        """
+        ...
+
+    def accepts_skill(self, root: Path, skill: Path) -> bool:
+        """Whether a skill's files are those that were trusted."""
+        ...
+
+
+class NobodyAsked:
+    """Trusts nothing."""
+
+    files: tuple[Path, ...] = ()
+
+    def decide(self, proposal: Proposal, /) -> Decision:
+        return nothing_trusted(proposal)
+
+    def check_start(
+        self,
+        root: Path,
+        folder: Path,  # noqa: ARG002 - an `Approval`
+        name: str,
+        config: ServerConfig,  # noqa: ARG002
+    ) -> frozenset[str]:
+        raise Untrusted(f"{name!r} comes with the project {root}", hint=trust_hint(root))
+
+    def accepts_skill(self, root: Path, skill: Path) -> bool:  # noqa: ARG002 - an `Approval`
+        return False
+
+
+def nothing_trusted(proposal: Proposal) -> Decision:
+    """The decision that nothing of it counts."""
+    return Decision(
+        dict.fromkeys(proposal.servers, Standing.NEW),
+        skills=dict.fromkeys(proposal.found_skills(), Standing.NEW),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A part of a project that does not count, until a person trusts it."""
+
+    root: Path
+    kind: PartKind
+    name: str
+    """Of the server or skill."""
+    standing: Standing
+    place: Place
+
+    @property
+    def words(self) -> str:
+        """Why, in one line."""
+        if self.standing is Standing.CHANGED:
+            return "changed since you trusted it"
+        return "comes with a project that you have not trusted"
+
+    @property
+    def hint(self) -> str:
+        return trust_hint(self.root)
+
+    def refusal(self) -> Untrusted:
+        """The error for somebody who wants to use it."""
+        return Untrusted(f"{self.name!r} {self.words}", hint=self.hint)
+
+
+def trust_hint(root: Path) -> str:
+    """The command that shows a project and asks."""
+    from shlex import quote  # noqa: PLC0415 - only where something is not trusted
+
+    here = Path.cwd()
+    return f"run `multitap trust{'' if root in (here, *here.parents) else f' {quote(str(root))}'}`"

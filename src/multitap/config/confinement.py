@@ -1,0 +1,46 @@
+"""Whether what a project names is in the project; before trust, only folders are put in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from multitap.config.expand import variables
+from multitap.config.models import ServerConfig, StdioServer
+from multitap.config.owners import is_within
+from multitap.config.scope import Scope, expand, located
+from multitap.errors import ConfigError
+
+OUTSIDE = "is outside the project"
+
+
+def folders_only(folder: Path) -> Scope:
+    """What variables stand for to a project that nobody has trusted: folders, and nothing else."""
+    return Scope({}, folder, Path.home())
+
+
+def objection(path: str, root: Path, folder: Path) -> str | None:
+    """Why a project must not name this path; None: it may.
+
+    Args:
+        path: As it is written.
+        root: The project's folder.
+        folder: The folder that is worked in.
+    """
+    scope = folders_only(folder)
+    try:
+        found = located(expand(path, scope), scope)
+    except ConfigError:
+        return "may use no variables but folders"
+    return None if is_within(found, root) else OUTSIDE
+
+
+def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """The fields of a project's server that lead out of the project, and why each does."""
+    for key, reference in variables(config):
+        if reference.source == "file":
+            scope = folders_only(folder)
+            if not is_within(located(reference.name, scope), root):
+                yield key, f"`${{file:{reference.name}}}` {OUTSIDE}"
+    if isinstance(config, StdioServer):
+        for key, path in (("env_file", config.env_file), ("cwd", config.cwd)):
+            if path is not None and (reason := objection(str(path), root, folder)):
+                yield key, reason

@@ -1,0 +1,121 @@
+"""Who can change a file, and whether it is therefore safe to use.
+
+A file counts only if nobody but the user and root can change it. It may be writable by a group if
+that is the user's own: the primary group, of the same name, without other members. Folders on the
+way to it must not be writable by others either, unless they are sticky, as `/tmp` is.
+"""
+
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+from multitap.config.problems import Place, Problem, Severity
+
+
+def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> Problem | None:
+    """Why a file or folder must not be used; None: it may, or is not there.
+
+    Args:
+        path: Which.
+        within: The folder that it must not lead out of, for what a project brings along.
+        named: Whether the user chose it by name: then it may belong to somebody else.
+    """
+    real = Path(os.path.realpath(path))
+    if within is not None and not is_within(real, within):
+        return Problem(
+            Severity.ERROR,
+            "leads out of the project and is not read",
+            Place(path),
+            hint="put the file itself there",
+        )
+    return next(
+        (found for one in (real, path) if (found := _writers(one, path, named=named))), None
+    )
+
+
+def is_within(path: Path, folder: Path) -> bool:
+    """Whether a path is in a folder, or is the folder, whatever links it goes through."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def is_foreign(status: os.stat_result) -> bool:
+    """Whether something belongs to neither the user nor root."""
+    return hasattr(os, "geteuid") and status.st_uid not in {os.geteuid(), 0}
+
+
+def _writers(path: Path, written: Path, *, named: bool) -> Problem | None:
+    status = _status(path)
+    if status is None:
+        return None
+    if is_foreign(status) and not named:
+        return _problem(written, path, f"belongs to {_user(status.st_uid)}", 'chown "$USER"')
+    if who := _others(status):
+        return _problem(written, path, f"can be changed by {who}", "chmod go-w")
+    for folder in path.parents:
+        above = _status(folder)
+        if above is None or above.st_mode & stat.S_ISVTX:
+            continue
+        if folder == path.parent and is_foreign(above) and not named:
+            words = f"is in {folder}, which belongs to {_user(above.st_uid)}"
+            return _problem(written, path, words, None)
+        if who := _others(above):
+            words = f"is in {folder}, which can be changed by {who}"
+            return _problem(written, folder, words, "chmod go-w")
+    return None
+
+
+def _problem(written: Path, path: Path, words: str, command: str | None) -> Problem:
+    from shlex import quote  # noqa: PLC0415 - only where something is wrong
+
+    hint = f"run `{command} {quote(str(path))}`" if command else "use a folder of your own"
+    return Problem(Severity.ERROR, f"{words}, so it is not used", Place(written), hint=hint)
+
+
+def _others(status: os.stat_result) -> str | None:
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody"
+    if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
+        return f"the group {_group(status.st_gid)}"
+    return None
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _is_private(gid: int) -> bool:
+    """Whether a group is the user's alone; root's counts as root does."""
+    import grp  # noqa: PLC0415 - only a file that a group can write needs it
+    import pwd  # noqa: PLC0415
+
+    if gid == 0:
+        return True
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    private = gid == user.pw_gid and group.gr_name == user.pw_name
+    return private and not {*group.gr_mem} - {user.pw_name}
+
+
+def _user(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - see above
+
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user {uid}"
+
+
+def _group(gid: int) -> str:
+    import grp  # noqa: PLC0415 - see above
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

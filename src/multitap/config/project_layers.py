@@ -1,0 +1,278 @@
+"""What a project's files may say: servers of its own, and what only concerns those who use it.
+
+A project adds. It never changes what the user owns: a name that the user's configuration uses stays
+the user's, and what governs all servers is for the user alone to say.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from multitap.config import validate
+from multitap.config.approval import Approval, Decision, Pending, Proposal, Standing
+from multitap.config.confinement import folders_only, objection, objections_to
+from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.documents import Node
+from multitap.config.models import ServerConfig, Settings
+from multitap.config.problems import Place, Problem, Severity
+from multitap.config.scope import content, expand
+from multitap.config.stacks import Stack, built, usable, within
+from multitap.errors import ConfigError
+from multitap.records import dataclass
+
+NAMED = ("agents.*", "profiles.*", "prompts.*")
+"""Tables whose members have names: one that the user defines is the user's as a whole."""
+MAY = (
+    *NAMED,
+    *(f"environment.{key}" for key in ("id", "display_name", "description", "version")),
+    "environment.tools",
+    "environment.skills",
+)
+"""What a project may say besides its servers, once it is trusted."""
+NEVER = ("agents.*.model",)
+"""Within that: who gets the user's keys is for the user to say."""
+_SWITCH = ("enabled",)
+_SKILLS = "skills"
+
+Fields = Mapping[FieldPath, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """All that one project's files say."""
+
+    proposal: Proposal
+    stacks: Mapping[str, Stack]
+    fields: Fields
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of it."""
+
+    stacks: Mapping[str, Stack]
+    """All servers under names that the user does not use."""
+    servers: Mapping[str, ServerConfig]
+    """Those that count."""
+    settings: Entry | None
+    problems: tuple[Problem, ...]
+    pending: tuple[Pending, ...]
+
+
+def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
+    """What a project would have us do, as far as it may say so at all.
+
+    Args:
+        readings: What its files say, the weakest first.
+        root: The project's folder.
+        folder: The folder that is worked in.
+    """
+    said = [*readings]
+    settings: dict[FieldPath, Node] = {}
+    for reading in said:
+        settings |= reading.settings
+    switch = settings.pop(_SWITCH, None)  # it speaks for its own servers
+    entries: dict[str, list[Entry]] = {}
+    for reading in said:
+        for entry in reading.entries:
+            entries.setdefault(entry.name, []).append(entry)
+    if switch is not None and switch.value is False:
+        for name, all_said in entries.items():
+            all_said.append(Entry(name, switch, {_SWITCH: switch}))
+    stacks = {name: Stack(tuple(all_said), root) for name, all_said in entries.items()}
+    servers, about_servers = _servers(stacks, root, folder)
+    fields, about_fields = _fields(settings, root, folder)
+    places = {name: stack.merged().node.key_place for name, stack in stacks.items()}
+    if fields:
+        places[""] = Place(next(iter(fields.values())).document.path)
+    skills = fields.get(("environment", _SKILLS))
+    proposal = Proposal(
+        root,
+        folder,
+        servers,
+        validate.nested(fields),
+        places,
+        tuple(map(Path, skills.value)) if skills else (root / _SKILLS,),
+    )
+    return Proposed(proposal, stacks, fields, (*about_servers, *about_fields))
+
+
+def adopted(
+    said: Proposed, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
+) -> Adopted:
+    """What counts of it beside what the user wrote.
+
+    Args:
+        said: What the project says.
+        approval: Who decides.
+        hub: What the user says about the hub.
+        servers: The user's servers.
+    """
+    decision = approval.decide(said.proposal)
+    stacks = {name: stack for name, stack in said.stacks.items() if name not in servers}
+    fields, refused = _not_owned(said.fields, hub.fields)
+    problems = [one for one in said.problems if one.server is None or one.server not in servers]
+    problems += refused
+    problems += (
+        _is_yours(stack.merged().node, servers[name].merged().node.key_place, server=name)
+        for name, stack in said.stacks.items()
+        if name in servers
+    )
+    counting = {
+        name: config
+        for name, config in said.proposal.servers.items()
+        if name in stacks and decision.servers.get(name) is Standing.TRUSTED
+    }
+    entry = None
+    if fields and decision.settings is Standing.TRUSTED:
+        entry = Entry("", next(iter(fields.values())).document.root, fields)
+    pending = _pending(said.proposal, decision, stacks)
+    return Adopted(stacks, counting, entry, tuple(problems), pending)
+
+
+def _pending(
+    proposal: Proposal, decision: Decision, stacks: Mapping[str, Stack]
+) -> tuple[Pending, ...]:
+    waiting = [
+        Pending(proposal.root, "server", name, standing, proposal.places[name])
+        for name in proposal.servers
+        if name in stacks
+        and (standing := decision.servers.get(name, Standing.NEW)) is not Standing.TRUSTED
+    ]
+    if proposal.settings and decision.settings is not Standing.TRUSTED:
+        place = proposal.places[""]
+        waiting.append(Pending(proposal.root, "settings", "", decision.settings, place))
+    waiting += (
+        Pending(proposal.root, "skill", skill.name, standing, Place(skill))
+        for skill, standing in decision.skills.items()
+        if standing is not Standing.TRUSTED
+    )
+    return tuple(waiting)
+
+
+def _servers(
+    stacks: Mapping[str, Stack], root: Path, folder: Path
+) -> tuple[dict[str, ServerConfig], list[Problem]]:
+    servers: dict[str, ServerConfig] = {}
+    problems: list[Problem] = []
+    for name, stack in stacks.items():
+        config, complaints = built(stack)
+        problems += complaints
+        if config is None:
+            continue
+        strays = [*objections_to(config, root, folder)]
+        problems += (_stray(stack.fields, key, reason, name) for key, reason in strays)
+        if not strays:
+            servers[name] = config
+    return servers, problems
+
+
+def _stray(fields: Fields, key: str, reason: str, server: str) -> Problem:
+    node = fields.get(tuple(key.split(".", 1))) or fields[key.partition(".")[0],]
+    return Problem(
+        Severity.ERROR,
+        f"{reason}; a project's server uses only its own files",
+        node.place,
+        node.dotted,
+        server,
+        hint=_YOURS,
+    )
+
+
+def _fields(
+    settings: Fields, root: Path, folder: Path
+) -> tuple[dict[FieldPath, Node], list[Problem]]:
+    """What of a project's settings can be used; its prompts' files become their texts."""
+    allowed = {
+        path: node
+        for path, node in settings.items()
+        if within(path, MAY) and not within(path, NEVER)
+    }
+    problems = [
+        Problem(Severity.ERROR, _OWNER_ONLY, node.key_place, node.dotted, hint=_YOURS)
+        for path, node in settings.items()
+        if path not in allowed and not _says_nothing(path, node)
+    ]
+    confined: dict[FieldPath, Node] = {}
+    for path, node in allowed.items():
+        try:
+            as_used, value = _confined(path, node, root, folder)
+        except ConfigError as exc:
+            problems.append(Problem(Severity.ERROR, str(exc), node.place, node.dotted, hint=_YOURS))
+        else:
+            confined[as_used] = value
+    fields, complaints = usable(confined)
+    return fields, [*problems, *complaints]
+
+
+def _says_nothing(path: FieldPath, node: Node) -> bool:
+    """Whether it is our default, or an empty table."""
+    default: object = Settings()
+    for step in path:
+        default = getattr(default, step, None)
+    return bool(node.value in ({}, default))
+
+
+def _confined(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[FieldPath, Node]:
+    """A field whose paths are in the project.
+
+    Raises:
+        ConfigError: They are not, or a prompt's file cannot be read.
+    """
+    match path:
+        case ("prompts", name, "file"):
+            _check_inside(str(node.value), root, folder)
+            scope = folders_only(folder)
+            text = content(expand(str(node.value), scope), scope)
+            return ("prompts", name, "text"), node.of(text)
+        case ("environment", "skills"):
+            scope = folders_only(folder)
+            for one in node.value:
+                _check_inside(str(one), root, folder)
+            return path, node.of([Path(expand(str(one), scope)) for one in node.value])
+        case ("environment", "tools"):
+            for reference in node.value:
+                where = str(reference).rpartition(":")[0]
+                if where.endswith(".py"):
+                    _check_inside(where, root, folder)
+        case _:
+            pass
+    return path, node
+
+
+def _check_inside(path: str, root: Path, folder: Path) -> None:
+    if reason := objection(path, root, folder):
+        raise ConfigError(f"{reason}; a project names only its own files")
+
+
+def _not_owned(said: Fields, own: Fields) -> tuple[dict[FieldPath, Node], list[Problem]]:
+    """Without what the user has said something about; each such table is reported once."""
+    owners = {_owned(path): node for path, node in reversed([*own.items()])}
+    left: dict[FieldPath, Node] = {}
+    refused: dict[FieldPath, Problem] = {}
+    for path, node in said.items():
+        thing = _owned(path)
+        if thing in owners:
+            refused.setdefault(thing, _is_yours(node, owners[thing].place))
+        else:
+            left[path] = node
+    return left, [*refused.values()]
+
+
+def _owned(path: FieldPath) -> FieldPath:
+    return within(path, NAMED) or path
+
+
+def _is_yours(node: Node, place: Place, *, server: str | None = None) -> Problem:
+    return Problem(
+        Severity.WARNING,
+        f"is ignored: your own configuration has it ({place}), and a project cannot change that",
+        node.key_place,
+        node.dotted,
+        server,
+        hint="use another name in the project",
+    )
+
+
+_OWNER_ONLY = "only your own configuration may set this, not a project's"
+_YOURS = "name the file (`--config`, `MULTITAP_CONFIG`) if it is your own"

@@ -1,0 +1,157 @@
+"""What several files say about one name: the later one wins, and what it won against is known."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from multitap.config import validate
+from multitap.config.dialects.draft import Entry, FieldPath
+from multitap.config.documents import Node, is_table
+from multitap.config.models import ServerConfig, Settings
+from multitap.config.problems import Place, Problem, Severity
+from multitap.config.project_sandbox import restrained
+from multitap.records import dataclass
+
+WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
+"""Tables that a later layer replaces; one model's key must not go to another one's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value that lost to a later one."""
+
+    value: Any = field(repr=False)
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One value in force, where it was written, and what it overrode."""
+
+    key: str
+    """Dotted, in our words."""
+    value: Any = field(repr=False)
+    """Unexpanded, and perhaps secret."""
+    place: Place | None
+    """None: our default."""
+    overrode: tuple[Written, ...] = ()
+    """The nearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything the files say about one server, or about the hub itself."""
+
+    values: tuple[Explained, ...]
+    dropped: tuple[Explained, ...] = ()
+    """Said by an entry that a later one replaced as a whole, and not in force."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """What the layers say about one name, the strongest last."""
+
+    entries: tuple[Entry, ...]
+    project: Path | None = None
+    """The folder of the project that says all of it; None: the user does."""
+
+    @property
+    def base(self) -> int:
+        """The last entry that says how to reach the server; it replaces whatever lies below.
+
+        Amended key by key, one server's credentials would follow another one's address.
+        """
+        complete = [index for index, entry in enumerate(self.entries) if entry.complete]
+        return complete[-1] if complete else 0
+
+    @property
+    def fields(self) -> Mapping[FieldPath, Node]:
+        """What is in force."""
+        return self.merged().fields if self.entries else {}
+
+    def merged(self) -> Entry:
+        """One entry in place of all."""
+        base, *amendments = self.entries[self.base :]
+        fields = dict(base.fields)
+        for amendment in amendments:
+            for replaced in {_replaced(path, node) for path, node in amendment.fields.items()}:
+                for nested in [known for known in fields if _starts(known, replaced)]:
+                    del fields[nested]
+            fields |= amendment.fields
+        extra = {key: node for entry in (base, *amendments) for key, node in entry.extra.items()}
+        broken = any(entry.broken for entry in (base, *amendments))
+        return Entry(base.name, base.node, fields, extra, broken, base.words)
+
+    def explain(self) -> Explanation:
+        fields = self.fields
+        written: dict[FieldPath, list[Node]] = {}
+        for entry in self.entries:
+            for path, node in entry.fields.items():
+                written.setdefault(path, []).append(node)
+        return Explanation(
+            values=tuple(
+                Explained(
+                    ".".join(path),
+                    node.value,
+                    node.place,
+                    tuple(
+                        Written(lower.value, lower.place)
+                        for lower in reversed(written[path])
+                        if lower is not node
+                    ),
+                )
+                for path, node in fields.items()
+            ),
+            dropped=tuple(
+                Explained(".".join(path), nodes[-1].value, nodes[-1].place)
+                for path, nodes in written.items()
+                if path not in fields
+            ),
+        )
+
+
+def usable(fields: Mapping[FieldPath, Node]) -> tuple[dict[FieldPath, Node], tuple[Problem, ...]]:
+    """What can be used of settings; a value that is wrong costs only itself."""
+    _, problems = validate.validated(Settings, fields)
+    wrong = tuple(f"{problem.key}." for problem in problems)
+    good = {path: node for path, node in fields.items() if not f"{node.dotted}.".startswith(wrong)}
+    return good, problems
+
+
+def built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
+    """The server that a stack describes; None, with the reasons, where it cannot be used."""
+    entry = stack.merged()
+    if entry.broken:
+        return None, ()
+    if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
+        model, problems = validate.server(entry)
+        if model is not None and stack.project:
+            model = model.model_copy(update={"provenance": "project"})
+            model, refused = restrained(model, entry)
+            problems = (*problems, *refused)
+        return model, problems
+    switch = entry.fields["enabled",]
+    message = "disables a server that no file defines"
+    return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)
+
+
+def _replaced(path: FieldPath, node: Node) -> FieldPath | None:
+    """What of a lower layer a field takes the place of: the same one, or the table around it."""
+    empty = is_table(node.value) and not node.value  # says only that it is there
+    return within(path, WHOLE) or (None if empty else path)
+
+
+def _starts(path: FieldPath, table: FieldPath | None) -> bool:
+    return table is not None and path[: len(table)] == table
+
+
+def within(path: FieldPath, tables: Iterable[str]) -> FieldPath | None:
+    """The first of these tables that a field is in, or is; `*` stands for any one name."""
+    for table in tables:
+        steps = table.split(".")
+        if len(path) >= len(steps) and all(
+            step in ("*", given) for step, given in zip(steps, path, strict=False)
+        ):
+            return path[: len(steps)]
+    return None

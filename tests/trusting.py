@@ -1,0 +1,29 @@
+"""What a person does who looks at a project and says yes."""
+
+from multitap.config.approval import Decision, NobodyAsked, Standing
+from multitap.trust.project_review import review
+from multitap.trust.projects import Projects
+
+
+def trust(folder, *granted):
+    """Trust everything in a folder as it is now."""
+    projects = Projects()
+    for project in review(folder, projects)[0]:
+        projects.trust(project.root, [one.part for one in project.parts], granted)
+
+
+class Gullible(NobodyAsked):
+    """Trusts everything, for tests of what a project may say once it is trusted."""
+
+    def decide(self, proposal, /):
+        return Decision(
+            dict.fromkeys(proposal.servers, Standing.TRUSTED),
+            Standing.TRUSTED,
+            dict.fromkeys(proposal.found_skills(), Standing.TRUSTED),
+        )
+
+    def check_start(self, root, folder, name, config):
+        return frozenset()
+
+    def accepts_skill(self, root, skill):
+        return True

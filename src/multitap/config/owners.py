@@ -36,7 +36,10 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
 
 def is_within(path: Path, folder: Path) -> bool:
     """Whether a path is in a folder, or is the folder, whatever links it goes through."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    except ValueError:  # no file has such a name
+        return False
 
 
 def is_foreign(status: os.stat_result) -> bool:

@@ -83,9 +83,9 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     home = Path(os.path.realpath(root))
     found: dict[str, str] = {}
     for path in paths:
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(home):
+        if not is_within(path, root):
             continue
+        real = Path(os.path.realpath(path))
         name = real.relative_to(home).as_posix()
         if name not in found and (held := _held(real)):
             found[name] = held if refusal(real) is None else f"{held}, and others can change it"
@@ -107,10 +107,10 @@ def _held(path: Path) -> str | None:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
             return f"sha256:{digest.hexdigest()}"
-    except IsADirectoryError:
+    except PermissionError:
+        return "unreadable"
+    except (OSError, ValueError):  # many words are no names of files
         return None
-    except OSError as exc:
-        return None if isinstance(exc, FileNotFoundError | NotADirectoryError) else "unreadable"
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -129,7 +129,7 @@ def _of_program(config: StdioServer, root: Path, scope: Scope) -> Iterator[Path]
     for word in filter(None, words):
         for path in _put(word, scope, place):
             yield path
-            if path.is_dir() and not is_within(root, path):
+            if os.path.isdir(path) and not is_within(root, path):  # noqa: PTH112 - never raises
                 yield from (path / name for name in _OF_FOLDER)
     program = Path(config.command).name
     yield from (place / name for name in MANIFESTS.get(program, ()))

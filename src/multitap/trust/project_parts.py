@@ -66,7 +66,9 @@ def server_part(
     files = project_files.of_server(config, root, folder)
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
     lines = (*_told(config, said), *_files(files))
-    wants = dict.fromkeys(one.name for _, one in variables(config) if one.source == "auth")
+    wants = dict.fromkeys(
+        one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
+    )
     content = {"transport": config.transport, **said}
     return Part("server", name, file, _aligned(lines), _digest(name, content, files), tuple(wants))
 
@@ -144,7 +146,7 @@ def _value(name: str, value: str) -> str:
     shown = masked_text(value)
     if MASK not in shown:
         return quoted(shown)
-    return f"{visible(shown)} ({sha256(value.encode()).hexdigest()[:_SHORT]})"
+    return f"{visible(shown)} ({sha256(value.encode(errors='surrogatepass')).hexdigest()[:_SHORT]})"
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> _Lines:

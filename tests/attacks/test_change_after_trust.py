@@ -1,0 +1,129 @@
+"""MCPoison (CVE-2025-54136), CurXecute (CVE-2025-54135): a project changes after it was trusted."""
+
+import json
+import sys
+
+import anyio
+import pytest
+
+from multitap import open_hub
+from multitap.config.approval import Untrusted
+from multitap.events import LinkState, Reloaded
+from multitap.trust.projects import Projects, load_trusted
+from multitap.trust.vault import Vault
+from tests.trusting import trust
+from tests.waiting import PATIENCE, until
+from tests.zoo.modes import command
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    for name in ("STATE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+    return folder
+
+
+def zoo(name="zoo", *more, **keys):
+    program, *args = command("good")
+    table = {"command": program, "args": [*args, *more], **keys}
+    return "\n".join((f"[servers.{name}]", *(f"{key} = {json.dumps(table[key])}" for key in table)))
+
+
+def write(path, *parts):
+    fresh = path.with_suffix(".new")
+    fresh.write_text("\n".join(parts) + "\n")
+    fresh.replace(path)
+
+
+async def withheld(hub, *names):
+    await until(lambda: {one.name for one in hub.withheld if one.kind == "server"} == {*names})
+
+
+async def test_mcpoison_a_changed_command_waits_while_the_trusted_one_serves_on(folder):
+    file = folder / "multitap.toml"
+    write(file, zoo())
+    trust(folder)
+    async with open_hub() as hub:
+        with anyio.fail_after(PATIENCE):
+            await hub.settled()
+        pid = hub.snapshot().server("zoo").pid
+        write(file, zoo("zoo", "--evil"))
+        await withheld(hub, "zoo")
+        [held] = hub.withheld
+
+        assert (held.changed, held.hint) == (True, "run `multitap trust`")
+        assert (await hub.call("zoo_echo", {"text": "hi"})).text == "hi"
+        assert hub.snapshot().server("zoo").pid == pid
+        assert "--evil" not in hub.settings.servers["zoo"].args
+
+
+async def test_curxecute_a_server_that_appears_while_it_runs_is_not_started(folder, tmp_path):
+    mark = tmp_path / "mark"
+    evil = ("[servers.evil]", "command = 'touch'", f"args = ['{mark}']")
+    async with open_hub() as hub:
+        write(folder / "multitap.toml", *evil)
+        await withheld(hub, "evil")
+
+        assert not hub.links
+        assert not mark.exists()
+
+
+async def test_trust_given_and_taken_back_takes_effect_while_it_runs(folder):
+    write(folder / "multitap.toml", "auto_reload = false", zoo())
+    async with open_hub() as hub:
+        assert not hub.links
+        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
+            trust(folder)
+            while not isinstance(await anext(events), Reloaded):
+                continue
+            await hub.settled()
+            up = hub.snapshot().server("zoo").state
+            Projects().distrust(folder)
+            while hub.links:
+                await anext(events)
+
+        assert up is LinkState.CONNECTED
+
+
+async def test_mcpoison_a_changed_script_is_not_started_by_a_restart(folder, tmp_path):
+    mark = tmp_path / "mark"
+    server = folder / "mcpservers" / "zoo" / "server.py"
+    server.parent.mkdir(parents=True)
+    runs = f"import os; os.execv({sys.executable!r}, {command('good')!r})"
+    server.write_text(runs)
+    trust(folder)
+    async with open_hub() as hub:
+        with anyio.fail_after(PATIENCE):
+            await hub.settled()
+        before = hub.snapshot().server("zoo").state
+        server.write_text(f"open({str(mark)!r}, 'w')\n{runs}")
+        hub.restart("zoo")
+        await until(lambda: hub.links["zoo"].failure is not None)
+
+        assert before is LinkState.CONNECTED
+        assert "changed since you trusted it" in str(hub.links["zoo"].failure)
+        assert not mark.exists()
+
+
+async def test_a_granted_secret_is_void_when_the_entry_changes(folder):
+    Vault().set("gh", "s3cret")
+    file = folder / "multitap.toml"
+    write(file, zoo(env={}).replace("env = {}", 'env = { TOKEN = "${auth:gh}" }'))
+    trust(folder, "gh")
+    loaded = load_trusted()
+    config = loaded.settings.servers["zoo"]
+    granted = Projects().check_start(folder, folder, "zoo", config)
+    write(file, zoo(env={}).replace("env = {}", 'env = { TOKEN = "${auth:gh}", X = "1" }'))
+    trust(folder)
+    changed = load_trusted().settings.servers["zoo"]
+
+    assert granted == {"gh"}
+    assert Projects().check_start(folder, folder, "zoo", changed) == frozenset()
+    with pytest.raises(Untrusted):
+        Projects().check_start(folder, folder, "zoo", config)

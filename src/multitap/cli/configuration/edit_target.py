@@ -76,7 +76,7 @@ def edit_target(options: CommonOptions, *, project: bool = False) -> EditTarget:
         return EditTarget(named[0].path, options.dialect)
     if not project:
         return EditTarget(where.config / FILE, "multitap")
-    folder = project_folder(where.folder)
+    folder = project_folder(where)
     real = Path(os.path.realpath(folder / FILE))
     if real.parent != Path(os.path.realpath(folder)):
         raise ConfigError(

@@ -12,9 +12,9 @@ from multitap.config.dialects.rules import written
 from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, KeyPath, is_table
 from multitap.config.edit.changes import Put, changed
-from multitap.config.layers import Stack
 from multitap.config.mask import masked
 from multitap.config.models import HttpServer, StdioServer
+from multitap.config.stacks import Stack
 from multitap.records import dataclass
 
 Program = StdioServer | HttpServer

@@ -4,7 +4,9 @@ import json
 import sys
 
 import anyio
+import keyring
 import pytest
+from keyring.backends import fail
 
 from multitap import open_hub
 from multitap.config.approval import Untrusted
@@ -22,7 +24,6 @@ def folder(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     for name in ("STATE", "CONFIG", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
@@ -112,6 +113,7 @@ async def test_mcpoison_a_changed_script_is_not_started_by_a_restart(folder, tmp
 
 
 async def test_a_granted_secret_is_void_when_the_entry_changes(folder):
+    keyring.set_keyring(fail.Keyring())
     Vault().set("gh", "s3cret")
     file = folder / "multitap.toml"
     write(file, zoo(env={}).replace("env = {}", 'env = { TOKEN = "${auth:gh}" }'))

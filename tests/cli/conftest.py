@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from multitap.cli.program import run
+from tests.trusting import trust
 from tests.zoo.modes import command
 
 
@@ -74,6 +75,17 @@ def configure(home, monkeypatch):
         (home / "multitap.toml").write_text("\n".join(lines))
 
     return write
+
+
+@pytest.fixture
+def trusted(home, monkeypatch):
+    """Takes `multitap.toml` for a project's, which the user has trusted."""
+
+    def trust_project():
+        monkeypatch.delenv("MULTITAP_CONFIG")
+        trust(home)
+
+    return trust_project
 
 
 def zoo(mode, *options, **more):

@@ -83,16 +83,20 @@ def test_pins_are_forgotten_on_request(multitap, pulled):
     assert multitap(f"pins reset nobody {pulled}").code == 2
 
 
-def test_the_servers_of_a_project_are_pinned_in_a_lock_beside_its_file(multitap, configure, home):
+def test_the_servers_of_a_project_are_pinned_in_a_lock_beside_its_file(
+    multitap, configure, trusted, home
+):
     configure(zoo="good")
+    trusted()
     multitap("status")
 
     lock = wait_for(lambda: (home / "multitap.lock").exists() and home / "multitap.lock")
     assert json.loads(lock.read_text())["servers"]["zoo"]["tools"]["echo"]["sha256"]
 
 
-def test_a_lock_with_a_conflict_is_reported_and_kept(multitap, configure, home):
+def test_a_lock_with_a_conflict_is_reported_and_kept(multitap, configure, trusted, home):
     configure(zoo="good")
+    trusted()
     (home / "multitap.lock").write_text('{\n<<<<<<< HEAD\n "servers": {}\n}')
 
     status, doctor = multitap("status"), multitap("doctor")
@@ -115,8 +119,9 @@ def test_doctor_names_findings_and_packages_without_a_version(multitap, home):
     assert "no exact version of no-such-package" in ended.out
 
 
-def test_a_project_that_wants_its_pins_off_is_told_that_they_are_not(multitap, configure):
+def test_a_project_that_wants_its_pins_off_is_told_that_they_are_not(multitap, configure, trusted):
     configure(zoo=zoo("good", pin="off", scan="off"))
+    trusted()
 
     ended = multitap("doctor")
 

@@ -232,7 +232,7 @@ def test_one_that_crashes_is_started_once_while_others_are_waited_for(
     assert len(Ledger(crashing).starts) == 1
 
 
-@pytest.mark.parametrize("name", [".kode.json", "otter.toml", "mcp.json"])
+@pytest.mark.parametrize("name", [".mcp.json", "opencode.json", "opencode.jsonc"])
 def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name):
     (home / name).write_text("")
 

@@ -7,6 +7,7 @@ import pytest
 from multitap.config import Surroundings, load
 from multitap.config.seed_files import at_prompt
 from multitap.names import Naming
+from tests.trusting import Gullible
 
 SERVER = {"transport": "stdio", "command": "true", "args": []}
 FILES = {
@@ -41,12 +42,12 @@ def test_the_file_of_a_design_brings_its_search_and_naming(where, name, title, n
     put(where.folder / name, FILES[name])
 
     search, found = at_prompt(where)
-    loaded = load(search)
+    loaded = load(search, approval=Gullible())
 
     assert [(one.path, one.title) for one in found] == [(where.folder / name, title)]
     assert [*loaded.settings.servers] == ["one"]
     assert loaded.settings.naming is naming
-    assert loaded.untrusted == {"one"}
+    assert loaded.settings.servers["one"].provenance == "project"
 
 
 def test_otters_file_is_found_too(where):
@@ -64,7 +65,7 @@ def test_a_folder_of_ours_is_ours(where):
     search, found = at_prompt(where)
 
     assert found == ()
-    assert [*load(search).settings.servers] == ["ours"]
+    assert [*load(search, approval=Gullible()).settings.servers] == ["ours"]
 
 
 def test_a_named_file_stands_alone(where, tmp_path):
@@ -74,24 +75,24 @@ def test_a_named_file_stands_alone(where, tmp_path):
     search, found = at_prompt(where, (tmp_path / "x.json",))
 
     assert found == ()
-    assert [*load(search).settings.servers] == ["other"]
+    assert [*load(search, approval=Gullible()).settings.servers] == ["other"]
 
 
 def test_the_users_own_servers_stay_and_trusted(where):
     put(where.config / "multitap.toml", '[servers.mine]\ncommand = "true"\n')
     put(where.folder / "mcp.json", FILES["mcp.json"])
 
-    loaded = load(at_prompt(where)[0])
+    loaded = load(at_prompt(where)[0], approval=Gullible())
 
     assert {*loaded.settings.servers} == {"mine", "one"}
-    assert loaded.untrusted == {"one"}
+    assert loaded.settings.servers["one"].provenance == "project"
 
 
 def test_the_first_file_counts_as_in_that_design(where):
     put(where.folder / "mcp.json", FILES["mcp.json"])
     put(where.home / ".excelmanus" / "mcp.json", {"mcpServers": {"users": SERVER}})
 
-    assert [*load(at_prompt(where)[0]).settings.servers] == ["one"]
+    assert [*load(at_prompt(where)[0], approval=Gullible()).settings.servers] == ["one"]
 
 
 def test_of_several_files_one_is_read(where):

@@ -5,8 +5,8 @@ from difflib import ndiff
 from pathlib import Path
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
-from multitap.config.seed_files import at_prompt
 from multitap.config.approval import Decision, NobodyAsked, Proposal, Standing
+from multitap.config.seed_files import at_prompt
 from multitap.records import dataclass
 from multitap.trust.project_parts import Part, parts_of
 from multitap.trust.projects import Projects, TrustedPart

@@ -19,13 +19,13 @@ from multitap.cli.servers.sandbox_file import write_rules
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import advise, note, say
 from multitap.cli.terminal.toml_text import toml
-from multitap.config import Loaded, ServerConfig, StdioServer, expand_server
+from multitap.config import Loaded, ServerConfig, StdioServer
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import open_hub
-from multitap.trust.projects import expand_trusted
 from multitap.trust.learned_rules import LearnedRules, learn_rules
 from multitap.trust.private_paths import PrivatePaths
+from multitap.trust.projects import expand_trusted
 from multitap.trust.sandbox_plan import SandboxPlan, decide
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.sandbox_support import support_here

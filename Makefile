@@ -38,8 +38,8 @@ types: setup  ## mypy and pyright
 ALONE := --last-failed --last-failed-no-failures none --numprocesses 0
 
 fast: setup  ## The tests that take seconds
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist worksteal \
-		|| $(BIN)/python -m pytest -m "not slow" $(ALONE)
+	$(BIN)/python -m pytest -m "not slow and not wide" --numprocesses $(WORKERS) --dist worksteal \
+		|| $(BIN)/python -m pytest -m "not slow and not wide" $(ALONE)
 
 slow: setup  ## The tests that take minutes: real servers, many processes
 	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope \

@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from multitap.cli.commands import COMMANDS as TABLE
+from multitap.cli.commands import multitap as program
 from tests.cli.conftest import zoo
 from tests.conftest import descendants
 from tests.waiting import wait_for
@@ -117,6 +120,14 @@ def test_help_lists_commands_in_the_order_of_need(multitap):
     )
 
     assert listed == [line for line in COMMANDS if " " not in line]
+
+
+@pytest.mark.parametrize("name", [*TABLE])
+def test_the_line_about_a_command_is_its_own(name):
+    command = program.get_command(click.Context(program), name)
+
+    assert command.name == name
+    assert command.help.partition("\n")[0] == TABLE[name].words
 
 
 def test_alone_it_helps(multitap):

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.cli.conftest import _toml, zoo
+from tests.cli.conftest import toml, zoo
 from tests.conftest import descendants
 
 CLIENT = {"name": "test", "version": "1"}
@@ -78,7 +78,7 @@ def config(tmp_path):
     path = tmp_path / "multitap.toml"
     server = zoo("good")
     state = f"state_dir = {json.dumps(str(tmp_path / 'state'))}"
-    lines = [state, "[servers.zoo]", *(f"{key} = {_toml(server[key])}" for key in server)]
+    lines = [state, "[servers.zoo]", *(f"{key} = {toml(server[key])}" for key in server)]
     path.write_text("\n".join(lines))
     return path
 

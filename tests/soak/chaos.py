@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 import anyio
 
-from tests.cli.conftest import _toml, zoo
+from tests.cli.conftest import toml, zoo
 from tests.conftest import descendants
 from tests.gateway.hostile.raw import Response, stateless
 from tests.zoo.ledger import Ledger
@@ -86,7 +86,7 @@ class World:
     def configure(self, **more):
         lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}"]
         for name, server in {**self.servers, **more}.items():
-            lines += [f"[servers.{name}]", *(f"{key} = {_toml(server[key])}" for key in server)]
+            lines += [f"[servers.{name}]", *(f"{key} = {toml(server[key])}" for key in server)]
         self.write("\n".join(lines))
 
     def write(self, text):

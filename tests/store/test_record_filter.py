@@ -31,7 +31,7 @@ ROW = {
         ">500ms",
         ">=750ms <1s",
         "level:warning",
-        "since:5m",
+        "since:1d",
         "ANSWER",
         "'no answer'",
         "-server:gitlab",

@@ -298,10 +298,3 @@ def uninstall(clients: tuple[str, ...], *, dry_run: bool) -> int:
     from multitap.cli.configuration.install_command import uninstall
 
     return uninstall(clients, dry_run=dry_run)
-
-
-EDITING = (
-    *(import_servers, add, install, uninstall, export, remove, enable, disable, rename),
-    *(set_setting, undo),
-)
-"""In the order in which a person comes to need them."""

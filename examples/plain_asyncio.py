@@ -14,7 +14,7 @@ booking = StdioServer(command=sys.executable, args=(str(program),), era="handsha
 
 
 async def answer(asked: RequestOrigin, question: ElicitRequestParams) -> ElicitResult:
-    print(f"{asked.server} asks: {question.message}")
+    print(question.message)  # it says who asks
     return ElicitResult(action="accept", content={"window": True})
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from multitap.cli.program import run
 from multitap.gateway.fronts.control_places import folder
-from tests.cli.conftest import Ended, _toml, zoo
+from tests.cli.conftest import Ended, toml, zoo
 from tests.conftest import descendants
 from tests.waiting import wait_for
 from tests.zoo.ledger import Ledger
@@ -54,7 +54,7 @@ class World:
     def configure(self, **servers):
         lines = ["auto_reload = false"]
         for name, server in servers.items():
-            lines += [f"[servers.{name}]", *(f"{key} = {_toml(server[key])}" for key in server)]
+            lines += [f"[servers.{name}]", *(f"{key} = {toml(server[key])}" for key in server)]
         (self.folder / "multitap.toml").write_text("\n".join(lines))
 
     def start(self, *arguments, **more):

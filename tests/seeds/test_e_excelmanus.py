@@ -24,6 +24,7 @@ from multitap import (
     MCPConfigLoader,
     MCPManager,
     MCPServerConfig,
+    Settings,
     StdioServer,
     ToolDef,
     ToolExecutionError,
@@ -38,6 +39,7 @@ from multitap.names import MAX_LENGTH, Naming
 from multitap.seeds.excelmanus import tool_def
 from multitap.seeds.threaded_hub import ThreadedHub
 from multitap.trust.pins import Pins
+from multitap.trust.policy import Policy
 from multitap.upstream.offer_lists import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo
@@ -387,7 +389,7 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     config = StdioServer(command="x")
     link = SimpleNamespace(name=server, config=config, report=config)
     books = NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True)
-    shelf = stock(link, offers, books, Vetting(Pins()))
+    shelf = stock(link, offers, books, Vetting(Pins()), Policy(Settings()))
     [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]
 
     assert tool.name == plain

@@ -94,7 +94,7 @@ class Calling:
         if asked.method != "elicitation/create":
             return CommandReply(asked.number, error="the screen answers forms and links only")
         params = msgspec.json.decode(asked.params)
-        message = f"{asked.server} asks: {params.get('message') or asked.method}"
+        message = str(params.get("message") or asked.method)  # it says who asks
         schema = params.get("requestedSchema") or {}
         if params.get("mode") == "url":
             message += f"\nOpen this address, then send: {params.get('url')}"

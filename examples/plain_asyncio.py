@@ -13,7 +13,7 @@ program = Path(__file__).with_name("booking_server.py")
 booking = StdioServer(command=sys.executable, args=(str(program),), era="handshake")
 
 
-async def answer(asked: RequestOrigin, question: ElicitRequestParams) -> ElicitResult:
+async def answer(_asked: RequestOrigin, question: ElicitRequestParams) -> ElicitResult:
     print(question.message)  # it says who asks
     return ElicitResult(action="accept", content={"window": True})
 

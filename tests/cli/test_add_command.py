@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from multitap.cli.configuration.add_command import Addition, _confined
 from multitap.cli.configuration.add_words import name_of, resolve, typed
+from multitap.cli.configuration.trial_start import Trial
+from multitap.config import StdioServer
 from multitap.errors import ConfigError
 from multitap.trust.vault import Vault
+from tests.attacks.test_bundles import MANIFEST, bundle, entry
 
 from .conftest import zoo
 
@@ -255,3 +259,85 @@ def test_a_command_with_a_file_of_this_folder_runs_in_this_folder(home):
     (draft,) = resolve(typed(("a",), command=("python", "server.py")))
 
     assert draft.fields["cwd"] == str(Path.cwd())
+
+
+BUNDLED = """
+import json, sys, urllib.request
+from pathlib import Path
+
+Path(sys.argv[1], "seen.txt").write_text("x")
+try:
+    urllib.request.urlopen("http://nobody.invalid/", timeout=10)
+except OSError:
+    pass
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        answer = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "weather", "version": "1"},
+        }
+    elif asked.get("method") == "tools/list":
+        answer = {"tools": [{"name": "rain", "inputSchema": {"type": "object"}}]}
+    elif "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"],
+            "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+
+
+def test_a_folder_that_was_given_to_a_published_server_is_opened_for_it(multitap, home, written):
+    manifest = {
+        **MANIFEST,
+        "server": {
+            "type": "python",
+            "entry_point": "main.py",
+            "mcp_config": {
+                "command": "python3",
+                "args": ["${__dirname}/main.py", "${user_config.root}"],
+            },
+        },
+        "user_config": {"root": {"type": "directory", "title": "Folder", "required": True}},
+    }
+    bundle(home / "weather.mcpb", (entry("main.py"), BUNDLED), manifest=manifest)
+    (home / "given").mkdir()
+
+    ended = multitap("add weather.mcpb --root given --yes")
+
+    assert ended.code == 0, ended.err
+    assert (home / "given" / "seen.txt").exists()
+    assert written()["weather"]["sandbox_rules"]["write"] == [str(home / "given")]
+
+
+def test_a_name_that_is_taken_is_not_even_started(multitap, home):
+    multitap("add a --no-check -- x")
+
+    ended = multitap("add a", "--", sys.executable, "-c", "open('started', 'w')")
+
+    assert ended.code == 3
+    assert "there is a server named 'a' already" in ended.err
+    assert not (home / "started").exists()
+
+
+def test_a_published_server_needs_a_yes_without_a_terminal(multitap, written):
+    ended = multitap("add time")
+
+    assert ended.code == 3
+    assert "somebody else published" in ended.err
+    assert "--yes" in ended.err
+    assert written() == {}
+
+
+def test_hosts_that_it_reached_when_it_was_tried_become_its_rules():
+    server = StdioServer(command="x", provenance="registry")
+    one = Addition("a", server, {})
+
+    written = _confined(one, Trial({}, hosts=("api.example.com", "b.example.com:8443")))
+
+    rules = written.config.sandbox_rules
+    assert rules.hosts == ("api.example.com", "b.example.com:8443")
+    assert _confined(one, None) is one

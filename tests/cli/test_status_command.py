@@ -169,7 +169,7 @@ def test_without_any_configuration_it_says_where_it_looked(multitap, home):
 
     assert (ended.code, ended.out) == (0, "")
     assert f"no servers are configured; looked in {home.parent}/config" in ended.err
-    assert "hint: `multitap --config FILE status` reads the file of any MCP host" in ended.err
+    assert "hint: `multitap add NAME -- COMMAND` adds one" in ended.err
 
 
 def test_a_host_s_file_that_is_there_is_suggested(multitap, home):
@@ -234,7 +234,7 @@ def test_one_that_crashes_is_started_once_while_others_are_waited_for(
 
 @pytest.mark.parametrize("name", [".mcp.json", "opencode.json", "opencode.jsonc"])
 def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name):
-    (home / name).write_text("")
+    (home / name).write_text("{}")
 
     ended = multitap("status")
 

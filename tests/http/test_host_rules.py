@@ -43,3 +43,14 @@ def test_a_name_that_leads_inside_is_refused(address):
 def test_a_name_may_lead_to_a_network_that_a_rule_names():
     assert RULES.permits("inner.example.net", "10.2.3.4", 443)
     assert RULES.permits("api.example.com", "93.184.216.34", 443)
+
+
+def test_a_star_opens_every_public_host_and_nothing_inside():
+    rules = HostRules(("*",))
+
+    assert rules.refusal("api.example.com", 443) is None
+    assert rules.refusal("api.example.com", 22) is not None
+    assert rules.refusal("localhost", 80) is not None
+    assert rules.refusal("127.0.0.1", 80) is not None
+    assert rules.permits("api.example.com", "93.184.215.14", 443)
+    assert not rules.permits("api.example.com", "127.0.0.1", 443)

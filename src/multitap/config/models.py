@@ -28,7 +28,7 @@ URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
 HOST = re.compile(
-    r"(?:\S*\$\{.*|(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?(?::\d{1,5})?|[\d.]+/\d{1,2}"
+    r"(?:\S*\$\{.*|\*(?::\d{1,5})?|(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?(?::\d{1,5})?|[\d.]+/\d{1,2}"
     r"|\[[\da-fA-F:.]+\](?::\d{1,5})?|[\da-fA-F:.]*:[\da-fA-F:.]*(?:/\d{1,3})?)"
 )
 """A name, an address or a network, or one still to be expanded."""
@@ -257,7 +257,8 @@ class SandboxRules(_ConfigModel):
     """Files and folders that it may change as well."""
     hosts: tuple[str, ...] = setting(default=(), after=_hosts)
     """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
-    `example.com:8080`, `10.0.0.0/8`. Ports 80 and 443 if none is named."""
+    `example.com:8080`, `10.0.0.0/8`, `*` for every public one. Ports 80 and 443 if none is
+    named."""
 
 
 class StdioServer(_Server):

@@ -62,7 +62,7 @@ def learn_rules(
     return LearnedRules(
         read=outermost(path for path in reads if path not in refused),
         write=tuple(path for path in write if path not in refused),
-        hosts=tuple(sorted({_without_usual_port(host) for host in hosts} - {*plan.hosts})),
+        hosts=tuple(sorted({host_rule(host) for host in hosts} - {*plan.hosts})),
         private=tuple(refused),
     )
 
@@ -101,5 +101,6 @@ def _grouped(paths: Iterable[str], home: Path) -> list[str]:
     return grouped
 
 
-def _without_usual_port(host: str) -> str:
+def host_rule(host: str) -> str:
+    """The shortest rule for a host that was reached, given with its port."""
     return host.removesuffix(":443").removesuffix(":80")

@@ -26,7 +26,7 @@ from multitap.config.dialects.rewrites import literal
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import DraftInput, ServerDraft, filled, how_to_give
+from multitap.config.edit.server_draft import DraftInput, ServerDraft, filled, how_to_give, paths_in
 from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
@@ -63,18 +63,22 @@ def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     target = edit_target(options, project=how.project)
     loaded = load_configuration(options)
     additions = [_addition(draft, request, target, how) for draft in drafts]
-    edits = [_writing(target, one) for one in additions]
     label = f"add {' '.join(one.name for one in additions)}"
     for one, draft in zip(additions, drafts, strict=True):
         _show(one, draft)
     if how.dry_run:
+        edits = [_writing(target, one) for one in additions]
         return run_edits(label, edits, dry_run=True, done="")
+    for one in additions:
+        _check_free(one.name, loaded, target)
     if any(draft.provenance != "user" for draft in drafts):
         _confirm(how)
     trials = {one.name: _tried(loaded, one, options) for one in additions} if how.check else {}
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
+    additions = [_confined(one, trials.get(one.name)) for one in additions]
+    edits = [_writing(target, one) for one in additions]
     secrets = {name: value for one in additions for name, value in one.secrets.items()}
     write_with_secrets(label, edits, secrets)
     _report(additions, trials, target, as_json=how.as_json)
@@ -97,6 +101,8 @@ def _addition(
     fields = filled(draft, answers)
     if draft.provenance != "user":
         fields["provenance"] = draft.provenance
+        if (paths := paths_in(draft, answers)) and "command" in fields:
+            fields["sandbox_rules"] = {"write": [*paths]}
     document = Document(target.path, {"servers": {draft.name: fields}})
     checked(document, DIALECTS["multitap"], [draft.name])
     reading = read_document(document, target.path.parent, told="multitap")
@@ -168,7 +174,10 @@ def _confirm(how: AddOptions) -> None:
     if how.yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("somebody else described this server", hint="`--yes` starts it anyway")
+        raise ConfigError(
+            "this would run a program that somebody else published",
+            hint="look at the command above, then add `--yes` to run it without a question",
+        )
     click.confirm("Start it now?", default=True, abort=True, err=True)
 
 
@@ -192,10 +201,7 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
         place = entry_place(found, document, one.name)
         if document.root.find(*map(str, place)) is not None:
-            raise ConfigError(
-                f"{target.path}: there is a server named {one.name!r} already",
-                hint=f"choose another name, or `multitap remove {one.name}` first",
-            )
+            raise _taken(one.name, target)
         written = written_entry(one.name, one.config, found)
         if written.entry is None:
             raise ConfigError(f"{target.path}: {written.losses[0].reason}")
@@ -206,13 +212,36 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
     return target.edit(changes)
 
 
+def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
+    """Do not start what could not be written."""
+    place = loaded.place(name)
+    if place is not None and place.file == target.path:
+        raise _taken(name, target)
+
+
+def _taken(name: str, target: EditTarget) -> ConfigError:
+    return ConfigError(
+        f"{target.path}: there is a server named {name!r} already",
+        hint=f"choose another name, or `multitap remove {name}` first",
+    )
+
+
+def _confined(one: Addition, trial: Trial | None) -> Addition:
+    """The same with what it reached when it was tried among the rules of its sandbox."""
+    if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
+        return one
+    note(f"{one.name} may reach {', '.join(trial.hosts)}: `multitap sandbox show {one.name}`")
+    rules = one.config.sandbox_rules.model_copy(update={"hosts": trial.hosts})
+    return replace(one, config=one.config.model_copy(update={"sandbox_rules": rules}))
+
+
 def _tried(loaded: Loaded, one: Addition, options: CommonOptions) -> Trial:
     wait = options.timeout or one.config.connect_timeout
     return run_async(lambda: start_once(loaded, one.name, one.config, one.secrets, wait=wait))
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
-    hint = trial.failure.hint if trial.failure else None
+    hint = trial.failure.hint if trial.failure else "`--timeout 5m` gives it more time"
     complain(f"{name!r} does not start: {trial.reason}", hint)
     for words in trial.failure.stderr.strip().splitlines()[-5:] if trial.failure else ():
         note(f"  | {words}")

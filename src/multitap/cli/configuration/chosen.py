@@ -119,5 +119,10 @@ def explain_emptiness(loaded: Loaded) -> None:
     note(f"no servers are configured; looked in {looked}")
     others = host_files(Surroundings.here())
     here = [one for one in others if one.project]  # in this folder, so likely what is meant
-    path = shlex.quote(str((here or others)[0].path)) if others else "FILE"
-    advise(f"`multitap --config {path} status` reads the file of any MCP host")
+    if here:
+        path = shlex.quote(str(here[0].path))
+        advise(f"`multitap --config {path} status` reads this one, `multitap import` adds it")
+    elif others:
+        advise("`multitap import` brings in the servers of your other MCP clients")
+    else:
+        advise("`multitap add NAME -- COMMAND` adds one, `multitap search WORD` finds some")

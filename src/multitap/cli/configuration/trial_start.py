@@ -1,7 +1,7 @@
 """A server started once, before anything about it is written."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import anyio
@@ -13,6 +13,7 @@ from multitap.events import Failure, LinkState
 from multitap.hub.hub import open_hub
 from multitap.records import dataclass
 from multitap.tools.providers.token_cost import estimate
+from multitap.trust.learned_rules import host_rule
 from multitap.trust.lock_places import places_of
 from multitap.trust.vault import scope_for
 
@@ -24,6 +25,8 @@ class Trial:
     tools: Mapping[str, int]
     """What the server calls its tools, and about how many tokens each costs in every request."""
     title: str = ""
+    hosts: tuple[str, ...] = ()
+    """What its sandbox must let it reach: where its package comes from, above all."""
     failure: Failure | None = None
     reason: str = ""
     """Why it is not up, if it is not."""
@@ -52,7 +55,9 @@ async def start_once(
         wait: Seconds that it has.
     """
     logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
-    trial = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
+    trial = _reaching_all(config).model_copy(
+        update={"enabled": True, "start": "eager", "reconnect": False}
+    )
     settings = loaded.settings.model_copy(update={"servers": {name: trial}})
 
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
@@ -68,8 +73,24 @@ async def start_once(
             failure = server.failure
             reason = str(failure) if failure else f"it is not up after {wait:.0f} s"
             return Trial({}, failure=failure, reason=reason)
+        hosts = server.sandbox.hosts if server.sandbox else ()
         tools = {tool.raw_name: estimate(tool.definition) for tool in hub.catalog.tools.values()}
-        return Trial(tools, server.title or "")
+        return Trial(tools, server.title or "", _rules(one.host for one in hosts))
+
+
+def _reaching_all(config: StdioServer | HttpServer) -> StdioServer | HttpServer:
+    """The server with every public host within reach, if nobody has said which ones it needs.
+
+    Its files stay closed: all that it could tell anybody is what it was given.
+    """
+    if not isinstance(config, StdioServer) or config.sandbox_rules.hosts:
+        return config
+    rules = config.sandbox_rules.model_copy(update={"hosts": ("*",)})
+    return config.model_copy(update={"sandbox_rules": rules})
+
+
+def _rules(hosts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({host_rule(host) for host in hosts if ":" in host}))
 
 
 def _scope(loaded: Loaded, name: str, config: ServerConfig, secrets: Mapping[str, str]) -> Scope:

@@ -79,6 +79,12 @@ def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[s
     return {key: value for key, value in fields.items() if value is not None}
 
 
+def paths_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The files and folders that the user gave it, in full."""
+    given = (path for one in draft.inputs if one.path for path in answers.get(one.name, ()))
+    return tuple(map(_in_full, given))
+
+
 def how_to_give(one: DraftInput) -> str:
     """How to give an input on the command line."""
     about = f" ({one.description})" if one.description else ""

@@ -26,7 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """One rule: a name, a pattern `*.name`, or a network."""
+    """One rule: a name, a pattern `*.name`, `*` for every name, or a network."""
 
     name: str | None
     network: Network | None
@@ -45,7 +45,7 @@ class HostRule:
             return cls(None, ipaddress.ip_network(host.strip("[]"), strict=False), ports)
         except ValueError:
             name = host.rstrip(".")
-        if not _NAME.fullmatch(name.removeprefix("*.")):
+        if name != "*" and not _NAME.fullmatch(name.removeprefix("*.")):
             raise ValueError(f"{text!r} is not a host")
         return cls(name, None, ports)
 
@@ -54,6 +54,8 @@ class HostRule:
             return False
         if self.name.startswith("*."):
             return host.endswith(self.name[1:])
+        if self.name == "*":  # this machine is opened by its own name only
+            return host != "localhost"
         return host == self.name
 
 

@@ -92,6 +92,14 @@ def test_a_description_and_a_bundle_are_files(home):
     assert meant(text=json.dumps(ALL[0])).fields == described.fields
 
 
+@pytest.mark.parametrize("word", ["./nothing.json", "/no/server.json", "~/x", "../x.mcpb", "x.dxt"])
+def test_a_file_that_is_not_there_is_not_asked_for_elsewhere(home, monkeypatch, word):
+    monkeypatch.setenv("MULTITAP_REGISTRY", NOBODY)
+
+    with pytest.raises(ConfigError, match="there is no file"):
+        meant(word)
+
+
 @pytest.mark.parametrize("word", ["npm:--eval", "pypi:-c", "npm:thing@^1", "oci:../x"])
 def test_what_is_no_package_is_refused(home, word):
     with pytest.raises(ConfigError, match="is not"):

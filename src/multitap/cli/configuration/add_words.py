@@ -14,6 +14,7 @@ from multitap.names import slug
 from multitap.records import dataclass
 
 _ADDRESS = re.compile(r"https?://\S+")
+_PATH = re.compile(r"\.{0,2}/|~|(?!https?:).*\.(?:json|mcpb|dxt)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,22 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
         a_server_json,
     )
 
+    _check_file(request)
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
             return drafts
     raise ConfigError(f"cannot tell which server {_shown(request)} means", hint=_HINT)
+
+
+def _check_file(request: AddRequest) -> None:
+    """A path that leads nowhere is a typing error, not a name that a registry may know."""
+    word = request.words[-1] if request.words and not request.command else ""
+    if _PATH.match(word) and not is_there(Path(word).expanduser()):
+        raise ConfigError(
+            f"there is no file {word!r}",
+            hint="expected a `server.json` or a bundle (`.mcpb`); snippets of other files:"
+            " `multitap add - < FILE`",
+        )
 
 
 def a_command(request: AddRequest) -> tuple[ServerDraft, ...]:

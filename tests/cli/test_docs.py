@@ -43,7 +43,10 @@ def test_every_command_prints_what_the_page_shows(page, multitap, home, monkeypa
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     config, *_ = blocks(page, "toml")
     (home / "multitap.toml").write_text(config)
-    trust(home)
+    if page == PAGE:
+        monkeypatch.setenv("MULTITAP_CONFIG", "multitap.toml")
+    else:
+        trust(home)
     multitap("doctor")  # from now on it is known what there is
 
     for line, text in shown(page):

@@ -30,6 +30,12 @@ def file(home):
     return path
 
 
+@pytest.fixture
+def named(file, monkeypatch):
+    """What is exported is what is in force: a file of the user's own."""
+    monkeypatch.setenv("MULTITAP_CONFIG", "multitap.toml")
+
+
 def data(file):
     return tomllib.loads(file.read_text())
 
@@ -158,6 +164,7 @@ def test_undo_refuses_where_somebody_wrote_since(multitap, file):
     assert file.read_text() == CONFIG
 
 
+@pytest.mark.usefixtures("named")
 def test_an_export_says_what_is_lost(multitap, file):
     multitap("set gh env.T='${auth:T}' timeout=5")
 
@@ -173,6 +180,7 @@ def test_an_export_says_what_is_lost(multitap, file):
     assert "gh: `timeout`: Cursor cannot express it" in ended.err
 
 
+@pytest.mark.usefixtures("named")
 def test_an_export_to_vs_code_asks_for_the_secret(multitap, file):
     multitap("set gh env.T='${auth:gh/T}'")
 
@@ -182,6 +190,7 @@ def test_an_export_to_vs_code_asks_for_the_secret(multitap, file):
     assert [(one["id"], one["password"]) for one in exported["inputs"]] == [("gh/T", True)]
 
 
+@pytest.mark.usefixtures("named")
 def test_an_export_joins_what_a_file_has(multitap, file, home):
     target = home / "config.yaml"
     target.write_text("# goose\nextensions:\n  dev:\n    type: builtin # b\n")

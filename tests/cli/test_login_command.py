@@ -180,7 +180,8 @@ async def test_an_open_server_is_left_alone(folder):
         ),
     ],
 )
-def test_what_cannot_be_logged_in_to_says_why(folder, multitap, server, words):
+def test_what_cannot_be_logged_in_to_says_why(folder, multitap, monkeypatch, server, words):
+    monkeypatch.setenv("MULTITAP_CONFIG", "multitap.toml")
     (folder / "multitap.toml").write_text(f"[servers.guarded]\n{server}\n")
     ended = multitap("login guarded")
 

@@ -201,3 +201,13 @@ def test_an_export_joins_what_a_file_has(multitap, file, home):
     assert text.startswith("# goose\nextensions:\n  dev:\n    type: builtin # b\n  gh:\n")
     multitap("undo")
     assert target.read_text() == "# goose\nextensions:\n  dev:\n    type: builtin # b\n"
+
+
+def test_a_file_that_cannot_be_read_is_named_rather_than_the_server(multitap, home):
+    (home / "multitap.toml").write_text("[servers.a\n")
+
+    ended = multitap("-c multitap.toml set a timeout=5")
+
+    assert ended.code == 3
+    assert "multitap.toml:1" in ended.err
+    assert (home / "multitap.toml").read_text() == "[servers.a\n"

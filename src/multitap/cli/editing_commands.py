@@ -86,6 +86,8 @@ def add(  # noqa: PLR0917 - click passes them by name
     from multitap.cli.configuration.add_command import AddOptions, add
     from multitap.cli.configuration.add_words import typed
 
+    if not words and not ctx.meta.get("command") and not ctx.meta.get("line") and _is_terminal():
+        raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
     request = typed(
         words,
         command=ctx.meta.get("command", ()),
@@ -99,6 +101,10 @@ def add(  # noqa: PLR0917 - click passes them by name
         how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
     )
     return add(options, request, chosen)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _piped(words: tuple[str, ...]) -> str:

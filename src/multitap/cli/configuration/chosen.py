@@ -96,7 +96,7 @@ def require(loaded: Loaded, name: str) -> None:
     Raises:
         UnknownName: No file says anything about it.
         Untrusted: It comes with a project that is not trusted.
-        ConfigError: What they say cannot be used.
+        ConfigError: What they say cannot be used, or one of them cannot be read at all.
     """
     if name in loaded.settings.servers:
         return
@@ -104,6 +104,7 @@ def require(loaded: Loaded, name: str) -> None:
         raise pending.refusal()
     if problems := loaded.broken.get(name):
         raise ConfigError(line(problems[0]), hint=problems[0].hint)
+    loaded.check()
     near = did_you_mean(name, loaded.merged.servers)
     raise UnknownName(
         f"no server named {name!r}",

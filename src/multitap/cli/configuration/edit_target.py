@@ -101,9 +101,11 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
 
     Raises:
         UnknownName: No file says anything about it.
+        ConfigError: A file cannot be read, which may be the one that does.
     """
     stack = loaded.merged.servers.get(name)
     if stack is None:
+        loaded.check()
         near = did_you_mean(name, loaded.merged.servers)
         raise UnknownName(
             f"no server named {name!r}",

@@ -1,7 +1,10 @@
 """Hostile clients of every kind: the gateway and its other clients go on, and nothing is left."""
 
+from contextlib import suppress
+
 import pytest
 
+from multitap.errors import MultitapError
 from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.fronts.stdio_front import MAX_LINE
 from tests.gateway.hostile import (
@@ -33,6 +36,10 @@ def anyio_backend():
 @pytest.fixture(scope="module")
 async def stage(tmp_path_factory):
     async with open_stage(tmp_path_factory.mktemp("stage")) as opened:
+        hub = opened.gateway.hub
+        with suppress(MultitapError):
+            await hub.call(next(iter(hub.catalog.tools)))
+        await hub.store.flush()  # what the first call opens stays open for all tests
         yield opened
 
 

@@ -99,12 +99,12 @@ class GatewayClient:
             async with await anyio.connect_unix(self._path) as stream:
                 await stream.send(msgspec.json.encode(question) + b"\n")
                 yield stream, BufferedByteReceiveStream(stream)
+        except TimeoutError:  # an `OSError` too
+            raise MultitapError("the gateway does not answer") from None
         except _GONE:
             raise MultitapError(
                 "the gateway is gone", hint="`multitap serve --http 3000` starts one"
             ) from None
-        except TimeoutError:
-            raise MultitapError("the gateway does not answer") from None
 
 
 async def _line(received: BufferedByteReceiveStream) -> ControlAnswer:

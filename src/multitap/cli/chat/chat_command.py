@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import assert_never
 
 import anyio
@@ -266,8 +267,12 @@ async def _typed_line(lines: TypedLines, words: str) -> str:
 def _on_interrupt(act: Callable[[], None]) -> Generator[None]:
     """Within the block, Ctrl-C does this and nothing else."""
     loop = asyncio.get_running_loop()
+
+    def leave_note(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)  # whatever the loop does just now is interrupted by this
+
     before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(act))
+    signal.signal(signal.SIGINT, leave_note)
     try:
         yield
     finally:

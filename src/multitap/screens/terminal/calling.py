@@ -93,9 +93,9 @@ class Calling:
         """Put what a server asks in the middle of a call to the person."""
         if asked.method != "elicitation/create":
             return CommandReply(asked.number, error="the screen answers forms and links only")
-        params = msgspec.json.decode(asked.params)
+        params: dict[str, Any] = msgspec.json.decode(asked.params)
         message = str(params.get("message") or asked.method)  # it says who asks
-        schema = params.get("requestedSchema") or {}
+        schema: dict[str, Any] = params.get("requestedSchema") or {}
         if params.get("mode") == "url":
             message += f"\nOpen this address, then send: {params.get('url')}"
         filled = await self._app.push_screen_wait(Filling(f"{asked.server} asks", message, schema))

@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 
+from tests.trusting import trust
+
 CONFIG = """\
 # mine
 [servers.gh] # github
@@ -211,3 +213,17 @@ def test_a_file_that_cannot_be_read_is_named_rather_than_the_server(multitap, ho
     assert ended.code == 3
     assert "multitap.toml:1" in ended.err
     assert (home / "multitap.toml").read_text() == "[servers.a\n"
+
+
+def test_an_edit_of_a_trusted_project_needs_no_further_trust(multitap, file, home, monkeypatch):
+    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+    untouched = multitap("set gh timeout=5")
+    assert "not trusted" in multitap("config show gh").err
+
+    trust(home)
+    edited = multitap("set gh timeout=6")
+
+    assert (untouched.code, edited.code) == (0, 0)
+    assert "trust" not in multitap("config show gh").err
+    file.write_text(file.read_text().replace("x", "y"))
+    assert "changed since you trusted it" in multitap("config show gh").err

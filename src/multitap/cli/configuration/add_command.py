@@ -13,6 +13,7 @@ from multitap.cli.configuration.add_words import AddRequest, resolve
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.configuration.edit_run import run_edits, write_with_secrets
 from multitap.cli.configuration.edit_target import EditTarget, checked, edit_target
+from multitap.cli.configuration.own_edits import trusting_own_edits
 from multitap.cli.configuration.trial_start import Trial, start_once
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
@@ -80,7 +81,8 @@ def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     additions = [_confined(one, trials.get(one.name)) for one in additions]
     edits = [_writing(target, one) for one in additions]
     secrets = {name: value for one in additions for name, value in one.secrets.items()}
-    write_with_secrets(label, edits, secrets)
+    with trusting_own_edits([one.name for one in additions] if target.is_project else ()):
+        write_with_secrets(label, edits, secrets)
     _report(additions, trials, target, as_json=how.as_json)
     return Exit.DONE
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from multitap.cli.configuration.own_edits import trusting_own_edits
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.differences import show_differences
 from multitap.cli.terminal.output import note
@@ -23,10 +24,10 @@ def run_edits(label: str, edits: Sequence[FileEdit], *, dry_run: bool, done: str
     if dry_run:
         show_differences(journal.preview(edits))
         note("nothing was written")
-    elif journal.apply(label, edits) is None:
-        note("nothing to change")
-    else:
-        note(f"{done}; `multitap undo` takes it back")
+        return Exit.DONE
+    with trusting_own_edits():
+        operation = journal.apply(label, edits)
+    note(f"{done}; `multitap undo` takes it back" if operation else "nothing to change")
     return Exit.DONE
 
 

@@ -1,0 +1,42 @@
+"""Edits of a project's files by the person who trusts it: they need not be asked about them."""
+
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multitap.config.approval import Standing
+from multitap.trust.project_review import review
+from multitap.trust.projects import Projects
+
+
+@contextmanager
+def trusting_own_edits(added: Collection[str] = ()) -> Generator[None]:
+    """Within the block, the person changes files here by a command of ours.
+
+    Parts of a project that they trusted before stay trusted as they are afterwards, without the
+    secrets they were granted if they changed; what was not trusted stays so.
+
+    Args:
+        added: Servers that they add to the project's file, which are trusted, too.
+    """
+    projects = Projects()
+    folder = Path.cwd()
+    before = {
+        (project.root, one.part.key)
+        for project in review(folder, projects)[0]
+        for one in project.parts
+        if one.standing is Standing.TRUSTED
+    }
+    yield
+    if not before and not added:
+        return
+    for project in review(folder, projects)[0]:
+        accepted = [
+            one.part
+            for one in project.parts
+            if (project.root, one.part.key) in before or one.part.name in added
+        ]
+        if any(
+            one.standing is not Standing.TRUSTED and one.part in accepted for one in project.parts
+        ):
+            projects.trust(project.root, accepted)

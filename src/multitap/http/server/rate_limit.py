@@ -14,7 +14,7 @@ _SECONDS = {
 
 
 class Rate(NamedTuple):
-    """So many in so many seconds."""
+    """How many requests in how many seconds."""
 
     requests: int
     seconds: float

@@ -1,4 +1,4 @@
-"""Everything multitap raises on purpose.
+"""Every exception that multitap raises on purpose.
 
 MultitapError
 ├── ConfigError          the user's configuration

@@ -1,4 +1,4 @@
-"""The current state and what happened, for every observer: CLI, TUI, web page, logs."""
+"""The current state and what happened, for all observers: CLI, terminal, page, logs."""
 
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager

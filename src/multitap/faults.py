@@ -1,4 +1,4 @@
-"""How a message can fail to travel, over HTTP or any other wire."""
+"""The ways in which sending a message can fail, on any wire."""
 
 
 class WireFault(Exception):

@@ -1,4 +1,4 @@
-"""A module that is imported when something of it is first used."""
+"""A module that is imported on first use."""
 
 from importlib import import_module
 from typing import Any

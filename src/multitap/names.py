@@ -1,4 +1,4 @@
-"""How a server's tool is named for callers."""
+"""Makes the names under which callers see tools."""
 
 import re
 from collections import Counter

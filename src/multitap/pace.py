@@ -1,4 +1,4 @@
-"""How much work a reader of foreign bytes does before everybody else gets a turn.
+"""Limits how much a reader of foreign bytes does in one turn of the loop.
 
 An event loop is only as fair as its callbacks are short. Whoever parses what a stranger sends (a
 server's output, a client's requests) works within a `Budget`, and once that is spent stops

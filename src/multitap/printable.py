@@ -1,4 +1,4 @@
-"""Text that is safe to show on a terminal."""
+"""Makes text safe to show on a terminal."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Data classes that are quick to define: their methods are written when they are first used.
+"""Data classes that are cheap to define: their methods are generated on first use.
 
 The standard library compiles six functions for a frozen class at once, which takes longer than the
 rest of its module, and a gateway has a hundred such classes: with the standard ones, to import it

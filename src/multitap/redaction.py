@@ -1,4 +1,4 @@
-"""Secrets taken out of every text that leaves a link, in whatever form the text holds them."""
+"""Removes secrets, in any encoding, from every text that leaves a link."""
 
 import base64
 import codecs

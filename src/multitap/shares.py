@@ -1,4 +1,4 @@
-"""A fair share for everyone of what there is only so much of: sessions, streams, memory.
+"""Divides limited resources fairly: sessions, streams, memory.
 
 Each *holder* has a share of its own: the principal of a token, or an address where no tokens are
 asked for.

@@ -1,4 +1,4 @@
-"""Tasks that callbacks start and end, where anyio's own tools need a task to be used in.
+"""Tasks that callbacks can start and cancel, where anyio would need a running task.
 
 A transport or a timer calls back outside any task. Under `asyncio.run` anyio cannot tell there
 which library runs, and refuses to make a scope or to start a task; what is here needs only the

@@ -1,3 +1,3 @@
-"""Which release this is; the build reads it from here."""
+"""The version of this release; the build reads it from here."""
 
 VERSION = "0.1.0.dev0"

@@ -1,4 +1,4 @@
-"""One turn of an agent: the model is asked, and its tools are used, until it has its answer."""
+"""One turn of an agent: ask the model, run its tools, repeat until it has answered."""
 
 import time
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Who says whether an agent may use a tool as it wants to."""
+"""Decides whether an agent may use a tool with the arguments it chose."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

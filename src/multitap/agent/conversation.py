@@ -1,4 +1,4 @@
-"""What was said between a person, a model of any vendor and its tools."""
+"""The messages between a person, a model of any vendor and its tools."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

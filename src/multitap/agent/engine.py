@@ -1,4 +1,4 @@
-"""An agent: a model, its tools, and the rules by which it uses them."""
+"""An agent: a model, its tools, and the rules for using them."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

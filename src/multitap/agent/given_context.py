@@ -1,4 +1,4 @@
-"""Resources and prompts of MCP servers as messages that a model gets to read."""
+"""Turns resources and prompts of MCP servers into messages for a model."""
 
 from typing import TYPE_CHECKING
 

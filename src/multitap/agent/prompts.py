@@ -1,4 +1,4 @@
-"""Prompts of the configuration: their texts, and what is put into them."""
+"""Prompts from the configuration, with their arguments filled in."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A model that answers what MCP servers ask of it."""
+"""Answers the sampling requests of MCP servers with a model."""
 
 from collections.abc import Iterator, Mapping
 

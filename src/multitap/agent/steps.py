@@ -1,4 +1,4 @@
-"""What happens while an agent works, for its observers."""
+"""The events of an agent at work, for observers."""
 
 from enum import StrEnum
 

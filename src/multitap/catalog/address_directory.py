@@ -1,4 +1,4 @@
-"""Which server an address belongs to, and what callers call it."""
+"""Maps resource addresses to servers, and to the addresses that callers use."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""Clients that see the same: through which profiles, and what their token allows of that."""
+"""Clients that see the same part of the catalog: their profiles and their token's scope."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase

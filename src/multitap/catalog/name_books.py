@@ -1,4 +1,4 @@
-"""Who has which name and address, among the configured servers."""
+"""Remembers which server owns which tool name and resource address."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""What callers call a resource whose address another server has."""
+"""Makes the address that callers use when two servers share one."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Which tools of a server may be shown: those that are as pinned, and look like no attack."""
+"""Decides which tools of a server are shown: those that match their pins and look safe."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Groups of commands, listed in the order in which a person comes to need them."""
+"""Groups of commands, listed in the order in which people need them."""
 
 import click
 

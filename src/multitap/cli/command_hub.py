@@ -1,4 +1,4 @@
-"""A hub with the servers that one command takes."""
+"""Opens a hub with the servers that one command needs."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping

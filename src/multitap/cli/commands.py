@@ -1,4 +1,4 @@
-"""Every command with a line about it; its options are declared when it is used."""
+"""Every command and its help line; options are declared when a command is used."""
 
 import sys
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a shell may complete; no server is started for it."""
+"""Shell completion; it never starts a server."""
 
 from typing import Any
 

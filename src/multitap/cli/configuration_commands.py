@@ -1,4 +1,4 @@
-"""The commands that show the configuration, and remove what was installed; see `commands`."""
+"""Declares the commands that show the configuration and uninstall; see `commands`."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The commands that change configurations, ours and other clients'; see `commands`."""
+"""Declares the commands that change configurations, ours and other clients'; see `commands`."""
 
 import sys
 from pathlib import Path

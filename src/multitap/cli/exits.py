@@ -1,4 +1,4 @@
-"""How the program ends, for scripts."""
+"""Exit codes, for scripts."""
 
 from enum import IntEnum
 

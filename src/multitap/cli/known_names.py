@@ -1,4 +1,4 @@
-"""What is known of the servers without asking any of them."""
+"""Names of servers and tools that are known without starting anything."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The commands about what servers offer: tools, resources and prompts; see `commands`."""
+"""Declares the commands about tools, resources and prompts; see `commands`."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every command can be told: which configuration, or which server, and how long to wait."""
+"""The options that all commands share: which configuration or server, how long to wait."""
 
 import time
 from collections.abc import Callable, Iterable

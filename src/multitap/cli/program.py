@@ -1,4 +1,4 @@
-"""The program: runs a command, and turns whatever goes wrong into words and an exit code."""
+"""Runs a command, and turns failures into messages and exit codes."""
 
 import gc
 import os

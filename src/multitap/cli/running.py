@@ -1,4 +1,4 @@
-"""Runs what a command awaits; a signal to stop ends it and everything it started."""
+"""Runs the coroutine of a command until it ends or a signal stops it."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The commands about servers: their state, their logs, what is wrong with them; see `commands`."""
+"""Declares the commands about servers: state, logs, diagnosis; see `commands`."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The commands about gateways: one that serves, and those that run; see `commands`."""
+"""Declares the commands about gateways; see `commands`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ends a command when a signal says so: Ctrl-C, SIGTERM, or SIGHUP from a closed terminal."""
+"""Stops a command on Ctrl-C, SIGTERM, or SIGHUP from a closed terminal."""
 
 import os
 import signal

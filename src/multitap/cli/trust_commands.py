@@ -1,4 +1,4 @@
-"""The commands about what may run, and who may do what; see `commands`."""
+"""Declares the commands about trust, access and policy; see `commands`."""
 
 from pathlib import Path
 

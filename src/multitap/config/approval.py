@@ -1,4 +1,4 @@
-"""What a project would have us do, and what a person has said to it.
+"""What a project asks for, and what a person has approved of it.
 
 The files of a project come with the project, often from a stranger. They are read as data, and
 nothing that they say counts before an `Approval` says so. What a program or a person names

@@ -1,4 +1,4 @@
-"""Whether what a project names is in the project; before trust, only folders are put in."""
+"""Checks that what a project names is inside the project, before it is trusted."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Servers found in a folder: each of its folders with an entry script is one."""
+"""Finds servers in a folder: every subfolder with an entry script is one."""
 
 import re
 import shutil

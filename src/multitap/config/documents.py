@@ -1,4 +1,4 @@
-"""A parsed file whose every value knows where it is written."""
+"""A parsed file in which every value knows its line and column."""
 
 import re
 from bisect import bisect_left

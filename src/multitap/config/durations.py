@@ -1,4 +1,4 @@
-"""Spans of time as people write them."""
+"""Durations as people write them: `30s`, `5m`, `1h`."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A server's configuration with its variables put in, at the last moment before it is used."""
+"""Expands the variables of a server's configuration just before it is used."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""From a file on disk to a document, whatever its format."""
+"""Reads a file of any format into a document."""
 
 import stat
 from pathlib import Path

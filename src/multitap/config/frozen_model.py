@@ -1,4 +1,4 @@
-"""Frozen values that check themselves: pydantic's models, on pydantic's core alone.
+"""Frozen, validated models: like pydantic's, built on pydantic-core alone.
 
 Importing `pydantic`, and having it work out what each class means, takes longer than a whole
 command may. The core checks, converts and complains in the same way and in the same words.

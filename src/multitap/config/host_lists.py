@@ -1,4 +1,4 @@
-"""Whether a URL names one of some hosts, for every program that may open it."""
+"""Whether a URL belongs to one of the listed hosts, however a program may parse it."""
 
 import re
 from collections.abc import Iterable

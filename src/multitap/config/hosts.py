@@ -1,4 +1,4 @@
-"""Where other hosts keep their configuration."""
+"""Where other hosts keep their configuration files."""
 
 from collections.abc import Iterable
 from pathlib import Path

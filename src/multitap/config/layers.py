@@ -1,4 +1,4 @@
-"""Many files, one configuration: first what the user wrote, then what counts of a project."""
+"""Merges many files into one configuration: the user's first, then trusted projects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""From files on disk to settings, problems, and the reason for every value."""
+"""Loads files into settings, problems, and the origin of every value."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A configuration that may be shown to anyone."""
+"""Masks the secrets of a configuration so that it can be shown."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The shape of a valid configuration, whatever file it came from."""
+"""The models of a valid configuration."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Who can change a file, and whether it is therefore safe to use.
+"""Checks who can change a file, and whether it is safe to use.
 
 A file counts only if nobody but the user and root can change it. It may be writable by a group if
 that is the user's own: the primary group, of the same name, without other members. Folders on the

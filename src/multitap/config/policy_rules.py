@@ -1,4 +1,4 @@
-"""Rules that allow calls, ask about them or deny them, as a configuration states them."""
+"""The policy rules of a configuration: allow, ask about or deny calls."""
 
 import re
 from collections.abc import Mapping

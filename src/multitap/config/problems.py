@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, where it is written, and what to do about it."""
+"""What is wrong with a configuration, where, and how to fix it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a project's files may say: servers of its own, and what only concerns those who use it.
+"""What a project's files may set: its own servers, and settings that affect only them.
 
 A project adds. It never changes what the user owns: a name that the user's configuration uses stays
 the user's, and what governs all servers is for the user alone to say.

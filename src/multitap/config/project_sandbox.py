@@ -1,4 +1,4 @@
-"""What a project's file may say about the sandbox of its own servers."""
+"""What a project's file may say about the sandbox of its servers."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The JSON Schema of `multitap.toml`, for editors that complete and check it."""
+"""The JSON Schema of `multitap.toml`, for editors."""
 
 import ast
 import inspect

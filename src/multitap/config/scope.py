@@ -1,4 +1,4 @@
-"""Variables in a text, and what they stand for.
+"""Finds variables in text and resolves them.
 
 `${VAR}`, `${VAR:-default}` and `${env:VAR}` come from the environment, `${auth:NAME}` from the
 secrets, `${file:PATH}` from a file; `${workspaceFolder}` and `${userHome}` are folders; `$${` is

@@ -1,4 +1,4 @@
-"""Where a configuration is looked for."""
+"""Finds the configuration files."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which values of a server's configuration are secret.
+"""Decides which values of a server's configuration are secret.
 
 A value is one because of its name (`API_TOKEN`, `--password`), because of where it stands (the
 password of a URL), or because it looks like one. What reads like a word, a path, a number or a

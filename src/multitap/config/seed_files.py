@@ -1,4 +1,4 @@
-"""Files of the designs Multitap grew from, found in a folder where nothing of ours is."""
+"""Finds the files of the designs Multitap grew from, in folders without our own."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

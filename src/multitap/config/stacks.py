@@ -1,4 +1,4 @@
-"""What several files say about one name: the later one wins, and what it won against is known."""
+"""Merges what several files say about one name; the last one wins, the rest is remembered."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field

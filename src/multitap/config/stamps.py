@@ -1,4 +1,4 @@
-"""What the sources look like from outside, to see whether they changed."""
+"""Fingerprints of the source files, to detect changes."""
 
 import os
 import stat

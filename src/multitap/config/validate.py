@@ -1,4 +1,4 @@
-"""From what the files say to our models, every complaint with its place."""
+"""Validates what the files say; every problem carries its position."""
 
 from collections.abc import Mapping
 from itertools import takewhile

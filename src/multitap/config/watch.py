@@ -1,4 +1,4 @@
-"""Tells when a source of the configuration has changed."""
+"""Reports when a configuration file has changed."""
 
 import threading
 from collections.abc import AsyncGenerator, Iterable

@@ -1,4 +1,4 @@
-"""The main job, told in plain words: many servers up, called, lost and brought back."""
+"""The demo, narrated: servers start, are called, get killed and come back."""
 
 import logging
 import os

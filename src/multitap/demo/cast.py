@@ -1,4 +1,4 @@
-"""The bundled servers, as a configuration."""
+"""The configuration of the bundled servers."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An environment made from configuration files alone."""
+"""An environment built from configuration files alone."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Python functions that a configuration names."""
+"""Loads the Python functions that a configuration names."""
 
 import inspect
 import sys

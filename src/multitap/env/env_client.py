@@ -1,4 +1,4 @@
-"""Another environment, asked over MCP."""
+"""A typed client for another environment, over MCP."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What an environment has, in the words of the Env protocol."""
+"""Converts an environment's objects to those of the Env protocol."""
 
 from collections.abc import Iterable, Sequence
 

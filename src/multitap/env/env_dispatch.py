@@ -1,4 +1,4 @@
-"""The ten tools of the Env protocol as MCP tools, answered by a world."""
+"""Serves the ten tools of the Env protocol as MCP tools."""
 
 import logging
 from collections.abc import Callable, Mapping

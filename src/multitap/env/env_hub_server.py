@@ -1,4 +1,4 @@
-"""An environment as one server among those of its own hub."""
+"""An environment as one of the servers of its own hub."""
 
 from collections.abc import Mapping
 from dataclasses import replace

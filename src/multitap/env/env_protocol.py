@@ -1,4 +1,4 @@
-"""What environments say to each other: the ten tools of the Env protocol, as data."""
+"""The messages of the Env protocol, as data."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

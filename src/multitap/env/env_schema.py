@@ -1,4 +1,4 @@
-"""The JSON Schema of the Env protocol, for programs in other languages."""
+"""The JSON Schema of the Env protocol, for other languages."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The Env protocol as an MCP server: in a hub, over pipes, over HTTP."""
+"""The Env protocol as an MCP server: in a hub, on stdio, over HTTP."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The ten tools of the Env protocol: what each is called, takes and answers."""
+"""The ten tools of the Env protocol: names, parameters and results."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property

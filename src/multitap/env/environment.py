@@ -1,4 +1,4 @@
-"""The world an agent lives in: its tools, the servers they come from, and how others see it."""
+"""The base class of environments: tools, servers, and the view others get."""
 
 from __future__ import annotations
 

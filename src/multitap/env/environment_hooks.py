@@ -1,4 +1,4 @@
-"""What a subclass of an environment may say about it."""
+"""The methods that a subclass of an environment may override."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models of an environment: which one is meant, and what it answers."""
+"""Chooses and asks the models of an environment."""
 
 from __future__ import annotations
 

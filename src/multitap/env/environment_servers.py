@@ -1,4 +1,4 @@
-"""The servers of an environment: what its configuration says, and the hub while it is open."""
+"""The servers of an environment: its configuration, and its hub while open."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What an environment answers to the ten questions of the Env protocol."""
+"""Answers the ten requests of the Env protocol for an environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment's own server while it runs: started by one task, stopped by any."""
+"""Starts an environment's own server in one task and stops it from any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment whose hub shows it, as one more server, to the clients of a gateway."""
+"""An environment that a gateway shows to its clients as one more server."""
 
 from __future__ import annotations
 

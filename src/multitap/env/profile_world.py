@@ -1,4 +1,4 @@
-"""What a client of the gateway learns of an environment: what its profile shows."""
+"""The part of an environment that a client's profile shows."""
 
 from __future__ import annotations
 

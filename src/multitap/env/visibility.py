@@ -1,4 +1,4 @@
-"""Who sees what of an environment."""
+"""Decides who sees which part of an environment."""
 
 from fnmatch import fnmatchcase
 

@@ -1,4 +1,4 @@
-"""One client: who it is, what it can do, and the way to it."""
+"""One client of the gateway: its identity, its capabilities, and how to reach it."""
 
 import asyncio
 import secrets

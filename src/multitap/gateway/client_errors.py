@@ -1,4 +1,4 @@
-"""What clients are told when something goes wrong: each kind of failure its own code and reason."""
+"""Error codes and messages for clients, one for each kind of failure."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""Persons whom a client sends to log in to a server, in the middle of a call of theirs."""
+"""Sends a client's user to log in to a server during a call."""
 
 import asyncio
 import secrets

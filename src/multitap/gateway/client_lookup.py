@@ -1,4 +1,4 @@
-"""From what a client names to what it means, among what the client sees."""
+"""Resolves the names that a client uses, within what it may see."""
 
 from collections.abc import Callable
 from typing import TypeVar

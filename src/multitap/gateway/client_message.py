@@ -1,4 +1,4 @@
-"""What a client says and is told, with everything that only passes through left undecoded."""
+"""Messages to and from clients, with pass-through values left undecoded."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One request of a client, while it is being answered."""
+"""One request of a client while it is being answered."""
 
 from collections.abc import Mapping
 from typing import Any

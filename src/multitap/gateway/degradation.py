@@ -1,4 +1,4 @@
-"""What keeps a gateway from doing all it should, though it serves."""
+"""What keeps a running gateway from working fully."""
 
 import logging
 import re

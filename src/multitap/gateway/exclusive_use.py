@@ -1,4 +1,4 @@
-"""One client at a time on a session with a server that does not say whose question it asks.
+"""One client at a time on a server whose questions do not say which call they belong to.
 
 On pipes a server cannot say for which of its calls it asks or logs. The calls of two clients
 therefore never run at the same time in a session with a server that does so: each client waits

@@ -1,4 +1,4 @@
-"""How long the first lists wait for servers that were never seen before."""
+"""How long the first lists wait for servers that have never been seen."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Every server as one: what a client asks for, whatever era it and the servers speak."""
+"""All servers as one MCP server, for clients and servers of either era."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a client asks of one server: done in turn, and in as many rounds as questions take."""
+"""A client's request to one server, in its turn and in as many rounds as questions take."""
 
 from collections.abc import Awaitable, Callable
 

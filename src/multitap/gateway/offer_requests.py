@@ -1,4 +1,4 @@
-"""Prompts, resources and completions, as clients ask for them and follow them."""
+"""Answers clients' requests for prompts, resources and completions."""
 
 from collections.abc import Callable
 from typing import Any

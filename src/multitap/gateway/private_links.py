@@ -1,4 +1,4 @@
-"""Links of single clients, to servers that keep state for each session."""
+"""Sessions of single clients, for servers that keep state per session."""
 
 import contextlib
 from dataclasses import field

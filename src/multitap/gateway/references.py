@@ -1,4 +1,4 @@
-"""What a server's results refer to, by the addresses that clients know."""
+"""Rewrites the addresses in a server's results to those that clients know."""
 
 from collections.abc import Callable
 from typing import Any

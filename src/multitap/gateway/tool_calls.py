@@ -1,4 +1,4 @@
-"""From a client's `tools/call` to its result."""
+"""Answers a client's `tools/call`."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Search mode for clients: three tools in place of all the schemas."""
+"""Search mode for clients: three tools instead of all schemas."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What clients of one audience see of the catalog, encoded once."""
+"""What the clients of one audience see of the catalog, encoded once."""
 
 from collections.abc import Mapping
 from functools import cached_property

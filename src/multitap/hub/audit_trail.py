@@ -1,4 +1,4 @@
-"""What of the hub's work goes into the audit log."""
+"""Writes the hub's decisions and calls to the audit log."""
 
 import os
 from time import time

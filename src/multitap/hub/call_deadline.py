@@ -1,4 +1,4 @@
-"""When a call has to be over: the one place where its deadline is set."""
+"""Sets the deadline of a call; nothing else does."""
 
 import msgspec
 

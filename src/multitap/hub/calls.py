@@ -1,4 +1,4 @@
-"""The way of a call through the hub: permitted, checked, limited in time, sent, vetted, counted."""
+"""Makes every call: permission, argument check, deadline, request, result check, metrics."""
 
 import asyncio
 from collections import deque

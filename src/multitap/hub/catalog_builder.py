@@ -1,4 +1,4 @@
-"""From what the servers offer to one catalog, under names that stay."""
+"""Builds the catalog from what the servers offer, with stable names."""
 
 import logging
 from collections.abc import Callable, Mapping

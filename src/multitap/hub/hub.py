@@ -1,4 +1,4 @@
-"""Many MCP servers, held as one."""
+"""The hub: many MCP servers behind one object."""
 
 from __future__ import annotations
 

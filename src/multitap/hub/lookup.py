@@ -1,4 +1,4 @@
-"""From a name or an address to what it stands for, once the servers are up that may have it."""
+"""Resolves names and addresses, waiting for servers that are still starting."""
 
 from collections.abc import Callable
 from difflib import get_close_matches

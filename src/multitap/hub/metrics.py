@@ -1,4 +1,4 @@
-"""How often, how fast and how well each tool answers, in constant memory."""
+"""Call counts, error counts and latencies per tool, in constant memory."""
 
 import math
 from bisect import bisect_left

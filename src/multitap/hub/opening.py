@@ -1,4 +1,4 @@
-"""Opens a hub: by settings, or by the configuration files that the command line reads."""
+"""Opens a hub from settings or from the configuration files."""
 
 from contextlib import AbstractAsyncContextManager
 

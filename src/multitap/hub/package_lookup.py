@@ -1,4 +1,4 @@
-"""Finds out which version of a package each launcher started."""
+"""Finds out which package version each launcher started."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Calls that need a person's word: who is asked, and what they said before."""
+"""Asks a person about calls that the policy does not decide, and remembers answers."""
 
 import hashlib
 from time import monotonic

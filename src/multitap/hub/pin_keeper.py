@@ -1,4 +1,4 @@
-"""Keeps pins and lock files equal: writes what was seen, and notices what a person accepts."""
+"""Keeps pins and lock files in step: records new tools, notices accepted changes."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

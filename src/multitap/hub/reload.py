@@ -1,4 +1,4 @@
-"""Keeps a running hub equal to the files it was configured from."""
+"""Keeps a running hub in step with its configuration files."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence

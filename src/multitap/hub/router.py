@@ -1,4 +1,4 @@
-"""From a catalog name to a route: what every call of one tool needs, worked out once."""
+"""Resolves a catalog name to a route: everything a call of that tool needs."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""What is remembered of each server from one run to the next."""
+"""What is remembered about each server between runs."""
 
 import time
 

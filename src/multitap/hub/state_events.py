@@ -1,4 +1,4 @@
-"""What subscribers hear about the states of servers."""
+"""Publishes the state changes of servers as events."""
 
 from multitap.events import EventBus, LinkChanged, LinkRemoved, Warned, pending_words
 from multitap.hub.supervisor import Supervisor

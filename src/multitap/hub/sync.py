@@ -1,4 +1,4 @@
-"""The hub for code that does not await."""
+"""The hub for synchronous code."""
 
 from __future__ import annotations
 

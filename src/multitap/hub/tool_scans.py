@@ -1,4 +1,4 @@
-"""Searches what servers say about their tools for attacks: in the background, each text once."""
+"""Scans tool descriptions for attacks in the background, each text once."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A bundle fetched into a file, within limits, from where its publisher keeps it."""
+"""Downloads a bundle from its publisher, within limits."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An `.mcpb` bundle, unpacked where nothing in it can reach out of its folder."""
+"""Unpacks an `.mcpb` bundle; nothing in it can escape its folder."""
 
 import os
 import shutil

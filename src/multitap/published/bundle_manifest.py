@@ -1,4 +1,4 @@
-"""The manifest of an unpacked bundle, as a draft of its server."""
+"""Reads the manifest of an unpacked bundle into a server draft."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The catalog that comes with Multitap: well-known servers that were tried."""
+"""The catalog of well-known, tested servers that ships with Multitap."""
 
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a publisher asks of the user, gathered while a draft is made."""
+"""Collects what a publisher asks of the user while a draft is made."""
 
 import re
 from collections.abc import Mapping

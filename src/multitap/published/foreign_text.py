@@ -1,4 +1,4 @@
-"""Texts that others wrote, made fit to be shown and to be written down."""
+"""Cleans texts from publishers before they are shown or written."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""From a package to the command that runs it; no name of a package can become an option."""
+"""Makes the command that runs a package; a package name can never become an option."""
 
 import re
 from collections.abc import Mapping

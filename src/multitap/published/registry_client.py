@@ -1,4 +1,4 @@
-"""A registry of MCP servers, asked over its API; nothing that it says is believed."""
+"""A client for MCP registries; every answer is checked."""
 
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence

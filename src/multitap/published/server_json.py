@@ -1,4 +1,4 @@
-"""A `server.json`, as drafts of the ways to run or reach the server it describes."""
+"""Reads a `server.json` into drafts of the ways to run or reach its server."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""The pieces a tool's answer is made of, each readable as text."""
+"""The content blocks of a tool's result, each readable as text."""
 
 import binascii
 from collections.abc import Callable, Mapping

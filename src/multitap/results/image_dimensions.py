@@ -1,4 +1,4 @@
-"""How many pixels an image has, by its first bytes."""
+"""Reads an image's size in pixels from its first bytes."""
 
 JPEG_MAGIC = b"\xff\xd8\xff"
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}

@@ -1,4 +1,4 @@
-"""The inside of a tool's answer, decoded as far as somebody looks."""
+"""A tool's result that is decoded only as far as it is read."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Long texts: cut to what a reader can take, the rest kept to be paged and searched."""
+"""Cuts long texts, and keeps the rest to be paged and searched."""
 
 import secrets
 import sys

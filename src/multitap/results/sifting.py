@@ -1,4 +1,4 @@
-"""Content without the blocks that no client can use."""
+"""Drops the content blocks that no client can use."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""One tool's answer, undecoded until somebody looks inside."""
+"""The result of a tool call, undecoded until it is read."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload

@@ -1,4 +1,4 @@
-"""The terminal's way to a gateway: its control socket, without blocking the screen."""
+"""Talks to a gateway's control socket without blocking the screen."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a screen knows of its gateway: asked for again and again, never held any other way."""
+"""The state that a screen shows, polled from its gateway."""
 
 import json
 from collections.abc import Mapping

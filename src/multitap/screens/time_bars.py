@@ -1,4 +1,4 @@
-"""Times as pictures made of text: a bar of phases, and a sparkline."""
+"""Durations as text: a bar of phases, and a sparkline."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is typed into the prompt line: `/mcp …`, `/call …`, as one value each."""
+"""Parses the prompt line: `/mcp …`, `/call …`."""
 
 import shlex
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What both faces show: the rows of each place, and what each row needs of the person."""
+"""What both front ends show: the rows of each place, and the action each row needs."""
 
 import time
 from collections import defaultdict, deque

@@ -1,4 +1,4 @@
-"""ExcelManus's client and manager, and where an agent holds them."""
+"""ExcelManus's client wrapper and manager."""
 
 import logging
 from collections.abc import Mapping

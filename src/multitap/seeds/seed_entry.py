@@ -1,4 +1,4 @@
-"""One server as a program writes it down in a seed's words, read by that seed's dialect."""
+"""Reads one server written in a seed's terms, with that seed's dialect."""
 
 import logging
 from collections.abc import Mapping

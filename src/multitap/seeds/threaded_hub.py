@@ -1,4 +1,4 @@
-"""Servers plugged in and pulled out one by one, in a hub with a thread of its own.
+"""A hub on its own thread, with servers added and removed one by one.
 
 A hub is a block, left by the task that entered it. The seeds' classes have no block: they are
 connected here and closed there, from any task, loop or thread.

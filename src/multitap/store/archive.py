@@ -1,4 +1,4 @@
-"""Everything done to the database; used from one thread only."""
+"""All access to the database, from one thread."""
 
 import sqlite3
 import time

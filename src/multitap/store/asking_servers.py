@@ -1,4 +1,4 @@
-"""Which servers ask without saying for which call, so that their clients are kept apart at once."""
+"""Remembers which servers ask questions without naming the call they belong to."""
 
 from multitap.store.stored_catalogs import CatalogKey
 

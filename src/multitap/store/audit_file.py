@@ -1,4 +1,4 @@
-"""The audit log on disk: entries that only follow each other, so that no change goes unseen.
+"""The audit log on disk: an append-only hash chain that reveals every change.
 
 Each entry has a number and a hash over its number, its text and the hash before it. The last of
 both is kept in a second file, so that a cut at the end is seen as well. Several processes append

@@ -1,4 +1,4 @@
-"""One entry of the audit log: who, what, when, how it ended, and by which decision."""
+"""One entry of the audit log: who, what, when, the outcome and the decision."""
 
 import msgspec
 

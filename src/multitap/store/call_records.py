@@ -1,4 +1,4 @@
-"""Past calls, newest first; `exchanges` keeps arguments and results where that is wanted."""
+"""Past calls, newest first."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

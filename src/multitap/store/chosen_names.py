@@ -1,4 +1,4 @@
-"""Which names and addresses were given where two servers wanted the same."""
+"""Remembers the names that were chosen when two servers wanted the same one."""
 
 import sqlite3
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""The file that outlives us, opened in whatever state it is found."""
+"""Opens the database file, whatever state it is in."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""What single calls sent and received, kept only where the person asked for it."""
+"""The arguments and results of calls, kept only on request."""
 
 import secrets
 from typing import Any

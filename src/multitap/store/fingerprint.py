@@ -1,4 +1,4 @@
-"""What makes a server the same server as before."""
+"""Identifies a server across runs by its configuration."""
 
 import json
 from hashlib import sha256

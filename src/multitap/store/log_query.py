@@ -1,4 +1,4 @@
-"""The parts that every question to the log is made of: conditions, pages, cursors."""
+"""The building blocks of log queries: conditions, pages, cursors."""
 
 import base64
 import binascii

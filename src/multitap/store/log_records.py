@@ -1,4 +1,4 @@
-"""What happened: every call, what servers said, and when they came and went, newest first."""
+"""The log: calls, server messages and state changes, newest first."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args

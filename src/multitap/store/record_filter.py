@@ -1,4 +1,4 @@
-"""The filter language for everything that is listed: `server:github status:error >500ms text`."""
+"""The filter language of all listings: `server:github status:error >500ms text`."""
 
 import operator
 import re

@@ -1,4 +1,4 @@
-"""Many rows in few statements."""
+"""Inserts many rows with few statements."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether each server's last start succeeded, so that good ones start first next time."""
+"""Remembers whether each server's last start succeeded, so that good ones start first."""
 
 from multitap.store.stored_catalogs import CatalogKey
 

@@ -1,4 +1,4 @@
-"""What happened and what servers last offered, written and read off the event loop."""
+"""Reads and writes what outlives the process, off the event loop."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""What each server last offered, so that it can be listed before the server is up."""
+"""What each server last offered, so that it can be listed before it starts."""
 
 from typing import Any
 

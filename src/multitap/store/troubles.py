@@ -1,4 +1,4 @@
-"""What is wrong with the store now, and what went wrong with it recently."""
+"""Current and recent problems of the store."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a docstring says to a model: of the function, and of each parameter."""
+"""Reads a docstring into descriptions of a function and its parameters."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The tokens by which clients come in: created, listed, revoked; kept as hashes."""
+"""Access tokens for clients: created, listed, revoked; stored as hashes."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""What a rule asks of arguments, compiled: each test is a function of the decoded arguments.
+"""Compiles the argument conditions of policy rules into functions.
 
 A rule that denies or asks applies if its tests may hold; one that allows only if they certainly do.
 What cannot be judged, such as a list in place of a text, thus never opens a door.

@@ -1,4 +1,4 @@
-"""Who did what, when, how it ended, and what decided about it.
+"""Audit entries: who did what, when, the outcome, and what decided it.
 
 Calls come in their thousands and are written some at a time, by the hub's store. Everything else
 that trust is about (secrets, logins, tokens, pins, trusted projects) is written at once, by

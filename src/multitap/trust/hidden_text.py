@@ -1,4 +1,4 @@
-"""Characters that people do not see and models read."""
+"""Characters that people do not see but models read."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""From what a server used to the rules that give it that, and no more."""
+"""Derives the narrowest sandbox rules from what a server used."""
 
 import os
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""`multitap.lock`: what servers offered when a person relied on it, in a file to be committed."""
+"""`multitap.lock`: the tool definitions that a person relies on, in a file to commit."""
 
 import fcntl
 import json

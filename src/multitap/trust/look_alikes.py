@@ -1,4 +1,4 @@
-"""Letters that look like others, and names that are told apart only by them."""
+"""Letters that look alike, and names that differ only by them."""
 
 import re
 from collections.abc import Iterable

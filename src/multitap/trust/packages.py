@@ -1,4 +1,4 @@
-"""Which package a launcher such as `npx` starts: as it is written, and as it was resolved."""
+"""Which package a launcher such as `npx` starts: as written, and as resolved."""
 
 import json
 import re

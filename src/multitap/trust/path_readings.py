@@ -1,4 +1,4 @@
-"""Where a path in an argument leads, however the server that gets it may read it."""
+"""Every place that a path argument could lead to, however the server reads it."""
 
 import os
 import stat

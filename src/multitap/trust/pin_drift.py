@@ -1,4 +1,4 @@
-"""How what a server offers differs from what is pinned, for programs and in words."""
+"""How a server's offers differ from what is pinned."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What waits for a review, and what a person decides about it."""
+"""What waits for review, and what a person decides about it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a person relies on in a tool's definition, and the digest of it."""
+"""The parts of a tool's definition that people rely on, and their digest."""
 
 import json
 from collections.abc import Mapping

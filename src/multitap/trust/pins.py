@@ -1,4 +1,4 @@
-"""What is pinned, as the files say and as it was just seen."""
+"""What is pinned, according to the files and to this run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

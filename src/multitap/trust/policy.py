@@ -1,4 +1,4 @@
-"""Which calls are allowed, asked about or denied, decided as early as it can be.
+"""Decides which calls are allowed, asked about or denied, as early as possible.
 
 Rules come in two lists, the server's own and that of the settings. In each, the first rule that
 applies decides, and a list without one allows. The stricter of the two decisions holds: so a

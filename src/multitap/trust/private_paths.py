@@ -1,4 +1,4 @@
-"""Paths that no rule of a sandbox may open, and the rest of what a rule names around them."""
+"""Paths that no sandbox rule may open, and what remains of a rule around them."""
 
 import os
 from collections.abc import Iterable, Iterator

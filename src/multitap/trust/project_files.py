@@ -1,4 +1,4 @@
-"""The files of a project that decide what a server, a function or a skill of it does.
+"""The files of a project that determine what its servers, functions or skills do.
 
 A server's are those that its command, arguments and environment name, the manifests that its
 program reads where it runs, and for a server of `mcpservers/` the sources in its folder. What those

@@ -1,4 +1,4 @@
-"""The parts of a project that a person trusts one by one: what each would do, and its digest."""
+"""The parts of a project that are trusted one by one: their effect and digest."""
 
 import json
 from collections.abc import Iterator, Mapping

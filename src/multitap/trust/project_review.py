@@ -1,4 +1,4 @@
-"""What there is to trust in a folder, next to what was trusted before."""
+"""What a folder asks to be trusted, compared with what was trusted before."""
 
 from collections.abc import Iterator
 from difflib import ndiff

@@ -1,4 +1,4 @@
-"""Which projects a person has trusted, part by part and by content; kept outside of them."""
+"""Which projects a person trusts, by part and content; stored outside the projects."""
 
 import logging
 import os

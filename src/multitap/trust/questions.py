@@ -1,4 +1,4 @@
-"""What servers may ask people and models: each question names its asker and keeps to the rules."""
+"""What servers may ask people and models: each question names its asker."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much a server has used models recently, and how much more it may."""
+"""Limits how much a server may use models."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What one confined server may use: its own folder, the system's programs, what its rules name."""
+"""What one confined server may use: its folder, system programs, its rules."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Finds what attacks a model: in the definitions of tools, and in results."""
+"""Finds prompt attacks in tool definitions and results."""
 
 import binascii
 import re

@@ -1,4 +1,4 @@
-"""What attacks on a model look like in words: rules as a table, weighed against each other.
+"""The scanner's rules: a weighted table of what attacks on a model look like.
 
 A rule of weight 2 is enough by itself. What a rule of weight 1 finds, honest tools say too, if not
 all at once and in one place. Rules are matched against text in lower case with runs of blanks made

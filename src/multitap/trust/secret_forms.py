@@ -1,4 +1,4 @@
-"""Whether a form asks people for what they must not give away."""
+"""Detects forms that ask people for secrets."""
 
 import re
 import unicodedata

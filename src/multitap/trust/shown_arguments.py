@@ -1,4 +1,4 @@
-"""Arguments of a call as people may see them: no secrets, and not too much."""
+"""Arguments of a call as people may see them: redacted and shortened."""
 
 from collections.abc import Mapping
 from typing import Any

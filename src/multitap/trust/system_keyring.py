@@ -1,4 +1,4 @@
-"""Texts in the system's keyring, where one works."""
+"""Stores texts in the system keyring, where one works."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Logins at rest: what authorization servers gave us, and for whom."""
+"""OAuth tokens at rest: who issued them, and for whom."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""Secrets at rest: in the system's keyring, or in a file that only its owner can read."""
+"""Secrets at rest: in the system keyring, or in a file only its owner can read."""
 
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The ways to reach a server of which too little is known, one after the other."""
+"""The ways to try to reach a server whose transport or era is unknown."""
 
 from dataclasses import replace
 

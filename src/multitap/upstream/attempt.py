@@ -1,4 +1,4 @@
-"""One attempt to be connected, as far as it came."""
+"""One connection attempt: how far it got, and how long each phase took."""
 
 import asyncio
 from dataclasses import field

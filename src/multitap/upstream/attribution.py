@@ -1,4 +1,4 @@
-"""Whether it is certain to which call a question or a log message of a server belongs."""
+"""Decides whether a server's question or log message surely belongs to one call."""
 
 from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Session

@@ -1,4 +1,4 @@
-"""Whether a server can be asked right now, and if not, why, and whether to wait."""
+"""Whether a server can take requests now; if not, why, and whether to wait."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""When a lost server is started again, and when that is given up for a while."""
+"""When a lost server is restarted, and when restarting pauses."""
 
 from collections import deque
 from random import Random

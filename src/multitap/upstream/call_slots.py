@@ -1,4 +1,4 @@
-"""How many may work at the same time, how many may wait."""
+"""Limits how many requests a server works on at once, and who waits."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""From a way to reach a server to a session with it whose offers are listed."""
+"""Opens a session with a server and lists what it offers."""
 
 import math
 from collections.abc import AsyncGenerator, Callable

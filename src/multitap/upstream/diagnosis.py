@@ -1,4 +1,4 @@
-"""From an exception and the evidence to words a person can act on."""
+"""Turns an exception and the evidence into a failure that a person can act on."""
 
 import signal
 from collections.abc import Mapping

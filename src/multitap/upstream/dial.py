@@ -1,4 +1,4 @@
-"""The wire that a server's configuration asks for."""
+"""Opens the wire that a server's configuration asks for."""
 
 from __future__ import annotations
 

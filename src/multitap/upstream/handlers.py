@@ -1,4 +1,4 @@
-"""Who answers when a server asks the host: elicitation, sampling, roots."""
+"""The host's callbacks for what servers ask: elicitation, sampling, roots."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol

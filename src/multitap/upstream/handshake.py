@@ -1,4 +1,4 @@
-"""The first words with a server: who we are, what both can do, which version to speak."""
+"""The first messages to a server: identity, capabilities, protocol version."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What keeps an eye on a connected server, and raises what it finds."""
+"""Watches a connected server, and raises what it finds."""
 
 from collections.abc import Callable
 

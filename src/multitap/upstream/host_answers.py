@@ -1,4 +1,4 @@
-"""Answers what a server asks, in the SDK's types, which are imported when one asks."""
+"""Answers a server's requests in the SDK's types, imported on first use."""
 
 import logging
 from collections.abc import Mapping

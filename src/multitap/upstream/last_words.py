@@ -1,4 +1,4 @@
-"""What a program wrote before it ended: the line that says why, and what to do about it."""
+"""Finds the line of a program's output that says why it ended, and what to do."""
 
 import re
 from collections.abc import Callable, Iterator

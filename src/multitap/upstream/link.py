@@ -1,4 +1,4 @@
-"""One configured server: connected, watched and brought back."""
+"""One configured server, run by one task: connected, watched, restarted."""
 
 import math
 import time

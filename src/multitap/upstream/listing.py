@@ -1,4 +1,4 @@
-"""What one server offers, as it was last listed, and what is wrong with the lists."""
+"""What one server offers, as last listed, and what is wrong with the lists."""
 
 from collections.abc import Callable, Collection
 

@@ -1,4 +1,4 @@
-"""What a server says unasked: changed lists, updated resources, log messages."""
+"""Handles a server's notifications: changed lists, updated resources, log messages."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Everything a server offers, fetched page by page with an end."""
+"""Fetches everything a server offers, page by page, with limits."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field

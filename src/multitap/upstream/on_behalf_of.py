@@ -1,4 +1,4 @@
-"""On whose behalf a server is asked for something."""
+"""The client or caller on whose behalf a request is made."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

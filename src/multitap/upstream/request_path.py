@@ -1,4 +1,4 @@
-"""The way of a request to a server: a slot, a session, perhaps a second try, and an answer."""
+"""Sends a request to a server: a slot, a session, possibly a retry, an answer."""
 
 import asyncio
 import contextlib

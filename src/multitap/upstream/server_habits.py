@@ -1,4 +1,4 @@
-"""How a server behaves in the middle of calls, as far as anybody has seen."""
+"""What has been observed of a server's behaviour during calls."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is told about one server: without its secrets, not too long, and not too often."""
+"""Reports about one server: redacted, bounded and rate-limited."""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""One live conversation with one server, in whichever era it speaks."""
+"""One live conversation with one server, in its era."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping

@@ -1,4 +1,4 @@
-"""Two small ways to tell another task that something happened.
+"""Two small ways to signal another task.
 
 Both may be used from a callback, where there is no task and so no event of anyio.
 """

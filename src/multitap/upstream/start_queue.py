@@ -1,4 +1,4 @@
-"""Which servers start now, and which wait until the machine has room for them."""
+"""Decides which servers start now, and which wait until the machine has room."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""A wire whose messages somebody follows, both ways."""
+"""A wire whose messages are traced, both ways."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Who follows the messages of one server; nobody pays for it while nobody does."""
+"""Who traces the messages of one server; it costs nothing while nobody does."""
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager, suppress

@@ -1,4 +1,4 @@
-"""A server object in this process, with no framing between."""
+"""A server object in this process, without framing."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping

@@ -1,4 +1,4 @@
-"""The HTTP transport of 2024: one event stream for all answers, a POST for each message."""
+"""The HTTP transport of 2024: one event stream for all answers, a POST per message."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What every way of reaching a server can do, and how it fails."""
+"""The interface of all wires, and how they fail."""
 
 import asyncio
 from collections.abc import Callable, Mapping

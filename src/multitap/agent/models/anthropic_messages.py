@@ -1,4 +1,4 @@
-"""Anthropic's messages, and those of compatible providers."""
+"""A model behind Anthropic's Messages API or a compatible one."""
 
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A language model as the rest of the code sees it, of any vendor."""
+"""The interface to a language model of any vendor."""
 
 from collections.abc import AsyncGenerator, Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""From the configuration of a model to the model."""
+"""Opens the model that a configuration names."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

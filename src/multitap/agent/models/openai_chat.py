@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's chat completions."""
+"""A model behind OpenAI's Chat Completions API or a compatible one."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager

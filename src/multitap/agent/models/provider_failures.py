@@ -1,4 +1,4 @@
-"""What providers and their client libraries raise, as errors of ours."""
+"""Translates the exceptions of providers' client libraries into our errors."""
 
 import json
 from collections.abc import AsyncIterator, Generator, Mapping

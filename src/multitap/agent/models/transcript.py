@@ -1,4 +1,4 @@
-"""What every protocol needs to tell a conversation and to hear an answer."""
+"""What all model protocols share: sending a conversation and collecting a reply."""
 
 import re
 import secrets

@@ -1,4 +1,4 @@
-"""Arguments checked against a tool's schema before they leave."""
+"""Checks arguments against a tool's schema before the call is sent."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""Arguments as a person types them: `key=value`, `key:=json`, an object, or standard input."""
+"""Parses arguments as typed: `key=value`, `key:=json`, an object, or standard input."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How much work a schema can make, told before any work is done."""
+"""Estimates the cost of a schema before anything compiles it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field

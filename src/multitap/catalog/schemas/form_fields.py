@@ -1,4 +1,4 @@
-"""The fields of a server's form: what each one takes, and whether a typed text is that."""
+"""The fields of a server's form, and whether a typed value fits each."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""JSON values: which kind they are, and where they stand."""
+"""The types of JSON values, and paths to them."""
 
 from collections.abc import Iterable
 from typing import Any, TypeGuard

@@ -1,4 +1,4 @@
-"""Schemas that every version of JSON Schema accepts, as far as that is plain to see."""
+"""Recognises simple schemas that every version of JSON Schema accepts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

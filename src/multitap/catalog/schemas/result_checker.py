@@ -1,4 +1,4 @@
-"""Results checked against the schema that their tool announces."""
+"""Checks structured results against the schema that their tool declares."""
 
 import time
 from collections.abc import Iterable, Mapping

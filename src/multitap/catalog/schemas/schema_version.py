@@ -1,4 +1,4 @@
-"""Which version of JSON Schema a schema is written in."""
+"""Finds out which version of JSON Schema a schema is written in."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a server says about one of its tools, and whether that will do."""
+"""A tool's definition as its server sent it, and whether it can be used."""
 
 from collections.abc import Mapping
 from typing import Any

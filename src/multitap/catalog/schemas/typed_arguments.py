@@ -1,4 +1,4 @@
-"""What was typed, as values of the kinds that a tool's schema asks for."""
+"""Converts typed text to the types that a tool's schema asks for."""
 
 import json
 import math

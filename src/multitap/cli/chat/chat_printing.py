@@ -1,4 +1,4 @@
-"""The steps of an agent as a person reads them: text as it comes, tools folded to a line."""
+"""Prints the steps of an agent: text as it streams, tool calls folded to a line."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Conversations on disk, to go on with them another day."""
+"""Conversations saved on disk, to continue later."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What a person types into a chat: words, resources by `@server:uri`, prompts and commands."""
+"""Parses a line of a chat: words, `@server:uri` resources, prompts and commands."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""`multitap add`: from what was typed to a server that is known to work."""
+"""`multitap add`: turns what was typed into a server that is known to work."""
 
 import shlex
 import sys

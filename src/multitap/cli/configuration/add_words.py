@@ -1,4 +1,4 @@
-"""From what a person typed after `multitap add` to the servers they mean."""
+"""Parses the words after `multitap add` into the servers they mean."""
 
 import re
 import shlex

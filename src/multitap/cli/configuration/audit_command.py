@@ -1,4 +1,4 @@
-"""`multitap audit`: who did what, what was decided, and whether the record is whole."""
+"""`multitap audit`: shows who did what and what was decided, and verifies the record."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""The configuration that a person asked for."""
+"""Loads the configuration that the command line asks for."""
 
 import shlex
 from collections.abc import Callable, Sequence

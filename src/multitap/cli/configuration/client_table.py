@@ -1,4 +1,4 @@
-"""The MCP clients that people use, by the names that commands take."""
+"""The MCP clients that commands know, by name."""
 
 from collections.abc import Mapping
 from dataclasses import field

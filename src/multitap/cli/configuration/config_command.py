@@ -1,4 +1,4 @@
-"""`multitap config`: what the files say, what is in force, and why."""
+"""`multitap config`: shows what the files say, what applies, and why."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""`multitap remove`, `enable`, `disable`, `rename` and `set`: change servers that are there."""
+"""`multitap remove`, `enable`, `disable`, `rename` and `set`: change existing servers."""
 
 from collections.abc import Iterator, Sequence
 

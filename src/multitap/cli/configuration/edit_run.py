@@ -1,4 +1,4 @@
-"""Edits as commands make them: shown, written and reported."""
+"""Runs an edit for a command: shows it, writes it and reports it."""
 
 from collections.abc import Sequence
 

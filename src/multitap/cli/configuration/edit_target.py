@@ -1,4 +1,4 @@
-"""Which file a command changes, and how that file is written."""
+"""Chooses the file that a command changes, and its dialect."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

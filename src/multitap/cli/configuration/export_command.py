@@ -1,4 +1,4 @@
-"""`multitap export`: the servers as another client writes them down."""
+"""`multitap export`: writes the servers in another client's format."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`multitap import`: the servers of other clients, gathered in one place."""
+"""`multitap import`: collects the servers of other clients in one file."""
 
 import os
 import shutil

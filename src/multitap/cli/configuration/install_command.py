@@ -1,4 +1,4 @@
-"""`multitap install` and `uninstall`: the gateway in other clients' configurations."""
+"""`multitap install` and `uninstall`: put the gateway into other clients' files."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""Edits of a project's files by the person who trusts it: they need not be asked about them."""
+"""Keeps a project trusted when the person who trusts it edits its files."""
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager

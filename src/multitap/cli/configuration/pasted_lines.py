@@ -1,4 +1,4 @@
-"""Servers in what people paste: lines for other programs, and snippets of their files."""
+"""Finds servers in pasted text: command lines for other programs, and file snippets."""
 
 import re
 import shlex

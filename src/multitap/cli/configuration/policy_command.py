@@ -1,4 +1,4 @@
-"""`multitap policy`: which rule decides about a call."""
+"""`multitap policy`: shows which rule decides about a call."""
 
 from collections.abc import Mapping
 from typing import Any

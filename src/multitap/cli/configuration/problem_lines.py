@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, for people and for programs."""
+"""Formats the problems of a configuration for people and for programs."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace

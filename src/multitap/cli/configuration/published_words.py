@@ -1,4 +1,4 @@
-"""What a person typed after `multitap add`, where it names something that others published."""
+"""Resolves what was typed after `multitap add` to a published server."""
 
 import os
 import shutil

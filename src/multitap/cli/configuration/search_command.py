@@ -1,4 +1,4 @@
-"""`multitap search`: servers that could be added, in the bundled catalog and in the registry."""
+"""`multitap search`: finds servers in the bundled catalog and in the registry."""
 
 import shutil
 from typing import Any

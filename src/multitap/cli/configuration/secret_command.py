@@ -1,4 +1,4 @@
-"""`multitap secret`: put secrets into the vault, list their names, delete them."""
+"""`multitap secret`: stores secrets in the vault, lists their names, deletes them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`multitap self`: Multitap itself on this machine, and how it goes."""
+"""`multitap self`: shows this installation, and removes it."""
 
 import shutil
 import sys

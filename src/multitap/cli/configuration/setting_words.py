@@ -1,4 +1,4 @@
-"""`key=value` as a person types it, in the type that the setting has."""
+"""Parses `key=value` into the type of the setting."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A server started once, before anything about it is written."""
+"""Starts a server once before anything about it is written."""
 
 import logging
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""`multitap trust`: show what a project would do, ask once, and remember the answer."""
+"""`multitap trust`: shows what a project would do, asks once, remembers the answer."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A server whose command or address was typed, as a configuration with nothing else in it."""
+"""Settings for a single server whose command or URL was typed."""
 
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""`multitap undo`: take back the last change to files."""
+"""`multitap undo`: reverts the last change to files."""
 
 import time
 from pathlib import Path

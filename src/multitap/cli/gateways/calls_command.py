@@ -1,4 +1,4 @@
-"""`multitap calls`: which calls were made, by whom, how they ended and where the time went."""
+"""`multitap calls`: lists past calls with caller, outcome and where the time went."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The memory of servers and clients that are gone, given back."""
+"""Returns memory to the system after servers and clients are gone."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""`multitap reload` and `restart`: what a running gateway is told to do."""
+"""`multitap reload` and `restart`: control a running gateway."""
 
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import load_configuration

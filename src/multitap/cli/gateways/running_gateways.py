@@ -1,4 +1,4 @@
-"""Gateways that run right now, as commands speak to them."""
+"""Finds running gateways and talks to them for commands."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""`multitap` alone at a terminal: the screen, on a running gateway or on one of its own."""
+"""`multitap` alone at a terminal: opens the screen on a running gateway or its own hub."""
 
 import sys
 from collections.abc import Sequence

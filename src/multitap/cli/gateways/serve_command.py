@@ -1,4 +1,4 @@
-"""`multitap serve`: every server as one, for any MCP client."""
+"""`multitap serve`: serves all servers as one MCP server."""
 
 import gc
 import logging

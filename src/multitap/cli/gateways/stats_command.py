@@ -1,4 +1,4 @@
-"""`multitap stats`: what went through a running gateway, how fast, and for whom."""
+"""`multitap stats`: shows the traffic of a running gateway: how much, how fast, for whom."""
 
 import time
 from collections.abc import Iterator

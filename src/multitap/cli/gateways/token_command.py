@@ -1,4 +1,4 @@
-"""`multitap token`: create the tokens by which clients come in, list them, revoke them."""
+"""`multitap token`: creates, lists and revokes the tokens of clients."""
 
 import time
 from typing import Any

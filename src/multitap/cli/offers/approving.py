@@ -1,4 +1,4 @@
-"""A call that the policy asks about, put to the person at the terminal."""
+"""Asks the person at the terminal about a call that the policy does not decide."""
 
 from collections.abc import Callable
 

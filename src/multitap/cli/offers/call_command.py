@@ -1,4 +1,4 @@
-"""`multitap call`: one tool, once."""
+"""`multitap call`: calls one tool."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the servers have, for the commands that list it."""
+"""Collects what the servers offer, for the commands that list it."""
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase

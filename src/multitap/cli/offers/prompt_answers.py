@@ -1,4 +1,4 @@
-"""The person at the terminal as the host of a hub: they answer what its servers ask."""
+"""Lets the person at the terminal answer what servers ask."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`multitap prompts` and `multitap prompt`: texts that servers prepare."""
+"""`multitap prompts` and `multitap prompt`: list prompts, and fill one in."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Finds who has a tool, a resource or a prompt, and wakes no other server than needed."""
+"""Finds the server of a tool, resource or prompt, and starts no others."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

@@ -1,4 +1,4 @@
-"""`multitap resources` and `multitap read`: what servers have to read."""
+"""`multitap resources` and `multitap read`: list resources, and read one."""
 
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What servers ask in the middle of a call, put to the person at the terminal."""
+"""Asks the person at the terminal what servers want to know during a call."""
 
 import webbrowser
 from collections.abc import Callable, Mapping

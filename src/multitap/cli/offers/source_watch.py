@@ -1,4 +1,4 @@
-"""Does something again whenever the sources of a typed server change."""
+"""Repeats a command whenever the source files of a typed server change."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

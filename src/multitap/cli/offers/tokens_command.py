@@ -1,4 +1,4 @@
-"""`multitap tokens`: what the tools cost in the context of a model."""
+"""`multitap tokens`: shows what the tools cost in a model's context."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`multitap tools`: what there is to call."""
+"""`multitap tools`: lists the tools."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`multitap trace`: the messages between us and a server, as they pass."""
+"""`multitap trace`: shows the messages to and from a server as they pass."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Where the command of a typed server ends and the call of its tool begins."""
+"""Splits the command line of a typed server from the call of its tool."""
 
 import re
 from dataclasses import replace

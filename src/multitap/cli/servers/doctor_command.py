@@ -1,4 +1,4 @@
-"""`multitap doctor`: what is wrong with the servers, phase by phase, and what to do about it."""
+"""`multitap doctor`: checks every server phase by phase and says what to do."""
 
 import platform
 import sys

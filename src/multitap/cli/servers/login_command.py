@@ -1,4 +1,4 @@
-"""`multitap login` and `logout`: a person's access to a server, given and taken back."""
+"""`multitap login` and `logout`: grant and revoke a person's access to a server."""
 
 import sys
 from collections.abc import AsyncGenerator

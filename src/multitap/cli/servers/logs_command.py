@@ -1,4 +1,4 @@
-"""`multitap logs`: what a server wrote to its standard error, and what happens at a gateway."""
+"""`multitap logs`: shows a server's standard error and the events of a gateway."""
 
 import codecs
 import os

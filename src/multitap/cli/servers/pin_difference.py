@@ -1,4 +1,4 @@
-"""What changed in a tool's definition, line by line and with nothing hidden."""
+"""Shows what changed in a tool's definition, line by line, with nothing hidden."""
 
 from collections.abc import Iterator
 from difflib import unified_diff

@@ -1,4 +1,4 @@
-"""`multitap pins`: what tools were when they were first seen, and what has changed since."""
+"""`multitap pins`: shows tools as first seen, and what has changed since."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What providers of language models are known to refuse in a tool's definition as it is."""
+"""What model providers are known to refuse in a tool's definition."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

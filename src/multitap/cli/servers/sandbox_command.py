@@ -1,4 +1,4 @@
-"""`multitap sandbox`: what a confined server may use, and what it needs."""
+"""`multitap sandbox`: shows what a confined server may use, and what it needs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Writes the rules of a sandbox into the file that describes the server."""
+"""Writes sandbox rules into the file that describes the server."""
 
 import os
 import re

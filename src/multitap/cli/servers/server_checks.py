@@ -1,4 +1,4 @@
-"""What is found out about one server, phase by phase."""
+"""Checks one server phase by phase."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a server is reached by: its address, or its program and which version that is."""
+"""Names the URL or program of a server, and the program's version."""
 
 import os
 import re

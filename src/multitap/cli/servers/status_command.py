@@ -1,4 +1,4 @@
-"""`multitap status`: how each server is doing."""
+"""`multitap status`: shows the state of each server."""
 
 from collections.abc import Sequence
 

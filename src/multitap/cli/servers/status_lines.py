@@ -1,4 +1,4 @@
-"""How each configured server is doing, in one line a person understands."""
+"""Describes the state of each configured server in one line."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""A web page in the person's browser, opened without a shell."""
+"""Opens a web page in the person's browser, without a shell."""
 
 import contextlib
 import os

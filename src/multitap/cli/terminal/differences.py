@@ -1,4 +1,4 @@
-"""What would change in a file, for a person to look at."""
+"""Shows what an edit would change in a file."""
 
 import sys
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Data for programs."""
+"""Writes data as JSON, for programs."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Everything that is written: data to standard output, words about it to standard error."""
+"""Writes data to standard output and messages to standard error."""
 
 import os
 import sys

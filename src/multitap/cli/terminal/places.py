@@ -1,4 +1,4 @@
-"""Where something is written, as a person in this folder would say it."""
+"""Shows paths relative to the current folder or the home folder."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a person sees on the terminal while they wait; nothing of it stays."""
+"""Progress on the terminal while a person waits; it is erased afterwards."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""What a server gave, as files."""
+"""Saves what a server returned as files."""
 
 import mimetypes
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Aligned columns, as wide as the terminal."""
+"""Aligned columns that fit the terminal's width."""
 
 import re
 import shutil

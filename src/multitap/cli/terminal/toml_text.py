@@ -1,4 +1,4 @@
-"""Plain data as TOML text."""
+"""Formats plain data as TOML."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Lines that a person types in answer to a question, waited for without losing the rest."""
+"""Reads the lines that a person types in answer to a question."""
 
 import os
 import select

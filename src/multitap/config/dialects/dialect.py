@@ -1,4 +1,4 @@
-"""One host's way to write down MCP servers, and one file being read that way."""
+"""One host's format for MCP servers, and one file being read in it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace

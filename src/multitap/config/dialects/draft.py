@@ -1,4 +1,4 @@
-"""What one file says, in our words but not yet checked against our models."""
+"""What one file says, in our terms but not yet validated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field

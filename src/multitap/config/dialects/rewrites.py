@@ -1,4 +1,4 @@
-"""From each host's way to write variables to ours."""
+"""Translates each host's variable syntax to ours."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a key of a dialect becomes fields of ours: the words dialects are written in."""
+"""The rules that map the keys of a dialect to our fields, and back."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The fields of a server that are still to be written, in the words of another host."""
+"""The fields of a server that still have to be written in another host's format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One file, replaced as a whole or not at all."""
+"""Replaces a file as a whole or not at all."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What shall be different in a document, whatever its format."""
+"""The changes to make in a document, independent of its format."""
 
 from collections.abc import Iterable
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""Secrets that stand in the clear in a server's configuration, and the same without them."""
+"""Finds secrets in plain text in a server's configuration, and moves them out."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

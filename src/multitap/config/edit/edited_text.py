@@ -1,4 +1,4 @@
-"""The text of a file with changes in it, certain to hold what it should."""
+"""Applies changes to the text of a file, and verifies the result."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From the files of many hosts to one list of servers: what is new, the same, or in the way."""
+"""Merges the files of many hosts into one list: new, identical or conflicting servers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath

@@ -1,4 +1,4 @@
-"""Every change to files that people wrote, done as a whole, and undone byte for byte."""
+"""Makes changes to people's files as a whole, and can undo them byte for byte."""
 
 import fcntl
 import os

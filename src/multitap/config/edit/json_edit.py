@@ -1,4 +1,4 @@
-"""Changes to JSON with comments, as few characters as possible."""
+"""Edits JSON with comments, changing as few characters as possible."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A server that somebody is about to add: what is known, and what its user still has to say."""
+"""A server about to be added: what is known, and what the user must still supply."""
 
 import os
 import re

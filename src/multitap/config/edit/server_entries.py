@@ -1,4 +1,4 @@
-"""One server as a dialect writes it, and what gets lost on the way."""
+"""Writes one server in a dialect, and reports what the dialect cannot express."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

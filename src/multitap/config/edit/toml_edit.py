@@ -1,4 +1,4 @@
-"""Changes to TOML, as few lines as possible.
+"""Edits TOML, changing as few lines as possible.
 
 Comments and blank lines between two tables stay where they are when one of the tables goes: they
 may well be about the other one.

@@ -1,4 +1,4 @@
-"""Changes to YAML, as few lines as possible."""
+"""Edits YAML, changing as few lines as possible."""
 
 import re
 import warnings

@@ -1,4 +1,4 @@
-"""JSON with comments and trailing commas, with the place of every value."""
+"""JSON with comments and trailing commas, with the position of every value."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How much a configuration file may hold, checked before or while it is parsed.
+"""Limits on configuration files, checked before or during parsing.
 
 A parser's cost is decided by what it is given: without limits, a few kilobytes of nested brackets,
 dotted keys or aliases take minutes or gigabytes.

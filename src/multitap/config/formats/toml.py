@@ -1,4 +1,4 @@
-"""TOML with the place of every value.
+"""TOML with the position of every value.
 
 `tomllib` gives the values. It takes quadratic time and memory for long dotted keys, so a first pass
 refuses what is too much. A last pass finds the places, lenient because the text is known to be

@@ -1,4 +1,4 @@
-"""YAML 1.2 with the place of every value."""
+"""YAML 1.2 with the position of every value."""
 
 import warnings
 from typing import Any

@@ -1,4 +1,4 @@
-"""A clock: one tool that answers at once, one that takes its time and says so."""
+"""A clock: one tool that answers at once, one that takes its time and reports progress."""
 
 from datetime import datetime, timedelta, timezone
 

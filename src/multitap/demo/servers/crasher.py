@@ -1,4 +1,4 @@
-"""A server that cannot start, and says why where nobody looks: on its standard error."""
+"""A server that cannot start and says why on its standard error."""
 
 import sys
 

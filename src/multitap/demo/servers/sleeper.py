@@ -1,4 +1,4 @@
-"""A server that starts and never says a word."""
+"""A server that starts and never answers."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""From which level on each server sends log messages: what its most curious client wants."""
+"""The log level asked of each server: the most verbose one that a client wants."""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Calls that go on while their client, of the era without sessions, is asked something.
+"""Calls that wait in the gateway while their stateless client answers a question.
 
 A server of the handshake era asks in the middle of a call. A client of the stateless era can only
 be asked by an answer to its request, which it then repeats. In between, the call waits here.

@@ -1,4 +1,4 @@
-"""The form by which a client's person is asked whether a call may be made."""
+"""The form that asks a client's user whether a call may be made."""
 
 from typing import Any
 

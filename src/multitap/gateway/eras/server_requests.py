@@ -1,4 +1,4 @@
-"""What servers ask of the host, brought to the client for whose sake they ask."""
+"""Forwards what servers ask to the client whose call they are working on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a request of the stateless era agrees with its own headers."""
+"""Checks that a stateless request agrees with its own headers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

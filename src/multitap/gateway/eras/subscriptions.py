@@ -1,4 +1,4 @@
-"""What clients are told without asking: changed lists, updated resources."""
+"""Notifies clients of changed lists and updated resources."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Results of one era in the words of the other; all else passes through undecoded."""
+"""Translates results from one era to the other, leaving values undecoded."""
 
 from collections.abc import Mapping
 

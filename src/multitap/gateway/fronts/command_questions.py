@@ -1,4 +1,4 @@
-"""What servers ask during the call of a command, brought to the person who typed it."""
+"""Forwards what servers ask during a command's call to the person who typed it."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""What a running gateway does for a command: find, call, read, fill in."""
+"""The calls and reads that a running gateway makes for a command."""
 
 from typing import Any, assert_never
 

@@ -1,4 +1,4 @@
-"""Answers of a running gateway, as those read them who asked."""
+"""Parses the answers of a running gateway."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""What a running gateway tells the person who runs it, whichever way they ask."""
+"""Answers control requests about a running gateway, from any front end."""
 
 import os
 import time

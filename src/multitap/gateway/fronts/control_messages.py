@@ -1,4 +1,4 @@
-"""What is said on the socket of a running gateway: a line of JSON, and lines of JSON in return."""
+"""The messages on the control socket: one JSON line in, JSON lines out."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

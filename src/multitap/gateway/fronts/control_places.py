@@ -1,4 +1,4 @@
-"""Where running gateways can be spoken to: one socket each, named by its process."""
+"""Where the control sockets of running gateways are."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Pages of past calls and events, as answers to `AskCalls` and `AskLog`.
+"""Pages of past calls and events, for `AskCalls` and `AskLog`.
 
 Apart from the other messages: commands that ask for neither need no store.
 """

@@ -1,4 +1,4 @@
-"""The local socket on which commands ask a running gateway."""
+"""The local socket through which commands talk to a running gateway."""
 
 import contextlib
 import logging

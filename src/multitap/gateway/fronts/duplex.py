@@ -1,4 +1,4 @@
-"""A client on a stream that carries everything, both ways: pipes, or legacy SSE."""
+"""A client on one bidirectional stream: stdio or legacy SSE."""
 
 from msgspec import Raw
 

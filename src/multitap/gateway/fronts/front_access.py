@@ -1,4 +1,4 @@
-"""Who may use a front over HTTP, from what the person said and what this machine can tell."""
+"""Decides who may use an HTTP front, from the options and this machine's users."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

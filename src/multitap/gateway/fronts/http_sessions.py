@@ -1,4 +1,4 @@
-"""Clients of the handshake era over HTTP: a session each, until they leave or fall silent."""
+"""The sessions of handshake-era clients over HTTP."""
 
 import asyncio
 import heapq

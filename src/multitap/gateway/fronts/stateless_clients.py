@@ -1,4 +1,4 @@
-"""Clients over HTTP that are in no session."""
+"""HTTP clients without a session."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What monitoring reads over HTTP: health and metrics."""
+"""Health and metrics over HTTP, for monitoring."""
 
 from typing import Any
 

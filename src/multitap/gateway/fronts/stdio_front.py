@@ -1,4 +1,4 @@
-"""The gateway on the pipes of its own process."""
+"""The gateway on its own standard input and output."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Where a gateway's tokens come from: the user's own, and a file; read again when they change."""
+"""Loads a gateway's tokens from the user's store and a file, again when they change."""
 
 import logging
 import stat

@@ -1,4 +1,4 @@
-"""Keeps who may come in equal to the tokens there are, and ends what others have left behind."""
+"""Applies token changes to a running gateway, and ends revoked clients' sessions."""
 
 import anyio
 

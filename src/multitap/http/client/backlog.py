@@ -1,4 +1,4 @@
-"""What came over a connection, and is parsed in a later turn of the loop."""
+"""Received bytes that wait for a later turn of the loop to be parsed."""
 
 from collections import deque
 from collections.abc import Callable

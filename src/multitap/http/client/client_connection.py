@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: a request out, its answer in, and so on."""
+"""One HTTP/1.1 client connection: requests out, responses in, one after the other."""
 
 import asyncio
 from collections.abc import Callable

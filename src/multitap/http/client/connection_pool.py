@@ -1,4 +1,4 @@
-"""The connections to one origin: those in use, and idle ones for the next request."""
+"""The connections to one origin: in use, and idle for the next request."""
 
 import asyncio
 import os

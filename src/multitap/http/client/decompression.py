@@ -1,4 +1,4 @@
-"""Compressed bodies made plain, a bounded piece at a time."""
+"""Decompresses bodies in bounded pieces."""
 
 import zlib
 from typing import Protocol

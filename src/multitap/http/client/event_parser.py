@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, in linear time and bounded memory."""
+"""Parses server-sent events in linear time and bounded memory."""
 
 import re
 from typing import NamedTuple

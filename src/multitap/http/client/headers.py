@@ -1,4 +1,4 @@
-"""The head of a request, as bytes that cannot say more than was meant."""
+"""Encodes the head of a request so that no value can inject another header."""
 
 import re
 from collections.abc import Mapping

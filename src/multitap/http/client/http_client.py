@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests, without limits of their own: deadlines and concurrency are the caller's."""
+"""An HTTP/1.1 client; deadlines and concurrency are up to the caller."""
 
 import asyncio
 import ssl

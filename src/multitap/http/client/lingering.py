@@ -1,4 +1,4 @@
-"""Streams whose answer is there, and which have a moment to end by themselves."""
+"""Streams whose answer has arrived, given a moment to end on their own."""
 
 import asyncio
 

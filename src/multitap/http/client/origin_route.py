@@ -1,4 +1,4 @@
-"""The way to an origin: straight or through a proxy, plain or under TLS."""
+"""How to reach an origin: directly or through a proxy, plain or with TLS."""
 
 import asyncio
 import re

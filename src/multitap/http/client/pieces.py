@@ -1,4 +1,4 @@
-"""Bytes that come in pieces, however small, at no multiple of their size in memory."""
+"""Collects bytes that arrive in small pieces, without multiplying their memory."""
 
 _MANY = 1024  # pieces joined early: millions of tiny ones would cost more than their bytes
 _BLOCK = 1024 * 1024  # bytes joined early: once free, small pieces leave holes that stay ours

@@ -1,4 +1,4 @@
-"""An answer over HTTP: its head, and its body as it comes in."""
+"""An HTTP response: its head, and its body as it arrives."""
 
 import asyncio
 import zlib

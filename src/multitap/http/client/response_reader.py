@@ -1,4 +1,4 @@
-"""From the bytes of one connection to answers."""
+"""Parses the bytes of one connection into responses."""
 
 from itertools import chain
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback that lets each program reach its hosts, and counts.
+"""A loopback HTTP proxy that lets each program reach its allowed hosts, and counts.
 
 `CONNECT` opens a tunnel, a request for a whole `http://` address is passed on. A name is resolved
 here, checked, and connected to by the address that was checked.

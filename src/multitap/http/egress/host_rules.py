@@ -1,4 +1,4 @@
-"""Which hosts may be reached, and by which of their addresses."""
+"""Which hosts a program may reach, and at which addresses."""
 
 import ipaddress
 import re

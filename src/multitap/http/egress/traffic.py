@@ -1,4 +1,4 @@
-"""What one program sent where, and what it was refused."""
+"""What one program sent to which host, and what was refused."""
 
 from multitap.events import HostTraffic, RefusedHost
 

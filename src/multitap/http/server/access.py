@@ -1,4 +1,4 @@
-"""Who may speak to the gateway over HTTP: by Host, Origin, bearer token and local user."""
+"""Decides who may talk to the gateway over HTTP: by Host, Origin, token and local user."""
 
 import hmac
 import ipaddress

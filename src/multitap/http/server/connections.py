@@ -1,4 +1,4 @@
-"""All connections of one server, and what they may cost together."""
+"""All connections of one server, and their shared limits."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""Server-sent events on their way to one client."""
+"""Writes server-sent events to one client."""
 
 import asyncio
 from collections import deque

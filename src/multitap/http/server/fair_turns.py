@@ -1,4 +1,4 @@
-"""Turns of the loop, shared among connections that have more to do than fits one of them.
+"""Shares the turns of the loop among connections with more work than fits in one.
 
 A `Budget` makes one reader fair to everybody else. Two hundred of them, each within its own, would
 still take the loop's whole time; together they have one.

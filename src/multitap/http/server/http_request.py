@@ -1,4 +1,4 @@
-"""One HTTP request, and the way to answer it."""
+"""One HTTP request, and how to answer it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""An HTTP server: listens, and answers everyone who connects.
+"""An HTTP server: listens, and answers requests.
 
 It is one of our own, on the parser that uvicorn uses: with an ASGI cycle around every request the
 gateway would spend more on HTTP than on everything else together.

@@ -1,4 +1,4 @@
-"""Which user of this machine is at the other end of a connection."""
+"""Finds out which local user is at the other end of a connection."""
 
 import asyncio
 import contextlib

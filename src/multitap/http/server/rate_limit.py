@@ -1,4 +1,4 @@
-"""How many requests one client may make in a span of time."""
+"""Limits the number of requests of one client over time."""
 
 import math
 import re

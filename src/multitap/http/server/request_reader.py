@@ -1,4 +1,4 @@
-"""From the bytes of one connection to requests, within limits."""
+"""Parses the bytes of one connection into requests, within limits."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The requests of one connection, answered one after the other."""
+"""Answers the requests of one connection in order."""
 
 import asyncio
 from collections import deque

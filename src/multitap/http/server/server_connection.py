@@ -1,4 +1,4 @@
-"""One client's HTTP connection: read in turn, limited in memory and time, closed when it ends."""
+"""One HTTP connection of a client, with limits on memory and time."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The screen: what it looks at, what its keys do, and its prompt line."""
+"""The terminal screen: its layout, keys and prompt line."""
 
 import sys
 from collections.abc import Coroutine, Sequence

@@ -1,4 +1,4 @@
-"""The middle of the screen: the tabs, the list of the current place, and a word on its row."""
+"""The middle of the screen: tabs, the current list, and details of the selected row."""
 
 from textual import on
 from textual.app import ComposeResult

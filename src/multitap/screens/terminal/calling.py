@@ -1,4 +1,4 @@
-"""Calls made from the screen: a form for the arguments, questions on the way, the result."""
+"""Calls a tool from the screen: argument form, questions, result."""
 
 import difflib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Windows over the screen: a text to read, and a form to fill in."""
+"""Dialogs of the screen: a text to read, a form to fill in."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The six places of the screen: what each lists, and what its keys do."""
+"""The six places of the screen: their lists and keys."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A list of rows of which only those in sight are drawn, however often they change."""
+"""A list that draws only the visible rows, however often they change."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Two schemas as one."""
+"""Merges two schemas into one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One tool's definition as a provider takes it."""
+"""Converts a tool's definition to a provider's format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a schema cannot say, said in its description."""
+"""Moves what a provider's schema cannot express into descriptions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

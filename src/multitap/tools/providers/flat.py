@@ -1,4 +1,4 @@
-"""Alternatives at the top of a schema made one object."""
+"""Flattens alternatives at the top of a schema into one object."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

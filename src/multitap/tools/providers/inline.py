@@ -1,4 +1,4 @@
-"""Definitions written out where a schema refers to them."""
+"""Replaces references in a schema with the definitions they name."""
 
 from collections.abc import Mapping
 from typing import Any

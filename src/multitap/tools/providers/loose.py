@@ -1,4 +1,4 @@
-"""Schemas for providers that take nearly all of JSON Schema."""
+"""Schemas for providers that accept nearly all of JSON Schema."""
 
 import re
 from collections.abc import Mapping

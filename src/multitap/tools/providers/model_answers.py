@@ -1,4 +1,4 @@
-"""What a model's answer holds, be it plain data or an object of a client library."""
+"""Reads a model's answer, as plain data or as a client library's object."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Schemas as Gemini has them: a part of OpenAPI 3.0."""
+"""Schemas for Gemini: a subset of OpenAPI 3.0."""
 
 import re
 from collections.abc import Mapping

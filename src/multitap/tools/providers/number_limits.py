@@ -1,4 +1,4 @@
-"""Limits of numbers, as JSON Schema of 2020 has them."""
+"""Limits of numbers, as JSON Schema 2020-12 writes them."""
 
 from multitap.tools.providers.walk import Note, Path, Schema
 

@@ -1,4 +1,4 @@
-"""A set of tools in the format of one provider, and the way back from its calls to ours."""
+"""A set of tools in one provider's format, and the way back from its calls."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""Makes offers out of tools."""
+"""Makes offers from tools."""
 
 import re
 from collections.abc import Collection, Sequence

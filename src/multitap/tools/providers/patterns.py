@@ -1,4 +1,4 @@
-"""Regular expressions that every provider reads alike."""
+"""Regular expressions that every provider interprets the same way."""
 
 import re
 import warnings

@@ -1,4 +1,4 @@
-"""The images of a tool's answer, as providers take them."""
+"""The images of a result, in the formats that providers accept."""
 
 import binascii
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Names of properties that a provider takes."""
+"""Property names that a provider accepts."""
 
 import re
 from collections.abc import Iterable, Mapping

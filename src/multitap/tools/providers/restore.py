@@ -1,4 +1,4 @@
-"""From the arguments a model sends to those the tool takes."""
+"""Converts the arguments that a model sends to those that the tool expects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field

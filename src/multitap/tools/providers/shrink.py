@@ -1,4 +1,4 @@
-"""Schemas made shorter, step by step, until they fit."""
+"""Shortens schemas step by step until they fit."""
 
 from collections.abc import Mapping
 from typing import Any

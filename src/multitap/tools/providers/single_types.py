@@ -1,4 +1,4 @@
-"""Schemas in a small dialect: every one has a single type, or is a choice of such."""
+"""Rewrites schemas so that each has a single type or is a choice of such."""
 
 from collections.abc import Mapping
 from typing import Any

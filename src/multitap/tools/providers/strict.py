@@ -1,4 +1,4 @@
-"""Schemas for OpenAI's strict mode, in which the model can only write what fits."""
+"""Schemas for OpenAI's strict mode, which guarantees matching arguments."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a tool's definition costs in every request, roughly."""
+"""Estimates the tokens that a tool's definition costs in every request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Arrays that say for each place what stands there, which no provider takes."""
+"""Rewrites tuple schemas, which no provider accepts."""
 
 from collections.abc import Mapping
 from typing import Any

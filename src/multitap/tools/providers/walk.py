@@ -1,4 +1,4 @@
-"""The schemas within a schema, and a place to say what becomes of them."""
+"""Visits the subschemas of a schema, and replaces them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tools ranked by how well they fit a request in plain words: BM25 over weighted fields."""
+"""Ranks tools by how well they match a request: BM25 over weighted fields."""
 
 from bisect import bisect_left
 from collections import defaultdict

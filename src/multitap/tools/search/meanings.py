@@ -1,4 +1,4 @@
-"""What people say, and what tools call it."""
+"""Maps the words people use to the words tools use."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Three tools that stand for all the others, when those are too many to show to a model."""
+"""Three tools that replace all others when there are too many for a model."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field

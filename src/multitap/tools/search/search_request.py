@@ -1,4 +1,4 @@
-"""A request in plain words, as what it asks for."""
+"""Parses a search request in plain words."""
 
 from collections.abc import Iterator, Sequence
 

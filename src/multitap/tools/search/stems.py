@@ -1,4 +1,4 @@
-"""The stems of English words, each worked out once."""
+"""The stems of English words, cached."""
 
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Text taken apart into the words that are compared."""
+"""Splits text into words to compare."""
 
 import re
 import unicodedata

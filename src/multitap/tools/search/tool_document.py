@@ -1,4 +1,4 @@
-"""What a tool says about itself, as words that weigh more or less."""
+"""The words of a tool's definition, with weights."""
 
 import re
 from collections import defaultdict

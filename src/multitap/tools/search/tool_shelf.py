@@ -1,4 +1,4 @@
-"""Tools to look through: what fits some words, what one of them takes, what may have been meant."""
+"""Searches a set of tools: matches, descriptions, near misses of a name."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

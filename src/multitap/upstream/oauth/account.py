@@ -1,4 +1,4 @@
-"""What we are to one server: the headers that authorize requests, renewed when they must be."""
+"""Our login at one server: the headers that authorize requests, renewed in time."""
 
 from __future__ import annotations
 

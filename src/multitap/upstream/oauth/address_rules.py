@@ -1,4 +1,4 @@
-"""Which addresses a server may name in the course of a login."""
+"""Which addresses a server may name during a login."""
 
 import asyncio
 import contextlib

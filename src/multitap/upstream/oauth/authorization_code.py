@@ -1,4 +1,4 @@
-"""A person's consent: where they are sent, and what comes back (RFC 6749, 7636, 9207)."""
+"""The authorization code grant: a person's consent (RFC 6749, 7636, 9207)."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What a server says in `WWW-Authenticate` when it refuses a request."""
+"""Parses `WWW-Authenticate` when a server refuses a request."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A client that proves who it is with a key instead of a secret (RFC 7523, section 2.2)."""
+"""A client that authenticates with a key instead of a secret (RFC 7523, section 2.2)."""
 
 import secrets
 import time

@@ -1,4 +1,4 @@
-"""Who we are to an authorization server: known, described, remembered or newly registered."""
+"""Our client identity at an authorization server: configured, described or registered."""
 
 from collections.abc import Collection, Mapping
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Who grants access to a server: found out from the server, checked against what is known."""
+"""Finds the authorization server of an MCP server, and checks it."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""The one way to ask an authorization server something: by the rules, and within bounds."""
+"""The only way to contact an authorization server: by the rules, within limits."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

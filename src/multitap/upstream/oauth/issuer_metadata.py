@@ -1,4 +1,4 @@
-"""What servers and authorization servers say about themselves: RFC 9728, RFC 8414, OIDC."""
+"""Metadata of servers and authorization servers: RFC 9728, RFC 8414, OIDC."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""From a refused request to tokens: discovered, identified, granted."""
+"""The login flow: from a refused request to tokens."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The accounts of one hub, and the eye it keeps on the token store."""
+"""The logins of one hub, kept in step with the token store."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Where a browser comes back to after a login: one answer, on this machine, and then nothing."""
+"""Receives the browser's redirect after a login: one answer, on loopback."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How a login can fail; the words never hold what is secret."""
+"""The ways a login can fail; messages never contain secrets."""
 
 from multitap.errors import shortened
 from multitap.printable import printable

@@ -1,4 +1,4 @@
-"""A question to a server that only finds out how it wants to be authorized."""
+"""A request to a server that only finds out how to authorize."""
 
 from http import HTTPStatus
 

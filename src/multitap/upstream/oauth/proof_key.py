@@ -1,4 +1,4 @@
-"""Proof that a token is ours: a key, and a signed word with every request (DPoP, RFC 9449)."""
+"""Proof of possession: a key, and a signed proof with every request (DPoP, RFC 9449)."""
 
 import base64
 import hashlib

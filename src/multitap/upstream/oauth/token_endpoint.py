@@ -1,4 +1,4 @@
-"""Where grants become tokens, and tokens become void."""
+"""The token endpoint: exchanges grants for tokens, and revokes them."""
 
 import base64
 import time

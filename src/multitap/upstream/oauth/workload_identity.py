@@ -1,4 +1,4 @@
-"""Programs that log in with an identity they were given by their platform or their company."""
+"""Logins of programs with an identity from their platform or company."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""When a call has to be over."""
+"""The time by which a call must end."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""JSON-RPC messages with their params and results left undecoded."""
+"""JSON-RPC messages with undecoded params and results."""
 
 import re
 from collections.abc import Container

@@ -1,4 +1,4 @@
-"""Answers that arrive on one stream, matched to the requests under way."""
+"""Matches the answers on one stream to pending requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a server says without being asked, and our answers to it."""
+"""Handles a server's own requests and notifications, and sends our answers."""
 
 import logging
 import time

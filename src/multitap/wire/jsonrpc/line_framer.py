@@ -1,4 +1,4 @@
-"""Lines out of a stream of chunks, in linear time and bounded memory."""
+"""Splits chunks into lines, in linear time and bounded memory."""
 
 from multitap.records import dataclass
 

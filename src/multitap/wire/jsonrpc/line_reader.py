@@ -1,4 +1,4 @@
-"""Lines as they come in over a pipe, a bounded amount of work per turn of the loop."""
+"""Reads lines from a pipe, with bounded work per turn of the loop."""
 
 import asyncio
 from collections.abc import Callable

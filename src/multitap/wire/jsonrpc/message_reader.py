@@ -1,4 +1,4 @@
-"""A message out of the bytes of a body or an event, or what is wrong with them."""
+"""Parses a message from a body or an event, or says what is wrong with it."""
 
 from msgspec import UNSET
 

@@ -1,4 +1,4 @@
-"""A request under way: how long it may still take, and what cuts it short."""
+"""A pending request: its remaining time, and what ends it early."""
 
 import asyncio
 import logging

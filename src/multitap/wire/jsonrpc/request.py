@@ -1,4 +1,4 @@
-"""One request to a server, made where it begins and handed down as it is."""
+"""One request to a server, made once and passed down unchanged."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A question of a server that may belong to one of several calls."""
+"""A server's question that could belong to several calls."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The protocol's words and numbers, without the SDK, which takes long to import.
+"""The protocol's names and numbers, without importing the slow SDK.
 
 A test compares each with the SDK's.
 """

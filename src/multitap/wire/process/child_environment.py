@@ -1,4 +1,4 @@
-"""Which of our environment variables a server inherits."""
+"""Decides which environment variables a server inherits."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The CPU time of a program and of all that it started, as the kernel counts it."""
+"""The CPU time of a program and its descendants, from the kernel."""
 
 import os
 from contextlib import suppress

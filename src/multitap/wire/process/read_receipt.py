@@ -1,4 +1,4 @@
-"""Whether a program has read anything of what was written to it."""
+"""Finds out whether a program has read any of its input."""
 
 import fcntl
 import os

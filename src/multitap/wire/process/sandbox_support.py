@@ -1,4 +1,4 @@
-"""Whether this machine can confine a program, and how well."""
+"""Whether this machine can confine programs, and how well."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The sandboxes of one hub: what each confined server may use, and what it did."""
+"""The sandboxes of one hub: what each server may use, and what it did."""
 
 import asyncio
 import os

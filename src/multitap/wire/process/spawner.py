@@ -1,4 +1,4 @@
-"""Processes for servers, started and ended through one warden per hub."""
+"""Starts and ends server processes, through one warden per hub."""
 
 import asyncio
 import errno

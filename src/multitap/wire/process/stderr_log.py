@@ -1,4 +1,4 @@
-"""What a server writes to its standard error: its last lines, and a log file."""
+"""A server's standard error: its last lines, and a log file."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""A server as a child process: one JSON-RPC message a line over its pipes."""
+"""A server as a child process: one JSON-RPC message per line on its pipes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Starts a hub's servers, and ends whatever is left of them when the hub is gone.
+"""Starts a hub's servers, and ends what is left of them when the hub is gone.
 
 A program of its own, so that the promise holds even when the hub is killed with SIGKILL: the socket
 that is its last argument closes, and everything the hub started is ended. It is the

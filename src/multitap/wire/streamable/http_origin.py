@@ -1,4 +1,4 @@
-"""One server's web address: every HTTP request to it, and how each can fail."""
+"""Sends every HTTP request to one server, and says how each failed."""
 
 import contextlib
 from collections.abc import Callable, Mapping

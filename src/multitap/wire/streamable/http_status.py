@@ -1,4 +1,4 @@
-"""What an HTTP answer that is no success means for the request."""
+"""What an HTTP error status means for the request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

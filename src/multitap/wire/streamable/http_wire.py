@@ -1,4 +1,4 @@
-"""What both HTTP wires share: messages go out as POSTs, each with its own fate."""
+"""What both HTTP wires share: each message is a POST that succeeds or fails alone."""
 
 import contextlib
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Streamable HTTP: each request is answered by JSON or by an event stream of its own."""
+"""Streamable HTTP: each request is answered by JSON or by its own event stream."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""Takes from a process, just before it becomes a server, what a confined one must not have."""
+"""Confines a process just before it becomes a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers the calls that a confined process hands to the warden.
+"""Answers the system calls that a confined process hands to the warden.
 
 A filter sees numbers, not what pointers point to, and what they point to may change after it was
 looked at. So a call that has to be decided about is never let through after a look: the warden

@@ -1,4 +1,4 @@
-"""System calls that Python has no name for."""
+"""System calls that Python does not provide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up, for good, access to all but the named paths and ports."""
+"""Landlock: permanently limits a process to the named paths and ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seccomp filter of a confined process: what Landlock does not know of.
+"""The seccomp filter of a confined process: what Landlock does not cover.
 
 Sockets other than TCP, other processes' limits, namespaces, keyrings, io_uring (which does what a
 filter forbids) and the like are refused. `connect` and `chmod` are handed to the warden, which

@@ -1,4 +1,4 @@
-"""The numbers of the system calls that a filter names, by machine."""
+"""System call numbers for the filter, by machine."""
 
 from __future__ import annotations
 

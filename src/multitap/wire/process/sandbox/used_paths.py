@@ -1,4 +1,4 @@
-"""Which arguments of system calls are paths, and whether what they name is to be changed."""
+"""Which system call arguments are paths, and whether they are written to."""
 
 from __future__ import annotations
 

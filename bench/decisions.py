@@ -9,7 +9,7 @@ from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.store.audit_file import AuditFile
 from multitap.store.audit_records import AuditRecord
-from multitap.trust.policy import Policy
+from multitap.trust.policy.policy import Policy
 
 LIMIT, AUDITED = 20.0, 10.0
 ENTRIES = 2000

@@ -4,7 +4,7 @@ import anyio
 
 from multitap.config import Surroundings, kode
 from multitap.hub.reload import Reloader, open_configured
-from multitap.trust.projects import load_trusted
+from multitap.trust.projects.trusted_projects import load_trusted
 
 
 async def main() -> None:

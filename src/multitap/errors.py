@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multitap.events import Failure
-    from multitap.trust.policy import Ruling
+    from multitap.trust.policy.policy import Ruling
 
 
 LONGEST_MESSAGE = 4000

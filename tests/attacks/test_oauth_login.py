@@ -17,7 +17,7 @@ from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.config import OAuth
 from multitap.faults import WireFault
 from multitap.tasks import Tasks
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth import guarded_fetch
 from multitap.upstream.oauth.account import Account
 from multitap.upstream.oauth.address_rules import permitted
@@ -371,7 +371,7 @@ RENEW = """
 import asyncio, sys
 from multitap import HttpServer
 from multitap.tasks import Tasks
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from multitap.wire.streamable.streamable_wire import open_streamable
 from multitap.wire.jsonrpc.deadline import Deadline

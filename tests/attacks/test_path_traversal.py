@@ -7,7 +7,7 @@ import pytest
 
 from multitap.config import HttpServer, Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
-from multitap.trust.policy import Policy
+from multitap.trust.policy.policy import Policy
 from multitap.wire.jsonrpc.envelope import encode
 
 

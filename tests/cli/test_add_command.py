@@ -12,7 +12,7 @@ from multitap.cli.configuration.add_words import name_of, resolve, typed
 from multitap.cli.configuration.trial_start import Trial
 from multitap.config import StdioServer
 from multitap.errors import ConfigError
-from multitap.trust.vault import Vault
+from multitap.trust.secrets.vault import Vault
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 
 from .conftest import zoo

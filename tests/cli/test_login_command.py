@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import provided, visit
 from tests.waiting import PATIENCE

@@ -6,7 +6,7 @@ from mcp import MCPError
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import LinkState
 from multitap.http.server.access import Token
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from tests.gateway.talking import Talker, gate
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided, visit

@@ -18,7 +18,7 @@ from multitap.errors import NotAllowed
 from multitap.events import FailureCode, LinkChanged, LinkState, Phase
 from multitap.names import Naming
 from multitap.tools import HubTools
-from multitap.trust.projects import load_trusted
+from multitap.trust.projects.trusted_projects import load_trusted
 from multitap.upstream.backoff import Restarts
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo

@@ -33,7 +33,7 @@ from multitap.config import OAuth, Search, Serve, Source, agent_core, load
 from multitap.errors import ConfigError, HubClosed, Unavailable
 from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from tests.seeds.files import local, program, write
 from tests.trust.keyrings import no_keyring

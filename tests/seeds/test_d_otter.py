@@ -21,7 +21,7 @@ from multitap.errors import CallTimeout, Unavailable
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
 from multitap.hub.reload import Reloader, open_configured
 from multitap.tools import HubTools
-from multitap.trust.projects import load_trusted
+from multitap.trust.projects.trusted_projects import load_trusted
 from tests.conftest import descendants
 from tests.seeds.files import write
 from tests.trusting import trust

@@ -38,8 +38,8 @@ from multitap.errors import ConfigError, Unavailable, UnknownName
 from multitap.names import MAX_LENGTH, Naming
 from multitap.seeds.excelmanus import tool_def
 from multitap.seeds.threaded_hub import ThreadedHub
-from multitap.trust.pins import Pins
-from multitap.trust.policy import Policy
+from multitap.trust.pins.pins import Pins
+from multitap.trust.policy.policy import Policy
 from multitap.upstream.offer_lists import Offers
 from tests.conftest import descendants
 from tests.seeds.files import write, zoo

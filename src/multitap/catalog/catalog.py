@@ -16,7 +16,7 @@ from multitap.config import ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
 from multitap.records import dataclass
-from multitap.trust.policy import Policy
+from multitap.trust.policy.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition, Offers
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from multitap.records import dataclass
 from multitap.store.fingerprint import fingerprint
-from multitap.trust.pin_drift import NO_DRIFT, Drift
-from multitap.trust.pinned_definition import pinned_part
-from multitap.trust.pins import Pins, pin_mode, pins_of
-from multitap.trust.scanner import Finding, scan, scan_mode
+from multitap.trust.pins.pin_drift import NO_DRIFT, Drift
+from multitap.trust.pins.pinned_definition import pinned_part
+from multitap.trust.pins.pins import Pins, pin_mode, pins_of
+from multitap.trust.scanner.scanner import Finding, scan, scan_mode
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition
 

@@ -12,8 +12,8 @@ from multitap.cli.terminal.places import near
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded, ServerConfig, Settings
 from multitap.hub.hub import Hub, open_hub
-from multitap.trust.lock_places import places_of
-from multitap.trust.projects import expand_trusted
+from multitap.trust.pins.lock_places import places_of
+from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.upstream.handlers import Handlers
 
 _ONCE = {"reconnect": False}

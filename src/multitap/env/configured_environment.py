@@ -34,7 +34,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader
 from multitap.records import dataclass
 from multitap.tools import ToolDef
-from multitap.trust.projects import load_trusted
+from multitap.trust.projects.trusted_projects import load_trusted
 
 logger = logging.getLogger(__name__)
 

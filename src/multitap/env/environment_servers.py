@@ -10,7 +10,7 @@ from multitap.events import LinkState
 from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader, Reloader
 from multitap.records import dataclass
-from multitap.trust.vault import model_scope
+from multitap.trust.secrets.vault import model_scope
 from multitap.upstream.link import Link
 
 

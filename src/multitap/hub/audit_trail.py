@@ -11,10 +11,10 @@ from multitap.errors import BadArguments
 from multitap.hub.router import Route
 from multitap.store import CallRecord, Store
 from multitap.store.audit_records import AuditRecord
-from multitap.trust.argument_tests import decoded
 from multitap.trust.audit import system_user
-from multitap.trust.policy import Ruling
-from multitap.trust.shown_arguments import shown
+from multitap.trust.policy.argument_tests import decoded
+from multitap.trust.policy.policy import Ruling
+from multitap.trust.policy.shown_arguments import shown
 from multitap.upstream.on_behalf_of import OnBehalfOf
 
 LARGEST = 64 * 1024

@@ -34,8 +34,8 @@ from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.exchanges import Exchange, kept
 from multitap.tasks import LightTask, in_task
-from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
-from multitap.trust.scanner import scan_text, texts_in
+from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
+from multitap.trust.scanner.scanner import scan_text, texts_in
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.envelope import encode

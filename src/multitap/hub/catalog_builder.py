@@ -12,8 +12,8 @@ from multitap.config import ServerConfig, Settings
 from multitap.events import ToolsChanged
 from multitap.hub.server_memory import ServerMemory
 from multitap.store import Store
-from multitap.trust.pins import pin_mode
-from multitap.trust.policy import Policy
+from multitap.trust.pins.pins import pin_mode
+from multitap.trust.policy.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Offers
 

@@ -55,10 +55,10 @@ from multitap.later import Later
 from multitap.results import KeptResult, KeptResults, ToolResult
 from multitap.store import LogRecord, Store, fingerprint, open_store
 from multitap.tasks import Tasks
-from multitap.trust.lock_places import LockPlaces, places_in
-from multitap.trust.pins import Pins
-from multitap.trust.questions import Questions
-from multitap.trust.vault import scope_for
+from multitap.trust.pins.lock_places import LockPlaces, places_in
+from multitap.trust.pins.pins import Pins
+from multitap.trust.questions.questions import Questions
+from multitap.trust.secrets.vault import scope_for
 from multitap.upstream.connector import Dial
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers

@@ -8,8 +8,8 @@ from anyio import to_thread
 from multitap.config import StdioServer
 from multitap.events import LinkState
 from multitap.tasks import Tasks
-from multitap.trust.packages import Launch, launch_of, resolve
-from multitap.trust.pins import Pins, pin_mode
+from multitap.trust.pins.packages import Launch, launch_of, resolve
+from multitap.trust.pins.pins import Pins, pin_mode
 from multitap.upstream.link import Link
 
 

@@ -9,9 +9,9 @@ from msgspec import Raw
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, quoted
 from multitap.hub.router import Route
-from multitap.trust.argument_tests import decoded
-from multitap.trust.policy import Decision, Ruling
-from multitap.trust.shown_arguments import shown
+from multitap.trust.policy.argument_tests import decoded
+from multitap.trust.policy.policy import Decision, Ruling
+from multitap.trust.policy.shown_arguments import shown
 from multitap.upstream.handlers import Permit, PermitRequest
 from multitap.upstream.on_behalf_of import CallContext
 

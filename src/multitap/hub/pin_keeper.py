@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio import to_thread
 
-from multitap.trust.lock_places import LockPlaces
-from multitap.trust.pins import Pins, read, save, stamps
+from multitap.trust.pins.lock_places import LockPlaces
+from multitap.trust.pins.pins import Pins, read, save, stamps
 from multitap.upstream.signals import Latch
 
 LOOK = 0.5

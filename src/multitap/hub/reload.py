@@ -20,8 +20,8 @@ from multitap.errors import UnknownName, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
-from multitap.trust.lock_places import places_of
-from multitap.trust.projects import expand_trusted, load_trusted
+from multitap.trust.pins.lock_places import places_of
+from multitap.trust.projects.trusted_projects import expand_trusted, load_trusted
 from multitap.upstream.connector import Dial
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand

@@ -11,8 +11,8 @@ from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, UnknownName, quoted
 from multitap.hub.call_deadline import TimeLimits, limits
 from multitap.records import dataclass
-from multitap.trust.policy import Guard, Policy
-from multitap.trust.scanner import ScanMode, scan_mode
+from multitap.trust.policy.policy import Guard, Policy
+from multitap.trust.scanner.scanner import ScanMode, scan_mode
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc.deadline import Deadline

@@ -11,9 +11,9 @@ from multitap.catalog.catalog import Shelf
 from multitap.catalog.vetting import Vetting
 from multitap.errors import quoted
 from multitap.events import ToolSuspected
-from multitap.trust.look_alikes import twins
-from multitap.trust.scanner import Finding, scan_mode
-from multitap.trust.scanner_rules import LOOK_ALIKE
+from multitap.trust.scanner.look_alikes import twins
+from multitap.trust.scanner.scanner import Finding, scan_mode
+from multitap.trust.scanner.scanner_rules import LOOK_ALIKE
 from multitap.upstream.link import Link
 from multitap.upstream.signals import Latch
 

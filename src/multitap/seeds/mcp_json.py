@@ -20,7 +20,7 @@ from multitap.config import (
 from multitap.config.approval import Approval, Decision, NobodyAsked, Proposal, Standing
 from multitap.records import dataclass
 from multitap.seeds import seed_entry
-from multitap.trust.projects import Projects
+from multitap.trust.projects.trusted_projects import Projects
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,10 @@
-"""What may run, and who may see what: trusted projects, the vault, the pins and the scanner.
+"""What may run, and who may see what.
 
-In: what a project proposes and what a person says to it; names and values that they type, the
-questions of a server's configuration (`${auth:NAME}`) and the definitions of its tools. Out: which
-parts of a project count; secrets, to the servers and origins that may have them and to nobody else;
-which tools are not as they were (`pins`), and which look like attacks (`scanner`). It knows the
-models of the configuration, and must not know links, hubs or gateways.
+In: what a project proposes and what a person answers; secrets, logins and tokens; what servers
+say of themselves. Out: which parts of a project count (`projects`); secrets, only for the servers
+and origins that may have them (`secrets`); tools that are not as they were (`pins`) or look like
+attacks (`scanner`); which calls are made (`policy`), which questions are asked (`questions`) and
+what confined servers may use (`sandbox_rules`); the tokens of clients (`access_tokens.py`) and the
+record of it all (`audit.py`). It knows the models of the configuration, and must not know links,
+hubs or gateways.
 """

@@ -26,7 +26,7 @@ from multitap.faults import (
     WireFault,
 )
 from multitap.tasks import in_task
-from multitap.trust.questions import named_places
+from multitap.trust.questions.questions import named_places
 from multitap.upstream.attempt import now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability

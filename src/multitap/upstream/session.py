@@ -16,7 +16,7 @@ from multitap.errors import quoted, ungrouped
 from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed
 from multitap.later import Later
 from multitap.tasks import in_task
-from multitap.trust.questions import QuestionRefused
+from multitap.trust.questions.questions import QuestionRefused
 from multitap.upstream.handlers import Handlers, RequestOrigin
 from multitap.upstream.handshake import Greeter, Terms
 from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch

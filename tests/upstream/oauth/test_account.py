@@ -9,7 +9,7 @@ from multitap import HttpServer
 from multitap.config import OAuth
 from multitap.faults import AuthRequired, RequestFailed
 from multitap.tasks import Tasks
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from multitap.wire.streamable.streamable_wire import open_streamable
 from tests.upstream.oauth.provider import Person, provided

@@ -9,7 +9,7 @@ from anyio import to_thread
 from multitap.agent.models.language_model import Model
 from multitap.config import ModelConfig, Scope, expand_model
 from multitap.errors import ModelError
-from multitap.trust.vault import model_scope
+from multitap.trust.secrets.vault import model_scope
 
 RETRIES = 2
 

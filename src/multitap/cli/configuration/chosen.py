@@ -14,7 +14,7 @@ from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
 from multitap.config.seed_files import at_prompt, several_environments
 from multitap.errors import ConfigError, UnknownName
-from multitap.trust.projects import Projects, load_trusted
+from multitap.trust.projects.trusted_projects import Projects, load_trusted
 
 _NAMED = 5
 

@@ -25,7 +25,7 @@ from multitap.config.loading import read_document
 from multitap.errors import ConfigError
 from multitap.names import plain_name
 from multitap.records import dataclass
-from multitap.trust.vault import Vault
+from multitap.trust.secrets.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from multitap.cli.terminal.differences import show_differences
 from multitap.cli.terminal.output import note
 from multitap.config.edit.journal import FileEdit, Journal, Operation
 from multitap.errors import MultitapError
-from multitap.trust.vault import Vault
+from multitap.trust.secrets.vault import Vault
 
 
 def run_edits(label: str, edits: Sequence[FileEdit], *, dry_run: bool, done: str) -> int:

@@ -37,7 +37,7 @@ from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.hosts import host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
-from multitap.trust.vault import Vault
+from multitap.trust.secrets.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

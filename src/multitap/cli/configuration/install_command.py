@@ -26,7 +26,7 @@ from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.search import Source
 from multitap.errors import ConfigError
-from multitap.trust.vault import Vault
+from multitap.trust.secrets.vault import Vault
 
 NAME = "multitap"
 """What clients call us."""

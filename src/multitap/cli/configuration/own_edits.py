@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from multitap.config.approval import Standing
-from multitap.trust.project_review import review
-from multitap.trust.projects import Projects
+from multitap.trust.projects.project_review import review
+from multitap.trust.projects.trusted_projects import Projects
 
 
 @contextmanager

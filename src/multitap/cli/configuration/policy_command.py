@@ -20,8 +20,8 @@ from multitap.config.policy_rules import PolicyRule
 from multitap.hub.hub import Hub
 from multitap.hub.router import find
 from multitap.records import dataclass
-from multitap.trust.argument_tests import decoded
-from multitap.trust.policy import ALLOWED, Guard, Policy, Ruling
+from multitap.trust.policy.argument_tests import decoded
+from multitap.trust.policy.policy import ALLOWED, Guard, Policy, Ruling
 from multitap.wire.jsonrpc.envelope import encode
 
 _HEADER = ("RULE", "OF", "DECISION", "APPLIES", "CONDITIONS")

@@ -9,7 +9,7 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.tables import table
 from multitap.trust import audit
-from multitap.trust.vault import LONGEST_VALUE, Secret, Vault
+from multitap.trust.secrets.vault import LONGEST_VALUE, Secret, Vault
 
 
 def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) -> int:

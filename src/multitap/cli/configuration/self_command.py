@@ -12,7 +12,7 @@ from multitap.cli.terminal.output import advise, complain, note, say
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.gateway.fronts.control_places import sockets
 from multitap.records import dataclass
-from multitap.trust.vault import Vault, VaultError
+from multitap.trust.secrets.vault import Vault, VaultError
 
 NAME = "multitap"
 

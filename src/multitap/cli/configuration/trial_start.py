@@ -13,9 +13,9 @@ from multitap.events import Failure, LinkState
 from multitap.hub.hub import open_hub
 from multitap.records import dataclass
 from multitap.tools.providers.token_cost import estimate
-from multitap.trust.learned_rules import host_rule
-from multitap.trust.lock_places import places_of
-from multitap.trust.vault import scope_for
+from multitap.trust.pins.lock_places import places_of
+from multitap.trust.sandbox_rules.learned_rules import host_rule
+from multitap.trust.secrets.vault import scope_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from multitap.cli.terminal.tables import table
 from multitap.config.approval import Standing
 from multitap.errors import UnknownName, counted
 from multitap.records import dataclass
-from multitap.trust.project_parts import visible
-from multitap.trust.project_review import ProjectReview, review
-from multitap.trust.projects import Projects, TrustedParts
+from multitap.trust.projects.project_parts import visible
+from multitap.trust.projects.project_review import ProjectReview, review
+from multitap.trust.projects.trusted_projects import Projects, TrustedParts
 
 _WORDS = {Standing.NEW: "new", Standing.CHANGED: "changed", Standing.TRUSTED: "trusted"}
 

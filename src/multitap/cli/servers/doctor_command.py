@@ -25,7 +25,7 @@ from multitap.errors import ConfigError
 from multitap.hub.hub import Hub
 from multitap.printable import printable
 from multitap.records import dataclass
-from multitap.trust.projects import expand_trusted
+from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.version import VERSION
 from multitap.wire.process.sandbox_support import support_here
 

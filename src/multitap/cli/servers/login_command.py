@@ -20,8 +20,8 @@ from multitap.errors import ConfigError, Unavailable
 from multitap.faults import WireFault
 from multitap.http.client.origins import shown
 from multitap.tasks import Tasks
-from multitap.trust.projects import expand_trusted
-from multitap.trust.token_store import StoredLogin, TokenStore
+from multitap.trust.projects.trusted_projects import expand_trusted
+from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
 from multitap.upstream.oauth.login_flow import LoginFlow

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from multitap.trust.lock_file import ToolPin, visible_json
+from multitap.trust.pins.lock_file import ToolPin, visible_json
 
 _TOO_LONG = "(a definition that is too long to be kept: only its digest is known)"
 _CONTEXT = 3

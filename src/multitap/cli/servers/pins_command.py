@@ -18,10 +18,10 @@ from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted
 from multitap.printable import printable
-from multitap.trust.lock_places import LockPlaces, places_of
-from multitap.trust.pin_review import Review, accept, reset, reviews
-from multitap.trust.pins import pin_mode
-from multitap.trust.scanner import scan
+from multitap.trust.pins.lock_places import LockPlaces, places_of
+from multitap.trust.pins.pin_review import Review, accept, reset, reviews
+from multitap.trust.pins.pins import pin_mode
+from multitap.trust.scanner.scanner import scan
 
 _COLOURS: dict[str, Colour] = {"+": "green", "-": "red"}
 

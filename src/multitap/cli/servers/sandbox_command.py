@@ -23,10 +23,10 @@ from multitap.config import Loaded, ServerConfig, StdioServer
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import open_hub
-from multitap.trust.learned_rules import LearnedRules, learn_rules
-from multitap.trust.private_paths import PrivatePaths
-from multitap.trust.projects import expand_trusted
-from multitap.trust.sandbox_plan import SandboxPlan, decide
+from multitap.trust.projects.trusted_projects import expand_trusted
+from multitap.trust.sandbox_rules.learned_rules import LearnedRules, learn_rules
+from multitap.trust.sandbox_rules.private_paths import PrivatePaths
+from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan, decide
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.sandbox_support import support_here
 from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here

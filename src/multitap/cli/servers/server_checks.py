@@ -25,9 +25,9 @@ from multitap.config.scope import expand
 from multitap.errors import ConfigError, counted
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.records import dataclass
-from multitap.trust.pins import pin_mode
-from multitap.trust.projects import trusted_scope
-from multitap.trust.scanner import scan_mode
+from multitap.trust.pins.pins import pin_mode
+from multitap.trust.projects.trusted_projects import trusted_scope
+from multitap.trust.scanner.scanner import scan_mode
 from multitap.wire.process.sandbox_support import SandboxSupport
 
 _NAMED = 3

@@ -11,8 +11,8 @@ from multitap.cli.servers.server_checks import Check, CheckVerdict
 from multitap.cli.terminal.tables import cut, one_line
 from multitap.config import HttpServer, StdioServer
 from multitap.config.mask import masked_url
-from multitap.trust.lock_file import UNKNOWN, Package
-from multitap.trust.packages import launch_of
+from multitap.trust.pins.lock_file import UNKNOWN, Package
+from multitap.trust.pins.packages import launch_of
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.process.stdio_wire import locate

@@ -14,7 +14,7 @@ from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.permit_form import permission, question
 from multitap.gateway.exclusive_use import PER_CLIENT
 from multitap.later import Later
-from multitap.trust.questions import signed
+from multitap.trust.questions.questions import signed
 from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
 from multitap.upstream.on_behalf_of import client_of
 from multitap.wire.jsonrpc.vocabulary import INTERNAL_ERROR, METHOD_NOT_FOUND

@@ -20,7 +20,7 @@ from multitap.http.client.headers import Headers
 from multitap.http.client.response import Response
 from multitap.later import Later
 from multitap.tasks import Tasks
-from multitap.trust.token_store import StoredLogin, TokenStore
+from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.challenge_words import parameters
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from multitap.config import OAuth
-from multitap.trust.token_store import ClientAuth, StoredLogin
+from multitap.trust.secrets.token_store import ClientAuth, StoredLogin
 from multitap.upstream.oauth.discovery import Discovery, same_issuer
 from multitap.upstream.oauth.guarded_fetch import GuardedFetch
 from multitap.upstream.oauth.issuer_metadata import IssuerMetadata

@@ -8,7 +8,7 @@ import msgspec
 
 from multitap.config import HttpServer, OAuth
 from multitap.records import dataclass
-from multitap.trust.token_store import LoginSecrets, StoredLogin
+from multitap.trust.secrets.token_store import LoginSecrets, StoredLogin
 from multitap.upstream.oauth.authorization_code import AuthorizationRequest
 from multitap.upstream.oauth.challenge_words import parameters
 from multitap.upstream.oauth.client_identity import (

@@ -9,7 +9,7 @@ import anyio
 from multitap.config import HttpServer, OAuth
 from multitap.faults import AuthRequired
 from multitap.tasks import Tasks
-from multitap.trust.token_store import TokenStore
+from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.handlers import Login
 from multitap.upstream.oauth.account import Account
 

@@ -15,7 +15,7 @@ from multitap.events import SandboxState
 from multitap.http.egress.traffic import Traffic
 from multitap.records import dataclass
 from multitap.tasks import Tasks
-from multitap.trust.sandbox_plan import (
+from multitap.trust.sandbox_rules.sandbox_plan import (
     SandboxPlan,
     decide,
     plan_sandbox,

@@ -1,0 +1,1 @@
+"""What servers offered when a person relied on it: `multitap.lock`, and what differs now."""

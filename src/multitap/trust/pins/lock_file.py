@@ -1,0 +1,227 @@
+"""`multitap.lock`: the tool definitions that a person relies on, in a file to commit."""
+
+import fcntl
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from multitap.errors import MultitapError, quoted
+from multitap.trust.pins.pinned_definition import digest
+
+FILE = "multitap.lock"
+VERSION = 1
+LARGEST = 64 * 1024 * 1024
+"""Bytes of a file that is read at all."""
+UNKNOWN = "unknown"
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+"""What an editor or a review page does not show; a line break is layout here."""
+
+Stamp = tuple[int, int, int] | None
+"""Time of change, size and inode; None: not there."""
+
+
+class LockError(MultitapError):
+    """A lock file cannot be used as it is; says which, where and why."""
+
+
+class LockNotWritten(LockError):
+    """A lock file is sound as far as anybody knows, and cannot be written."""
+
+
+class Package(msgspec.Struct, frozen=True):
+    """What a launcher such as `npx` really started."""
+
+    kind: str
+    name: str
+    version: str = UNKNOWN
+    integrity: str = UNKNOWN
+    """A digest of the content, as the package's own world writes it."""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    def same_as(self, other: "Package") -> bool:
+        """Whether nothing that is known of both differs."""
+        pairs = ((self.version, other.version), (self.integrity, other.integrity))
+        return (self.kind, self.name) == (other.kind, other.name) and all(
+            one == two or UNKNOWN in {one, two} for one, two in pairs
+        )
+
+
+class ToolPin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One tool as it was seen."""
+
+    sha256: str
+    exposed: str = ""
+    """What callers call it."""
+    definition: dict[str, Any] | None = None
+    """None: it was too long to keep, and only its digest is known."""
+
+
+class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One server as it was accepted, and what of it waits for a review."""
+
+    identity: str = ""
+    """A digest of what is run or reached; not in a project's file, where paths differ."""
+    naming: str = ""
+    """The shape of the exposed names."""
+    package: Package | None = None
+    tools: dict[str, ToolPin] = {}
+    """By the server's own names."""
+    pending: dict[str, ToolPin] = {}
+    """What it offers now and did not then."""
+    pending_package: Package | None = None
+
+
+class LockContent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """All that a lock file says."""
+
+    version: int = 0
+    servers: dict[str, ServerPins] = {}
+
+
+class LockFile:
+    """One file of pins; whoever changes it reads it first, one after the other.
+
+    Args:
+        path: Where it is; it need not be there yet.
+        is_private: Whether only its owner may read it.
+    """
+
+    def __init__(self, path: Path, *, is_private: bool = True) -> None:
+        self.path = path
+        self._mode = 0o600 if is_private else 0o644
+
+    def read(self) -> LockContent:
+        """What it says; nothing where it is not there.
+
+        Raises:
+            LockError: It cannot be read, or is damaged.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(self.path, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return LockContent(VERSION)
+        except OSError as exc:
+            raise LockError(f"{self.path} cannot be read: {exc.strerror}") from None
+        with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise LockError(f"{self.path} is not a file")
+            raw = file.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
+        return _parsed(self.path, raw)
+
+    def stamp(self) -> Stamp:
+        """What it looks like from outside, to see whether it changed."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    @contextmanager
+    def changing(self) -> Generator[LockContent]:
+        """Change the content; nothing is written where it stays the same, or was damaged.
+
+        Raises:
+            LockError: It cannot be read or written, or is damaged.
+        """
+        folder = self.path.parent
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # the folder is locked, not a file beside: a project should not gain another one
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            content = self.read()
+            before = written(content)
+            yield content
+            content.version = VERSION
+            if (text := written(content)) != before:
+                self._write(text)
+        finally:
+            os.close(lock)
+
+    def _write(self, text: bytes) -> None:
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        except OSError as exc:
+            raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
+        fresh = Path(name)
+        try:
+            with open(handle, "wb") as file:  # noqa: PTH123 - it is open already
+                os.fchmod(file.fileno(), self._mode)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as exc:
+            fresh.unlink(missing_ok=True)
+            raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
+
+
+def written(content: LockContent) -> bytes:
+    """The file's text."""
+    return f"{visible_json(msgspec.to_builtins(content))}\n".encode()
+
+
+def visible_json(value: Any) -> str:
+    """JSON for people: sorted, one value a line, with hidden characters as escapes."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    return _UNSEEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _parsed(path: Path, raw: bytes) -> LockContent:
+    hint = "restore it from version control, or delete it to pin everything again"
+    try:
+        # not msgspec: half of a surrogate pair is what a hostile server may have sent
+        content = msgspec.convert(json.loads(raw.decode()), LockContent)
+    except json.JSONDecodeError as exc:
+        raise LockError(f"{path}:{exc.lineno}:{exc.colno}: {exc.msg}", hint=hint) from None
+    except UnicodeDecodeError as exc:
+        line = raw.count(b"\n", 0, exc.start) + 1
+        raise LockError(f"{path}:{line}: is not UTF-8 text", hint=hint) from None
+    except msgspec.ValidationError as exc:
+        raise LockError(f"{path}:1: {exc}", hint=hint) from None
+    except (RecursionError, ValueError):
+        raise LockError(f"{path}:1: is not a lock file", hint=hint) from None
+    if content.version != VERSION:
+        raise LockError(
+            f"{path}:1: its version is {content.version}, and only {VERSION} is understood",
+            hint="update multitap, or delete the file to pin everything again",
+        )
+    _check_digests(path, raw, content, hint)
+    return content
+
+
+def _check_digests(path: Path, raw: bytes, content: LockContent, hint: str) -> None:
+    for server, pins in content.servers.items():
+        for tool, pin in (*pins.tools.items(), *pins.pending.items()):
+            if pin.definition is not None and digest(pin.definition) != pin.sha256:
+                line = raw.count(b"\n", 0, max(0, raw.find(pin.sha256.encode()))) + 1
+                raise LockError(
+                    f"{path}:{line}: the `sha256` of {quoted(tool)} of {quoted(server)} is not "
+                    "that of its `definition`",
+                    hint=hint,
+                )

@@ -1,0 +1,70 @@
+"""Where the lock files of a configuration are."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import platformdirs
+
+from multitap.config.loading import Loaded
+from multitap.config.models import ServerConfig
+from multitap.config.search import Search
+from multitap.records import dataclass
+from multitap.trust.pins.lock_file import FILE, LockFile
+
+
+@dataclass(frozen=True, slots=True)
+class LockPlaces:
+    """The files for the user's own servers and for those of a project."""
+
+    own: LockFile
+    """What this user relied on, of servers of their own."""
+    private: LockFile
+    """The same of the project's servers: what a project says about itself is no proof."""
+    project: LockFile | None = None
+    """The project's own, to be committed; it can withhold tools, and never show one."""
+
+    @property
+    def files(self) -> tuple[LockFile, ...]:
+        return tuple(dict.fromkeys(filter(None, (self.own, self.private, self.project))))
+
+    def of(self, config: ServerConfig) -> tuple[LockFile, LockFile | None]:
+        """Where a server is pinned: for this user, and for all who have the project."""
+        if config.provenance == "project":
+            return self.private, self.project
+        return self.own, None
+
+
+def places_in(folder: Path) -> LockPlaces:
+    """For settings that come from no file: all in one."""
+    lock = LockFile(folder / FILE)
+    return LockPlaces(lock, lock)
+
+
+def places_of(loaded: Loaded) -> LockPlaces:
+    """For a configuration: beside the user's own file, and beside the project's.
+
+    Files that were named one by one may be anywhere, and many may stand in one folder: what is
+    pinned for them is kept with the user's data.
+    """
+    project = _project_folder(loaded.search)
+    config = platformdirs.user_config_path("multitap", appauthor=False)
+    named = [str(source.path) for source in loaded.search.sources if source.required]
+    home = {source.path.parent for source in loaded.search.sources}
+    own = LockFile(config / FILE) if config in home else _kept_for(named or [str(config)])
+    if project is None:
+        return LockPlaces(own, own)
+    private = _kept_for([str(project)])
+    return LockPlaces(own, private, LockFile(project / FILE, is_private=False))
+
+
+def _project_folder(search: Search) -> Path | None:
+    return next((source.project for source in search.sources if source.project), None)
+
+
+def _kept_for(paths: list[str]) -> LockFile:
+    data = platformdirs.user_data_path("multitap", appauthor=False)
+    # one file may be reached in many ways, and has one set of pins
+    real = sorted(map(os.path.realpath, paths))
+    mark = sha256("\n".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return LockFile(data / "pins" / f"{Path(real[0]).stem or 'root'}-{mark}.lock")

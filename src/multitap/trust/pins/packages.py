@@ -1,0 +1,177 @@
+"""Which package a launcher such as `npx` starts: as written, and as resolved."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path, PurePath
+from typing import Literal
+
+from multitap.records import dataclass
+from multitap.trust.pins.lock_file import UNKNOWN, Package
+
+Kind = Literal["npm", "pypi", "docker"]
+_EXACT = re.compile(r"v?\d+(\.\d+)*([-+.]?[a-z0-9][\w.+-]*)?", re.IGNORECASE)
+_RANGE = re.compile(r"[\[<>=!~; ]")
+_NORMAL = re.compile(r"[-_.]+")
+_NPX = re.compile(r"(/\S*?/_npx/[0-9a-f]+)/")
+_UV = re.compile(r"(/\S*?/archive-v\d+/[\w-]+)/")
+_SWITCHES = {
+    "npx": frozenset({"-y", "--yes", "-q", "--quiet", "--no", "--no-install", "--prefer-offline"}),
+    "uvx": frozenset({"-q", "--quiet", "-v", "--verbose", "--offline", "--isolated", "--no-cache"}),
+    "docker": frozenset(
+        {"-i", "-t", "-it", "-ti", "--rm", "--init", "-d", "--interactive", "--tty", "--privileged"}
+        | {"--read-only", "-q", "--quiet", "--no-healthcheck"}
+    ),
+}
+"""Options of each launcher that have no value; others take the next argument, or have a `=`."""
+_GIVEN = {"npx": frozenset({"-p", "--package"}), "uvx": frozenset({"--from"})}
+"""Options that name the package, where it is not the first argument."""
+_MOST_PROCESSES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A package as a configuration names it."""
+
+    kind: Kind
+    name: str
+    version: str
+    """As it is written; empty where it is not."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the same thing is started every time."""
+        if self.kind == "docker":
+            return self.version.startswith("sha256:")
+        return _EXACT.fullmatch(self.version) is not None
+
+
+def launch_of(command: str, args: Sequence[str]) -> Launch | None:
+    """Which package a command line starts; None where it starts none, or nobody can tell."""
+    words = [PurePath(command).name.removesuffix(".cmd").removesuffix(".exe"), *args]
+    match words:
+        case ["npx" | "bunx" | "pnpx", *rest]:
+            return _parsed("npm", _wanted("npx", rest))
+        case ["npm", "exec" | "x", *rest] | ["pnpm", "dlx", *rest] | ["yarn", "dlx", *rest]:
+            return _parsed("npm", _wanted("npx", rest))
+        case ["uvx", *rest] | ["uv", "tool", "run", *rest] | ["pipx", "run", *rest]:
+            return _parsed("pypi", _wanted("uvx", rest))
+        case ["docker" | "podman" | "nerdctl", "run", *rest]:
+            return _parsed("docker", _wanted("docker", rest))
+        case _:
+            return None
+
+
+def resolve(launch: Launch, pid: int | None) -> Package:
+    """What was really started, as far as files and processes tell; better in a thread.
+
+    Nothing is started to find out: a launcher that comes with a project may be anything.
+
+    Args:
+        launch: What was asked for.
+        pid: The launcher's process.
+    """
+    match launch.kind:
+        case "docker":
+            digest = launch.version if launch.is_exact else UNKNOWN
+            return Package("docker", launch.name, launch.version or UNKNOWN, digest)
+        case "npm":
+            homes = _homes(_NPX, pid)
+            return next(filter(None, (_of_npm(home, launch.name) for home in homes)), None) or (
+                Package("npm", launch.name)
+            )
+        case "pypi":
+            homes = _homes(_UV, pid)
+            return next(filter(None, (_of_pypi(home, launch.name) for home in homes)), None) or (
+                Package("pypi", launch.name)
+            )
+
+
+def _wanted(launcher: str, args: Sequence[str]) -> str:
+    """The argument that names the package."""
+    named = _GIVEN.get(launcher, frozenset())
+    words = iter(args)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in named:
+            return value if equals else next(words, "")
+        if word == "--":
+            return next(words, "")
+        if not word.startswith("-"):
+            return word
+        if not equals and word not in _SWITCHES[launcher]:
+            next(words, None)
+    return ""
+
+
+def _parsed(kind: Kind, spec: str) -> Launch | None:
+    if not spec or spec.startswith((".", "/", "git+", "http:", "https:", "file:")):
+        return None
+    if kind == "docker":
+        name, _, version = spec.partition("@")
+        if not version and ":" in name.rpartition("/")[2]:
+            name, _, version = name.rpartition(":")
+        return Launch(kind, name, version)
+    name, version = spec, ""
+    for mark in ("==", "@"):
+        head, found, tail = spec.rpartition(mark)
+        if found and head:  # a scope begins with `@`, too
+            name, version = head, tail
+            break
+    return Launch(kind, _RANGE.split(name)[0], version)
+
+
+def _homes(pattern: re.Pattern[str], pid: int | None) -> Iterator[Path]:
+    """Folders that a launcher made for a package, by what its processes were started with."""
+    for process in _family(pid):
+        try:
+            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b"\n").decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if match := pattern.search(line):
+            yield Path(match[1])
+
+
+def _family(pid: int | None) -> list[int]:
+    """A process and those below it."""
+    family = [] if pid is None else [pid]
+    for process in family:
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            try:
+                family += map(int, children.read_text().split())
+            except (OSError, ValueError):
+                continue
+        if len(family) > _MOST_PROCESSES:
+            break
+    return family
+
+
+def _of_npm(home: Path, name: str) -> Package | None:
+    try:
+        described = json.loads((home / "node_modules" / name / "package.json").read_bytes())
+        version = str(described["version"])
+        lock = json.loads((home / "node_modules" / ".package-lock.json").read_bytes())
+        integrity = str(lock["packages"][f"node_modules/{name}"].get("integrity", UNKNOWN))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Package("npm", name, version, integrity)
+
+
+def _of_pypi(home: Path, name: str) -> Package | None:
+    wanted = _NORMAL.sub("_", name).lower()
+    for folder in home.glob("lib/python*/site-packages/*.dist-info"):
+        found, _, version = folder.name.removesuffix(".dist-info").partition("-")
+        if _NORMAL.sub("_", found).lower() == wanted:
+            return Package("pypi", name, version, _content(folder))
+    return None
+
+
+def _content(folder: Path) -> str:
+    """A digest of a Python package's files; what its installation adds is not of the package."""
+    try:
+        lines = (folder / "RECORD").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return UNKNOWN
+    own = sorted(line for line in lines if not line.startswith(("../", f"{folder.name}/")))
+    return f"sha256:{sha256(chr(10).join(own).encode()).hexdigest()}"

@@ -1,0 +1,88 @@
+"""What waits for review, and what a person decides about it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from multitap.config.models import ServerConfig
+from multitap.records import dataclass
+from multitap.trust.pins.lock_file import ServerPins, ToolPin
+from multitap.trust.pins.lock_places import LockPlaces
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One server: what a person relied on, and what it offers instead."""
+
+    server: str
+    config: ServerConfig
+    pins: ServerPins
+    project: ServerPins | None
+    """What the project's own lock says."""
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self.pins.pending or self.pins.pending_package)
+
+    def before(self, tool: str) -> ToolPin | None:
+        """A tool as it was pinned; what a project's lock says where that alone is different."""
+        own = self.pins.tools.get(tool)
+        if own is None or own.sha256 == self.pins.pending[tool].sha256:
+            return (self.project or ServerPins()).tools.get(tool)
+        return own
+
+
+def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[Review]:
+    """All servers that were ever seen.
+
+    Raises:
+        LockError: A lock file is damaged.
+    """
+    contents = {file: file.read().servers for file in places.files}
+    found: list[Review] = []
+    for server, config in servers.items():
+        own, project = places.of(config)
+        if (pins := contents[own].get(server)) is not None:
+            locked = contents[project].get(server) if project else None
+            found.append(Review(server, config, pins, locked))
+    return found
+
+
+def accept(places: LockPlaces, review: Review) -> None:
+    """Pin what was reviewed, and nothing that came since.
+
+    Raises:
+        LockError: A lock file is damaged, or cannot be written.
+    """
+    own, project = places.of(review.config)
+    # the project's first: if it cannot be written, the tools stay withheld
+    for file in filter(None, (project, own)):
+        with file.changing() as content:
+            pins = content.servers.get(review.server, ServerPins())
+            content.servers[review.server] = _accepted(pins, review, is_own=file is own)
+
+
+def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
+    """Forget what is pinned, so that the next list counts as the first; whether there was any.
+
+    Raises:
+        LockError: A lock file is damaged, or cannot be written.
+    """
+    known = False
+    for file in filter(None, places.of(config)):
+        with file.changing() as content:
+            known |= content.servers.pop(server, None) is not None
+    return known
+
+
+def _accepted(pins: ServerPins, review: Review, *, is_own: bool) -> ServerPins:
+    agreed = review.pins.pending
+    package = review.pins.pending_package or review.pins.package
+    tools = {**pins.tools, **agreed}
+    if not is_own:
+        return msgspec.structs.replace(pins, tools=tools, package=package)
+    later = {raw: pin for raw, pin in pins.pending.items() if agreed.get(raw) != pin}
+    moved = pins.pending_package if pins.pending_package != package else None
+    return msgspec.structs.replace(
+        pins, tools=tools, pending=later, package=package, pending_package=moved
+    )

@@ -1,0 +1,288 @@
+"""What is pinned, according to the files and to this run."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+
+from multitap.config.models import ServerConfig
+from multitap.records import dataclass
+from multitap.trust.pins.lock_file import (
+    LockContent,
+    LockError,
+    LockFile,
+    LockNotWritten,
+    Package,
+    ServerPins,
+    Stamp,
+    ToolPin,
+)
+from multitap.trust.pins.lock_places import LockPlaces
+from multitap.trust.pins.pin_drift import NO_DRIFT, Drift, drift_of
+from multitap.trust.pins.pinned_definition import canonical
+
+PinMode = Literal["enforce", "report", "off"]
+Reading = LockContent | LockError
+"""What a lock file says, or why that cannot be known."""
+
+_LARGEST_DEFINITION, _LARGEST_SERVER = 64 * 1024, 4 * 1024 * 1024  # bytes that a lock keeps
+
+
+def pin_mode(config: ServerConfig) -> PinMode:
+    """What becomes of a tool that is not as it was.
+
+    A project does not choose for its own servers, and local ones are part of this program.
+    """
+    if config.transport == "local":
+        return "off"
+    if config.provenance == "project":
+        return "enforce"
+    return config.pin or ("report" if config.provenance == "user" else "enforce")
+
+
+@dataclass(frozen=True, slots=True)
+class PinChange:
+    """What is to be written about one server, and what has to stand there until then."""
+
+    before: ServerPins | None
+    after: ServerPins
+
+
+Unsaved = dict[LockFile, dict[str, PinChange]]
+
+
+class Pins:
+    """Owns what is pinned. It touches no file: `save` and `read` do, in a thread.
+
+    Args:
+        places: Where the lock files are; None: nothing outlives the process.
+        naming: The shape of exposed names.
+    """
+
+    def __init__(self, places: LockPlaces | None = None, naming: str = "") -> None:
+        self.naming = naming
+        self.on_unsaved: Callable[[], None] = lambda: None
+        """Told when there is something to write."""
+        self._places = places
+        self._readings: dict[LockFile | None, Reading] = {}
+        self._noted: dict[tuple[LockFile | None, str], PinChange] = {}
+        """What the files do not say yet."""
+        self._unwritten: dict[LockFile, str] = {}
+        self._packages: dict[str, Package] = {}
+
+    @property
+    def files(self) -> tuple[LockFile, ...]:
+        return () if self._places is None else self._places.files
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the files."""
+        damage = (str(one) for one in self._readings.values() if isinstance(one, LockError))
+        return (*damage, *self._unwritten.values())
+
+    def judge(
+        self, server: str, config: ServerConfig, identity: str, seen: Mapping[str, ToolPin]
+    ) -> Drift:
+        """How what a server offers differs from what is pinned; what is new to us is noted.
+
+        Args:
+            server: Its name.
+            config: Whose it is, and how strictly it is held to its pins.
+            identity: A digest of what is run or reached.
+            seen: Its tools, by its own names.
+        """
+        mode = pin_mode(config)
+        if mode == "off":
+            return NO_DRIFT
+        own, project = self._files_of(config)
+        for file in filter(None, (own, project)):
+            if isinstance(reading := self._readings.get(file), LockError):
+                return Drift(damage=str(reading))
+        before = pins = self._entry(own, server)
+        if pins is not None and pins.identity != identity and mode != "enforce":
+            pins = None  # the user chose another server of that name
+        locked = None if project is None else self._entry(project, server)
+        package = self._packages.get(server)
+        drift = drift_of(seen, pins, locked, package)
+        if seen:
+            after = _after(pins, identity, self.naming, seen, drift, package)
+            self._note(own, server, PinChange(before, after))
+            if project is not None and locked is None and after.tools:
+                committed = ServerPins(package=package, tools=after.tools)
+                self._note(project, server, PinChange(None, committed))
+        return drift
+
+    def note_package(self, server: str, config: ServerConfig, package: Package) -> bool:
+        """Know what a server's launcher really started; whether its pins do not say so yet."""
+        self._packages[server] = package
+        pins = self._entry(self._files_of(config)[0], server)
+        known = None if pins is None else pins.pending_package or pins.package
+        return known is None or not known.same_as(package)
+
+    def package(self, server: str, config: ServerConfig) -> Package | None:
+        """What is known of a server's package."""
+        if (found := self._packages.get(server)) is not None:
+            return found
+        pins = self._entry(self._files_of(config)[0], server)
+        return None if pins is None else pins.package
+
+    def exposed(self, servers: Mapping[str, ServerConfig]) -> dict[tuple[str, str], str]:
+        """The names that tools were given, by server and its own name.
+
+        A project's own lock is not asked: it could take a name from somebody.
+        """
+        found: dict[tuple[str, str], str] = {}
+        for server, config in sorted(servers.items(), key=lambda one: one[1].provenance):
+            pins = self._entry(self._files_of(config)[0], server)
+            if pins is None or pins.naming != self.naming or pin_mode(config) == "off":
+                continue
+            for raw, pin in (*pins.pending.items(), *pins.tools.items()):
+                if pin.exposed:
+                    found[server, raw] = pin.exposed
+        return found
+
+    def unsaved(self) -> Unsaved:
+        """What the files do not say yet."""
+        found: Unsaved = {}
+        for (file, server), change in self._noted.items():
+            if file is not None and file not in self._unwritten:
+                found.setdefault(file, {})[server] = change
+        return found
+
+    def settle(self, readings: Mapping[LockFile, Reading], saved: Unsaved | None = None) -> bool:
+        """Take over what the files say; whether that is anything but what we thought.
+
+        Args:
+            readings: What they say.
+            saved: What was to be written before they were read.
+        """
+        surprise = False
+        for file, reading in readings.items():
+            if isinstance(reading, LockNotWritten):
+                self._unwritten[file] = str(reading)
+                continue
+            expected = self._expected(file, (saved or {}).get(file, {}))
+            before, self._readings[file] = self._readings.get(file), reading
+            self._unwritten.pop(file, None)
+            if isinstance(reading, LockError):
+                surprise |= str(before) != str(reading)
+            elif isinstance(before, LockError) or reading.servers != expected:
+                surprise = True
+            self._drop_outdated(file, (saved or {}).get(file, {}))
+        return surprise
+
+    def _expected(self, file: LockFile, saved: Mapping[str, PinChange]) -> dict[str, ServerPins]:
+        reading = self._readings.get(file)
+        known = reading.servers if isinstance(reading, LockContent) else {}
+        return {**known, **{server: change.after for server, change in saved.items()}}
+
+    def _drop_outdated(self, file: LockFile, saved: Mapping[str, PinChange]) -> None:
+        """Forget what is written by now, and what somebody else has decided."""
+        reading = self._readings[file]
+        known = reading.servers if isinstance(reading, LockContent) else {}
+        for owner, server in [*self._noted]:
+            if owner is not file:
+                continue
+            change = self._noted.pop((owner, server))
+            written = saved.get(server)
+            if change is written:
+                continue
+            if written is not None and known.get(server) == written.after:
+                # seen while the file was being written
+                change = PinChange(written.after, change.after)
+            if change.before == known.get(server):
+                self._noted[owner, server] = change
+
+    def _files_of(self, config: ServerConfig) -> tuple[LockFile | None, LockFile | None]:
+        return (None, None) if self._places is None else self._places.of(config)
+
+    def _entry(self, file: LockFile | None, server: str) -> ServerPins | None:
+        if (noted := self._noted.get((file, server))) is not None:
+            return noted.after
+        reading = self._readings.get(file)
+        return reading.servers.get(server) if isinstance(reading, LockContent) else None
+
+    def _note(self, file: LockFile | None, server: str, change: PinChange) -> None:
+        if change.before == change.after:
+            return
+        if (earlier := self._noted.get((file, server))) is not None:
+            change = PinChange(earlier.before, change.after)
+        self._noted[file, server] = change
+        self.on_unsaved()
+
+
+def read(files: Iterable[LockFile]) -> dict[LockFile, Reading]:
+    """What some files say."""
+    return {file: _attempt(file.read) for file in files}
+
+
+def save(unsaved: Unsaved) -> dict[LockFile, Reading]:
+    """Write what changed, where nobody else was first; what the files say afterwards."""
+    return {file: _attempt(partial(_saved, file, changes)) for file, changes in unsaved.items()}
+
+
+def stamps(files: Iterable[LockFile]) -> dict[LockFile, Stamp]:
+    """What the files look like from outside."""
+    return {file: file.stamp() for file in files}
+
+
+def pins_of(definitions: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, ToolPin]:
+    """The tools of one server as they are seen now; what is too long is kept as a digest alone.
+
+    Args:
+        definitions: What callers call each tool, and the part of its definition that is pinned.
+    """
+    found: dict[str, ToolPin] = {}
+    room = _LARGEST_SERVER
+    for exposed, definition in definitions:
+        text = canonical(definition)
+        is_kept = len(text) <= min(_LARGEST_DEFINITION, room)
+        room -= len(text) if is_kept else 0
+        found[definition["name"]] = ToolPin(
+            sha256(text).hexdigest(), exposed, definition if is_kept else None
+        )
+    return found
+
+
+def _attempt(work: Callable[[], LockContent]) -> Reading:
+    try:
+        return work()
+    except LockError as exc:
+        return exc
+
+
+def _saved(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
+    with file.changing() as content:
+        for server, change in changes.items():
+            # somebody else may have seen or accepted something in between: that stands
+            if content.servers.get(server) == change.before:
+                content.servers[server] = change.after
+    return content
+
+
+def _after(  # noqa: PLR0917 - its only caller gives them all
+    pins: ServerPins | None,
+    identity: str,
+    naming: str,
+    seen: Mapping[str, ToolPin],
+    drift: Drift,
+    package: Package | None,
+) -> ServerPins:
+    """What is to be written about a server that offers this now."""
+    apart = {*drift.tools}
+    pending = {raw: seen[raw] for raw in drift.tools}
+    same = {raw: pin for raw, pin in seen.items() if raw not in apart}
+    if pins is None:
+        return ServerPins(identity, naming, package, same, pending)
+    renamed = {raw: pin for raw, pin in same.items() if raw in pins.tools}
+    return msgspec.structs.replace(
+        pins,
+        identity=identity,
+        naming=naming,
+        tools={**pins.tools, **renamed},
+        pending=pending,
+        package=pins.package or package,
+        pending_package=package if drift.package else None,
+    )

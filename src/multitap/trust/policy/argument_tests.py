@@ -1,0 +1,248 @@
+"""Compiles the argument conditions of policy rules into functions.
+
+A rule that denies or asks applies if its tests may hold; one that allows only if they certainly do.
+What cannot be judged, such as a list in place of a text, thus never opens a door.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from multitap.config.host_lists import HostList
+from multitap.config.models import HttpServer, ServerConfig, StdioServer
+from multitap.config.policy_rules import ArgumentTest, PolicyRule, Scalar, pattern_check
+from multitap.config.scope import Scope, expand, located
+from multitap.errors import BadArguments, ConfigError
+from multitap.trust.policy.path_readings import Folders
+
+Arguments = Mapping[str, Any]
+Test = Callable[[Arguments], bool]
+Judge = Callable[[Any], bool]
+"""Whether one value passes."""
+
+_EACH = "[*]"
+
+
+def decoded(arguments: bytes | Raw) -> Arguments:
+    """Arguments as a server reads them, whichever parser it has.
+
+    Raises:
+        BadArguments: Parsers differ about them, or they are no object.
+    """
+    try:
+        found: Any = _decode(str(arguments, "utf-8")) if len(arguments) else {}
+    except _Ambiguous as exc:
+        words = f"the argument {str(exc)!r:.100} is given twice"
+        raise BadArguments(words, path="", hint="give each argument once") from None
+    except (ValueError, RecursionError) as exc:
+        raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
+    if not isinstance(found, dict):
+        raise BadArguments("the arguments must be an object", path="")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+class _Ambiguous(ValueError):
+    """A key is there twice: the first may count, or the last."""
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _Ambiguous(next(key for at, key in enumerate(keys) if key in keys[:at]))
+    return table
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_table, parse_constant=_no_number).decode
+
+
+def tests_of(rule: PolicyRule, config: ServerConfig) -> tuple[Test, ...]:
+    """The tests of a rule for one server."""
+    careful = rule.decision != "allow"
+    return tuple(
+        _test(_steps(name), judge, careful=careful)
+        for name, wanted in rule.arguments.items()
+        for judge in _judges(wanted, config, careful=careful)
+    ) + tuple(
+        _is_given(_steps(name), wanted.given, careful=careful)
+        for name, wanted in rule.arguments.items()
+        if wanted.given is not None
+    )
+
+
+def _steps(name: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\[\*\]|[^.\[\]]+", name))
+
+
+def _test(steps: tuple[str, ...], judge: Judge, *, careful: bool) -> Test:
+    """Of several values, one is enough to be careful about; to be allowed, all must pass."""
+    folded = tuple(step.casefold() for step in steps)
+
+    def possibly(arguments: Arguments) -> bool:
+        values = _values(arguments, steps, folded)
+        return values is None or any(map(judge, values))
+
+    def certainly(arguments: Arguments) -> bool:
+        values = _values(arguments, steps, folded)
+        return bool(values) and all(map(judge, values or ()))
+
+    return possibly if careful else certainly
+
+
+def _is_given(steps: tuple[str, ...], wanted: bool, *, careful: bool) -> Test:  # noqa: FBT001 - a setting
+    folded = tuple(step.casefold() for step in steps)
+
+    def test(arguments: Arguments) -> bool:
+        values = _values(arguments, steps, folded)
+        return careful if values is None else bool(values) is wanted
+
+    return test
+
+
+def _values(found: Any, steps: tuple[str, ...], folded: tuple[str, ...]) -> list[Any] | None:
+    """What the arguments hold there, without nulls; None: servers may see different things."""
+    level: list[Any] = [found]
+    for step, fold in zip(steps, folded, strict=True):
+        deeper: list[Any] = []
+        for one in level:
+            if one is None:
+                continue
+            if step == _EACH:
+                if not isinstance(one, list):
+                    return None
+                deeper += one  # pyright: ignore[reportUnknownArgumentType]
+                continue
+            if not isinstance(one, dict):
+                return None
+            for key, value in one.items():  # pyright: ignore[reportUnknownVariableType]
+                if key == step:
+                    deeper.append(value)
+                # some parsers do not care about case: `PATH` is `path` to them
+                elif key.casefold() == fold:  # pyright: ignore[reportUnknownMemberType]
+                    return None
+        level = deeper
+    return [one for one in level if one is not None]
+
+
+def _judges(wanted: ArgumentTest, config: ServerConfig, *, careful: bool) -> Iterator[Judge]:
+    yield from _judges_of_places(wanted, config, careful=careful)
+    yield from _judges_of_texts(wanted, careful=careful)
+    if (most := wanted.longer_than) is not None:
+        yield lambda value: _length(value) > most
+    if (least := wanted.above) is not None:
+        yield _of_number(lambda number: number > least, careful=careful)
+    if (limit := wanted.below) is not None:
+        yield _of_number(lambda number: number < limit, careful=careful)
+
+
+def _judges_of_places(
+    wanted: ArgumentTest, config: ServerConfig, *, careful: bool
+) -> Iterator[Judge]:
+    if wanted.inside is not None:
+        yield _within(wanted.inside, config, is_inside=True, careful=careful)
+    if wanted.outside is not None:
+        yield _within(wanted.outside, config, is_inside=False, careful=careful)
+    if wanted.host_in is not None:
+        yield _hosted(wanted.host_in, is_listed=True, careful=careful)
+    if wanted.host_not_in is not None:
+        yield _hosted(wanted.host_not_in, is_listed=False, careful=careful)
+
+
+def _judges_of_texts(wanted: ArgumentTest, *, careful: bool) -> Iterator[Judge]:
+    if wanted.matches is not None:
+        found = pattern_check(wanted.matches).isinstance_python
+        yield _of_text(found, careful=careful)
+    if wanted.one_of is not None:
+        listed = frozenset(map(_text, wanted.one_of))
+        yield _of_text(listed.__contains__, careful=careful)
+    if wanted.none_of is not None:
+        unlisted = frozenset(map(_text, wanted.none_of))
+        yield _of_text(lambda text: text not in unlisted, careful=careful)
+
+
+def _within(
+    paths: tuple[Path, ...], config: ServerConfig, *, is_inside: bool, careful: bool
+) -> Judge:
+    folders = Folders.of(map(_located, paths), _cwd(config))
+    decide = folders.possibly if careful else folders.certainly
+    return lambda value: decide(value, wanted=is_inside)
+
+
+def _cwd(config: ServerConfig) -> Path | None:
+    """Where a server's relative paths start."""
+    match config:
+        case StdioServer():
+            return Path.cwd() if config.cwd is None else _located(config.cwd)
+        case HttpServer():
+            return None
+        case _:
+            return Path.cwd()
+
+
+def _located(path: Path) -> Path | None:
+    scope = Scope.of_process()
+    try:
+        return located(expand(str(path), scope), scope).absolute()
+    except ConfigError:
+        return None
+
+
+def _hosted(hosts: tuple[str, ...], *, is_listed: bool, careful: bool) -> Judge:
+    listed = HostList(hosts)
+
+    def judge(value: Any) -> bool:
+        found = listed.has(value)
+        return careful if found is None else found is is_listed
+
+    return judge
+
+
+def _of_text(judge: Callable[[str], bool], *, careful: bool) -> Judge:
+    return lambda value: judge(_text(value)) if isinstance(value, Scalar) else careful
+
+
+def _of_number(judge: Callable[[float], bool], *, careful: bool) -> Judge:
+    def judged(value: Any) -> bool:
+        number = _number(value)
+        return careful if number is None else judge(number)
+
+    return judged
+
+
+def _text(value: Scalar) -> str:
+    """A plain value as JSON writes it, and a text as it is."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case float() if math.isfinite(value) and value.is_integer():
+            return str(int(value))
+        case _:
+            return str(value)
+
+
+def _number(value: Any) -> float | None:
+    """A number, or a text that servers take for one."""
+    if isinstance(value, bool) or not isinstance(value, Scalar):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, list | dict):
+        return len(value)  # pyright: ignore[reportUnknownArgumentType]
+    return len(_text(value)) if isinstance(value, Scalar) else 0

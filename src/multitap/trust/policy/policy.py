@@ -1,0 +1,204 @@
+"""Decides which calls are allowed, asked about or denied, as early as possible.
+
+Rules come in two lists, the server's own and that of the settings. In each, the first rule that
+applies decides, and a list without one allows. The stricter of the two decisions holds: so a
+project's rules can make the user's stricter, and never looser.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Raw
+
+from multitap.config.models import ServerConfig, Settings
+from multitap.config.policy_rules import PolicyRule
+from multitap.records import dataclass
+from multitap.trust.policy.argument_tests import Arguments, Test, decoded, tests_of
+
+
+class Decision(StrEnum):
+    """From the loosest to the strictest."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def severity(self) -> int:
+        return _SEVERITY[self]
+
+
+_SEVERITY = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision, and the rule that it follows from."""
+
+    decision: Decision
+    rule: PolicyRule | None = None
+    """None: no rule applies."""
+
+    @property
+    def place(self) -> str:
+        """Where the rule is written; empty if in no file."""
+        place = self.rule.place if self.rule else None
+        return f"{place.file}:{place.line}" if place else ""
+
+    @property
+    def because(self) -> str:
+        """The rule's own reason, to follow other words."""
+        return f": {self.rule.reason}" if self.rule and self.rule.reason else ""
+
+    @property
+    def hint(self) -> str:
+        """Where to look."""
+        where = self.place or "the settings"
+        return f"the rule is in {where}; `multitap policy explain` shows what applies"
+
+
+ALLOWED = Ruling(Decision.ALLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A rule that concerns a tool, and what it asks of the arguments."""
+
+    ruling: Ruling
+    tests: tuple[Test, ...]
+
+    def applies(self, arguments: Arguments) -> bool:
+        return all(test(arguments) for test in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What the policy says about calls of one tool."""
+
+    lists: tuple[tuple[Clause, ...], ...]
+    """Of each list the rules that concern the tool, up to the first without conditions."""
+    always: Ruling | None
+    """The decision, where it is the same for all arguments."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no call of the tool can be allowed."""
+        return self.always is not None and self.always.decision is Decision.DENY
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a person may have to be asked."""
+        return any(
+            clause.ruling.decision is Decision.ASK for clauses in self.lists for clause in clauses
+        )
+
+    def decide(self, arguments: bytes | Raw) -> Ruling:
+        """The decision about one call.
+
+        Raises:
+            BadArguments: Rules look at the arguments, and servers may read them differently.
+        """
+        if self.always is not None:
+            return self.always
+        given = decoded(arguments)
+        return _strictest(_first(clauses, given) for clauses in self.lists)
+
+
+class Policy:
+    """The rules of the settings, ready to be asked about tools.
+
+    Args:
+        settings: Whose rules.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.shared = settings.policy
+        """For all servers."""
+        self.own = {name: one.policy for name, one in settings.servers.items() if one.policy}
+        """For single servers."""
+
+    def is_same(self, other: "Policy") -> bool:
+        """Whether both decide alike, wherever their rules are written."""
+        return self.own == other.own and self.shared == other.shared
+
+    def guard(
+        self, server: str, config: ServerConfig, tool: str, annotations: Mapping[str, Any]
+    ) -> Guard | None:
+        """What holds for a tool; None: every call of it is allowed.
+
+        Args:
+            server: By its configured name.
+            config: Says where its relative paths start.
+            tool: By the server's own name.
+            annotations: As the server gives them.
+        """
+        rules = (self.own.get(server, ()), self.shared)
+        if not any(rules):
+            return None
+        lists = tuple(
+            clauses
+            for some in rules
+            if (clauses := tuple(_concerning(some, server, config, tool, annotations)))
+        )
+        if not lists:
+            return None
+        guard = Guard(lists, _always(lists))
+        return None if guard.always == ALLOWED else guard
+
+
+def hints_of(annotations: Mapping[str, Any]) -> dict[str, bool]:
+    """What a tool says about itself, with MCP's defaults for what it does not say."""
+    said = {name: value for name, value in annotations.items() if isinstance(value, bool)}
+    reads = said.get("readOnlyHint", False)
+    # what changes nothing destroys nothing
+    defaults = {"destructiveHint": not reads, "idempotentHint": False, "openWorldHint": True}
+    return {"readOnlyHint": reads, **defaults, **said}
+
+
+def _concerning(
+    rules: Iterable[PolicyRule],
+    server: str,
+    config: ServerConfig,
+    tool: str,
+    annotations: Mapping[str, Any],
+) -> Iterable[Clause]:
+    hints = hints_of(annotations)
+    for rule in rules:
+        if (
+            any(fnmatchcase(server, glob) for glob in rule.servers)
+            and any(fnmatchcase(tool, glob) for glob in rule.tools)
+            and all(hints[name] is wanted for name, wanted in rule.hints.items())
+        ):
+            yield Clause(Ruling(Decision(rule.decision), rule), tests_of(rule, config))
+            if not rule.arguments:
+                return  # the rules after it are never reached
+
+
+def _first(clauses: Iterable[Clause], arguments: Arguments) -> Ruling:
+    return next((one.ruling for one in clauses if one.applies(arguments)), ALLOWED)
+
+
+def _strictest(rulings: Iterable[Ruling]) -> Ruling:
+    return max(rulings, key=lambda ruling: ruling.decision.severity)
+
+
+def _always(lists: Iterable[tuple[Clause, ...]]) -> Ruling | None:
+    """The decision, if arguments cannot change it."""
+    steady = [_steady(clauses) for clauses in lists]
+    for ruling in steady:
+        if ruling is not None and ruling.decision is Decision.DENY:
+            return ruling  # nothing is stricter
+    known = [ruling for ruling in steady if ruling is not None]
+    return _strictest(known) if len(known) == len(steady) else None
+
+
+def _steady(clauses: tuple[Clause, ...]) -> Ruling | None:
+    """The one decision that a list can come to, by its last rule."""
+    possible = {clause.ruling.decision for clause in clauses}
+    last = clauses[-1]
+    if last.tests:
+        possible.add(Decision.ALLOW)
+        return ALLOWED if possible == {Decision.ALLOW} else None
+    return last.ruling if len(possible) == 1 else None

@@ -1,0 +1,179 @@
+"""The parts of a project that are trusted one by one: their effect and digest."""
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from multitap.config.approval import PartKind, Proposal
+from multitap.config.expand import variables
+from multitap.config.mask import MASK, masked_text
+from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
+from multitap.config.secrets import in_value, is_telling
+from multitap.records import dataclass
+from multitap.trust.projects import project_files
+
+_SHOWN = {"command", "args", "cwd", "env", "env_file", "url", "headers", "oauth", "provenance"}
+"""Fields of a server that have lines of their own."""
+_SHORT = 12
+_Lines = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A server of a project, a skill, or the rest of what its files say."""
+
+    kind: PartKind
+    name: str
+    file: str
+    """Where it is written, from the project's folder."""
+    lines: tuple[str, ...]
+    """What it would do, for a person to read; control characters are escaped, secrets masked."""
+    digest: str
+    """Of everything that counts: if any of it changes, so does this."""
+    wants: tuple[str, ...] = ()
+    """The secrets that it asks for."""
+
+    @property
+    def key(self) -> str:
+        """Tells it from the project's other parts, whatever its content."""
+        return f"{self.kind} {self.name} in {self.file}"
+
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        name = f" {visible(self.name)}" if self.name else ""
+        return f"{self.kind}{name} ({visible(self.file)})"
+
+
+def parts_of(proposal: Proposal) -> tuple[Part, ...]:
+    """Everything that a project would do, as it is now."""
+    root, folder = proposal.root, proposal.folder
+    servers = (
+        server_part(name, config, root, folder, file=_file(proposal, name))
+        for name, config in proposal.servers.items()
+    )
+    skills = (skill_part(path, root) for path in proposal.found_skills())
+    settings = (settings_part(proposal),) if proposal.settings else ()
+    return (*servers, *settings, *skills)
+
+
+def server_part(
+    name: str, config: ServerConfig, root: Path, folder: Path, *, file: str = ""
+) -> Part:
+    """One server: its configuration, and the files that decide what its program does."""
+    files = project_files.of_server(config, root, folder)
+    said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
+    lines = (*_told(config, said), *_files(files))
+    wants = dict.fromkeys(
+        one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
+    )
+    content = {"transport": config.transport, **said}
+    return Part("server", name, file, _aligned(lines), _digest(name, content, files), tuple(wants))
+
+
+def settings_part(proposal: Proposal) -> Part:
+    """What its files say about anything but servers."""
+    written: dict[str, Any] = json.loads(json.dumps(proposal.settings, default=str))
+    functions: list[str] = written.get("environment", {}).get("tools", [])
+    paths = (Path(one.rpartition(":")[0]) for one in functions if ".py:" in one)
+    files = project_files.digests((proposal.folder / path for path in paths), proposal.root)
+    lines = (
+        *(("imports", quoted(one)) for one in functions),
+        *((key, value) for key, value in _flat(written) if key != "environment.tools"),
+        *_files(files),
+    )
+    digest = _digest("", written, files)
+    return Part("settings", "", _file(proposal, ""), _aligned(lines), digest)
+
+
+def skill_part(path: Path, root: Path) -> Part:
+    """One skill: instructions for a model, and the files beside them."""
+    files = project_files.of_skill(path, root)
+    name = _within(root, path)
+    return Part("skill", path.name, name, _aligned(_files(files)), _digest(name, {}, files))
+
+
+def visible(text: str) -> str:
+    """A text in which nothing is hidden: what a terminal would act on, or not show, is escaped."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def quoted(text: str) -> str:
+    """One word of a command as it is, to be told from its neighbours."""
+    plain = text.isprintable() and not {*text} & {*" \"'\\"}
+    return text if plain and text else f'"{visible(text.replace(chr(92), chr(92) * 2))}"'
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def _told(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
+    match config:
+        case StdioServer():
+            yield "runs", " ".join(map(quoted, (config.command, *config.args)))
+            yield "in", quoted(str(config.cwd)) if config.cwd else "the current folder"
+            yield from (("env", f"{visible(k)}={_value(k, v)}") for k, v in config.env.items())
+            if config.env_file is not None:
+                yield "env file", quoted(str(config.env_file))
+        case HttpServer():
+            yield "connects", quoted(config.url)
+            yield from (
+                ("header", f"{visible(k)}: {_value(k, v)}") for k, v in config.headers.items()
+            )
+            if isinstance(config.oauth, OAuth):
+                login = config.oauth.model_dump(exclude_unset=True)
+                yield from (("login", f"{k}={_value(k, str(v))}") for k, v in login.items())
+            elif config.oauth is not None:
+                yield "login", "never"
+        case _:
+            return
+    for key, reference in dict.fromkeys(variables(config)):
+        if reference.source in {"env", "file"}:
+            kind = "variable" if reference.source == "env" else "reads"
+            yield kind, f"{visible(reference.name)} (for {visible(key)})"
+        elif reference.source == "auth":
+            yield "secret", f"{visible(reference.name)} (for {visible(key)})"
+    yield from _flat({key: value for key, value in said.items() if key not in _SHOWN})
+
+
+def _value(name: str, value: str) -> str:
+    """What a variable or header is set to; a secret's value is told by its digest only."""
+    if not is_telling(name) and not [*in_value(value, telling=False)]:
+        return quoted(value)
+    shown = masked_text(value)
+    if MASK not in shown:
+        return quoted(shown)
+    return f"{visible(shown)} ({sha256(value.encode(errors='surrogatepass')).hexdigest()[:_SHORT]})"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> _Lines:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{visible(key)}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield f"{prefix}{visible(key)}", visible(json.dumps(value, ensure_ascii=False))
+
+
+def _files(files: Mapping[str, str]) -> _Lines:
+    return (("file", f"{visible(name)} {held}") for name, held in files.items())
+
+
+def _aligned(lines: _Lines | tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    return tuple(f"{label:<9} {text}" for label, text in lines)
+
+
+def _file(proposal: Proposal, name: str) -> str:
+    return _within(proposal.root, proposal.places[name].file)
+
+
+def _within(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _digest(name: str, content: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    whole = {"name": name, "content": content, "files": files}
+    text = json.dumps(whole, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,115 @@
+"""What a folder asks to be trusted, compared with what was trusted before."""
+
+from collections.abc import Iterator
+from difflib import ndiff
+from pathlib import Path
+
+from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
+from multitap.config.approval import Decision, NobodyAsked, Proposal, Standing
+from multitap.config.seed_files import at_prompt
+from multitap.records import dataclass
+from multitap.trust.projects.project_parts import Part, parts_of
+from multitap.trust.projects.trusted_projects import Projects, TrustedPart
+
+SEARCHES = (native, kode, otter, excelmanus)
+"""Every way in which files of a project are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """One part as it is, and as it was when somebody trusted it."""
+
+    part: Part
+    before: TrustedPart | None = None
+
+    @property
+    def standing(self) -> Standing:
+        if self.before is None:
+            return Standing.NEW
+        return Standing.TRUSTED if self.before.digest == self.part.digest else Standing.CHANGED
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """Secrets that it asks for and has not been granted."""
+        known = self.standing is Standing.TRUSTED and self.before is not None
+        granted = self.before.granted if known and self.before else ()
+        return tuple(name for name in self.part.wants if name not in granted)
+
+    def lines(self) -> tuple[str, ...]:
+        """What it would do; if it changed, the difference."""
+        if self.standing is not Standing.CHANGED or self.before is None:
+            return tuple(f"  {line}" for line in self.part.lines)
+        compared = ndiff(self.before.lines, self.part.lines)
+        return tuple(line for line in compared if not line.startswith("?"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectReview:
+    """Everything that one project would do."""
+
+    root: Path
+    parts: tuple[Reviewed, ...]
+    gone: tuple[TrustedPart, ...] = ()
+    """What was trusted and is no longer there."""
+
+    @property
+    def news(self) -> tuple[Reviewed, ...]:
+        """What there is to decide."""
+        return tuple(one for one in self.parts if one.standing is not Standing.TRUSTED or one.wants)
+
+
+def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[Problem]]:
+    """The projects whose files are used by who works in a folder, and what is wrong with them.
+
+    Raises:
+        ProjectsError: The record of trusted projects cannot be used.
+    """
+    known = projects.trusted()
+    proposals, problems = _proposals(folder)
+    parts: dict[Path, dict[str, Part]] = {}
+    for proposal in proposals:
+        found = parts.setdefault(proposal.root, {})
+        found |= {part.key: part for part in parts_of(proposal)}
+    reviews: list[ProjectReview] = []
+    for root, found in parts.items():
+        before = known.get(root.resolve(), {})
+        gone = tuple(one for key, one in before.items() if key not in found)
+        reviewed = tuple(Reviewed(part, before.get(key)) for key, part in found.items())
+        if reviewed or gone:
+            reviews.append(ProjectReview(root, reviewed, gone))
+    return reviews, problems
+
+
+class _Collector(NobodyAsked):
+    """Takes down what is proposed."""
+
+    def __init__(self) -> None:
+        self.proposals: list[Proposal] = []
+
+    def decide(self, proposal: Proposal, /) -> Decision:
+        self.proposals.append(proposal)
+        return super().decide(proposal)
+
+
+def _proposals(folder: Path) -> tuple[list[Proposal], list[Problem]]:
+    collector = _Collector()
+    problems: dict[Problem, None] = {}
+    for search in _searches(folder):
+        found = load(search, approval=collector).problems
+        problems |= dict.fromkeys(found)
+    return collector.proposals, [*problems]
+
+
+def _searches(folder: Path) -> Iterator[Search]:
+    """The project's part of each search; what the user names is not the project's."""
+    here = Surroundings.here(folder)
+    where = Surroundings(here.folder, here.home, here.config, {})
+    for search in SEARCHES:
+        found = search(where)
+        yield _of_project(found)
+    yield _of_project(at_prompt(where)[0])
+
+
+def _of_project(search: Search) -> Search:
+    sources = tuple(source for source in search.sources if source.project is not None)
+    return Search(sources, search.folder)

@@ -1,0 +1,237 @@
+"""Which projects a person trusts, by part and content; stored outside the projects."""
+
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from multitap.config import Loaded, Place, Scope, Search, ServerConfig, expand_server, load
+from multitap.config.approval import (
+    Decision,
+    PartKind,
+    Proposal,
+    Standing,
+    Untrusted,
+    nothing_trusted,
+    trust_hint,
+)
+from multitap.errors import MultitapError, UnknownName
+from multitap.trust.private_file import PrivateFile
+from multitap.trust.projects.project_parts import Part, parts_of, server_part, skill_part
+from multitap.trust.secrets.vault import scope_for
+
+logger = logging.getLogger(__name__)
+
+
+class ProjectsError(MultitapError):
+    """The record of trusted projects cannot be used; says why, and what to do."""
+
+
+class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person has trusted, as they saw it."""
+
+    kind: PartKind
+    name: str
+    file: str
+    digest: str
+    lines: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    """Secrets that it may use; a changed part has to ask again."""
+    at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind} {self.name} in {self.file}"
+
+
+TrustedParts = Mapping[str, TrustedPart]
+"""By the key of the part."""
+
+
+class _Records(msgspec.Struct, omit_defaults=True):
+    version: int = 1
+    projects: dict[str, dict[str, TrustedPart]] = {}
+
+
+class Projects:
+    """Remembers what was trusted; an `Approval`.
+
+    Args:
+        file: Where; the user's state directory if not given, whatever a configuration says.
+        trust_now: Whether what is there at the first look is trusted for the life of this object,
+            without being remembered. It is granted no secrets, and what changes later is not
+            trusted.
+    """
+
+    def __init__(self, file: Path | None = None, *, trust_now: bool = False) -> None:
+        default = platformdirs.user_state_path("multitap", appauthor=False) / "trust"
+        self._kept = PrivateFile(file or default / "projects.json", ProjectsError)
+        self._trust_now = trust_now
+        self._for_now: dict[str, frozenset[str]] = {}
+        """Digests that count while this object lives, by project."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self._kept.path,)
+
+    def decide(self, proposal: Proposal, /) -> Decision:
+        known = self._known(proposal.root)
+        if not known and not self._trust_now:
+            return nothing_trusted(proposal)  # and none of its files is looked into
+        parts = parts_of(proposal)
+        if self._trust_now:
+            self._for_now.setdefault(_key(proposal.root), frozenset(one.digest for one in parts))
+        said = [(part, self._standing(proposal.root, part, known)) for part in parts]
+        return Decision(
+            {part.name: standing for part, standing in said if part.kind == "server"},
+            next((standing for part, standing in said if part.kind == "settings"), Standing.NEW),
+            {
+                proposal.root / part.file: standing
+                for part, standing in said
+                if part.kind == "skill"
+            },
+        )
+
+    def check_start(
+        self, root: Path, folder: Path, name: str, config: ServerConfig
+    ) -> frozenset[str]:
+        digest = server_part(name, config, root, folder).digest
+        for part in self._known(root).values():
+            if part.digest == digest:
+                return frozenset(part.granted)
+        if digest in self._for_now.get(_key(root), ()):
+            return frozenset()
+        raise Untrusted(
+            f"{name!r} changed since you trusted it, or you never did", hint=trust_hint(root)
+        )
+
+    def accepts_skill(self, root: Path, skill: Path) -> bool:
+        digest = skill_part(skill, root).digest
+        known = {one.digest for one in self._known(root).values()}
+        return digest in known or digest in self._for_now.get(_key(root), ())
+
+    def trusted(self) -> Mapping[Path, TrustedParts]:
+        """All projects of which something is trusted.
+
+        Raises:
+            ProjectsError: Others could change the record, or it is damaged.
+        """
+        return {Path(root): parts for root, parts in self._read().projects.items()}
+
+    def trust(self, root: Path, parts: Collection[Part], granted: Collection[str] = ()) -> None:
+        """Trust these parts of a project as they are, in place of what was trusted before.
+
+        Args:
+            root: The project's folder.
+            parts: All that shall be trusted from now on.
+            granted: The secrets that those who want them may use.
+
+        Raises:
+            ProjectsError: It cannot be remembered.
+        """
+        now = time.time()
+        with self._kept.locked():
+            records = self._read()
+            known = records.projects.get(_key(root), {})
+            records.projects[_key(root)] = {
+                part.key: _remembered(part, known.get(part.key), granted, now) for part in parts
+            }
+            self._kept.write(msgspec.json.encode(records))
+
+    def distrust(self, root: Path) -> None:
+        """Trust a project no longer.
+
+        Raises:
+            UnknownName: Nothing of it is trusted.
+            ProjectsError: It cannot be remembered.
+        """
+        with self._kept.locked():
+            records = self._read()
+            if records.projects.pop(_key(root), None) is None:
+                raise UnknownName(
+                    f"{root} is not trusted", hint="`multitap trust --list` shows what is"
+                )
+            self._kept.write(msgspec.json.encode(records))
+
+    def _standing(self, root: Path, part: Part, known: TrustedParts) -> Standing:
+        before = known.get(part.key)
+        if before is not None and before.digest == part.digest:
+            return Standing.TRUSTED
+        if part.digest in self._for_now.get(_key(root), ()):
+            return Standing.TRUSTED
+        return Standing.NEW if before is None else Standing.CHANGED
+
+    def _known(self, root: Path) -> TrustedParts:
+        try:
+            return self._read().projects.get(_key(root), {})
+        except ProjectsError as exc:  # then nothing is trusted
+            logger.warning("%s", exc)
+            return {}
+
+    def _read(self) -> _Records:
+        text = self._kept.read()
+        if text is None:
+            return _Records()
+        try:
+            return msgspec.json.decode(text, type=_Records)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            hint = "move it away; you will be asked for each project again"
+            raise ProjectsError(f"{self._kept.path} is damaged: {exc}", hint=hint) from None
+
+
+def load_trusted(where: Search | None = None, *, projects: Projects | None = None) -> Loaded:
+    """Read all sources of a search; of a project's, only what a person has trusted counts.
+
+    Args:
+        where: Which files and folders; by default, `native` from the current folder.
+        projects: What is trusted; the user's own record if not given.
+    """
+    return load(where, approval=projects or Projects())
+
+
+def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
+    """What the variables of a server stand for; a project's must be trusted at this moment.
+
+    Raises:
+        Untrusted: It is not, or it, or a file that it names, has changed.
+    """
+    folder, root = loaded.search.folder, loaded.project_of(name)
+    if root is None:
+        return scope_for(name, config, folder)
+    known = loaded.settings.servers.get(name, config)  # a command may start it in another way
+    granted = loaded.approval.check_start(root, folder, name, known)
+    return scope_for(name, config, folder, granted=granted)
+
+
+def expand_trusted(
+    loaded: Loaded,
+    name: str,
+    config: ServerConfig,
+    *,
+    places: Mapping[str, Place] | None = None,
+) -> ServerConfig:
+    """Put in a server's variables just before it starts.
+
+    Raises:
+        Untrusted: A project describes it, and it is not trusted at this moment.
+        ConfigError: A variable has no value.
+    """
+    return expand_server(config, trusted_scope(loaded, name, config), places=places)
+
+
+def _remembered(
+    part: Part, before: TrustedPart | None, granted: Collection[str], now: float
+) -> TrustedPart:
+    secrets = tuple(name for name in part.wants if name in granted)
+    if before is not None and before.digest == part.digest:
+        given = tuple(dict.fromkeys((*before.granted, *secrets)))
+        return msgspec.structs.replace(before, granted=given)
+    return TrustedPart(part.kind, part.name, part.file, part.digest, part.lines, secrets, now)
+
+
+def _key(root: Path) -> str:
+    return os.path.realpath(root)

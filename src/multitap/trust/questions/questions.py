@@ -1,0 +1,157 @@
+"""What servers may ask people and models: each question names its asker."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from multitap.config.documents import is_list, is_table
+from multitap.config.models import Sampling, ServerConfig
+from multitap.printable import printable
+from multitap.trust.questions.sampling_budget import OverBudget, SamplingBudget
+from multitap.trust.questions.secret_forms import asked_secrets
+
+SERVER_KEY = "multitap/server"
+"""The member of `_meta` that names the server that asks."""
+LONGEST_MESSAGE = 16 * 1024
+
+_BYTES_PER_TOKEN = 4
+_TOKENS_OF_MEDIA = 1500
+"""Of a picture or a sound, about; its bytes say nothing about that."""
+
+
+class QuestionRefused(Exception):
+    """A server must not ask this, and why."""
+
+
+class Questions:
+    """Looks at every question of every server before anybody is asked.
+
+    Args:
+        servers: How each server is configured now.
+        on_refusal: Told what is refused or flagged: the server, the method, and why.
+    """
+
+    def __init__(
+        self,
+        servers: Callable[[], Mapping[str, ServerConfig]],
+        on_refusal: Callable[[str, str, str], None],
+    ) -> None:
+        self._servers = servers
+        self._on_refusal = on_refusal
+        self._budgets: dict[str, SamplingBudget] = {}
+
+    def screen(
+        self, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
+    ) -> Mapping[str, Any]:
+        """The question as it may be asked.
+
+        Args:
+            server: Who asks.
+            method: What for.
+            params: Its parameters, as they came.
+            for_client: Whether they go to a client as they are.
+
+        Raises:
+            QuestionRefused: It must not be asked.
+        """
+        try:
+            match method:
+                case "elicitation/create":
+                    return self._elicitation(server, params)
+                case "sampling/createMessage":
+                    return self._sampling(server, params, for_client=for_client)
+                case _:
+                    return params
+        except QuestionRefused as exc:
+            self._on_refusal(server, method, str(exc))
+            raise
+
+    def _elicitation(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        message, schema = params.get("message"), params.get("requestedSchema")
+        if not isinstance(message, str):
+            return params  # that it is malformed is found out elsewhere
+        words = f"{server} asks: {printable(message[:LONGEST_MESSAGE])}"
+        form: Mapping[str, Any] = schema if is_table(schema) else {}
+        if params.get("mode") != "url" and (secrets := asked_secrets(message, form)):
+            what, rule = " and ".join(secrets), _secrets_rule(self._servers().get(server))
+            if rule == "refuse":
+                raise QuestionRefused(
+                    f"a form must not ask for {what}; set `elicitation.secrets` of {server!r} to "
+                    '"flag" if you trust it'
+                )
+            if rule == "flag":
+                warning = f"Warning by Multitap: this form asks for {what}."
+                words = f"{warning} What you enter goes to the server {server!r}.\n\n{words}"
+                self._on_refusal(server, "elicitation/create", f"asks for {what} in a form")
+        return {**params, "message": words}
+
+    def _sampling(
+        self, server: str, params: Mapping[str, Any], *, for_client: bool
+    ) -> Mapping[str, Any]:
+        config = self._servers().get(server)
+        limits = _limits(config)
+        asked = params.get("maxTokens")
+        wanted = asked if isinstance(asked, int) and asked > 0 else 1
+        prompt = _prompt_tokens(params)
+        budget = self._budgets.setdefault(server, SamplingBudget())
+        try:
+            granted = budget.take(prompt, wanted, rate=limits.rate, tokens=limits.tokens)
+        except OverBudget as exc:
+            raise QuestionRefused(f"{server!r} asks for too much: {exc}") from None
+        meta = params.get("_meta")
+        known: Mapping[str, Any] = meta if is_table(meta) else {}
+        told = {**params, "_meta": {**known, SERVER_KEY: server}}
+        if isinstance(asked, int):
+            told["maxTokens"] = min(asked, granted)
+        if for_client:
+            told["systemPrompt"] = signed(server, params.get("systemPrompt"))
+        return told
+
+
+def signed(server: str, prompt: object) -> str:
+    """A system prompt that says to the person who sees it who asks."""
+    words = f"[The MCP server {server!r} asks.]"
+    return f"{words}\n\n{prompt}" if isinstance(prompt, str) and prompt else words
+
+
+def named_places(server: str, data: Any) -> Any:
+    """The data of an error that sends a person elsewhere, with the name of who does."""
+    places = data.get("elicitations") if is_table(data) else None
+    if not is_list(places):
+        return data
+    named = [
+        {**place, "message": f"{server} asks: {printable(str(place.get('message', '')))}"}
+        if is_table(place)
+        else place
+        for place in places
+    ]
+    return {**data, "elicitations": named}
+
+
+def _prompt_tokens(params: Mapping[str, Any]) -> int:
+    """About how many tokens a model gets to read."""
+    messages: Any = params.get("messages")
+    blocks: list[Any] = []
+    for message in messages if is_list(messages) else ():
+        content: Any = message.get("content") if is_table(message) else message
+        blocks += content if is_list(content) else [content]
+    texts = [one for one in blocks if not (is_table(one) and "data" in one)]
+    read = len(msgspec.json.encode({**params, "messages": texts})) // _BYTES_PER_TOKEN
+    return read + (len(blocks) - len(texts)) * _TOKENS_OF_MEDIA
+
+
+def _secrets_rule(config: ServerConfig | None) -> str:
+    """What becomes of forms that ask for secrets; a project decides nothing of that."""
+    if config is None or config.provenance == "project":
+        return "refuse"
+    return config.elicitation.secrets or ("flag" if config.provenance == "user" else "refuse")
+
+
+def _limits(config: ServerConfig | None) -> Sampling:
+    """How much a server may use models; a project's file can only lower it."""
+    usual = Sampling()
+    if config is None or config.provenance != "project":
+        return usual if config is None else config.sampling
+    given = config.sampling
+    return Sampling(rate=min(usual.rate, given.rate), tokens=min(usual.tokens, given.tokens))

@@ -1,0 +1,106 @@
+"""Derives the narrowest sandbox rules from what a server used."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from multitap.records import dataclass
+from multitap.trust.sandbox_rules.private_paths import PrivatePaths, is_within, outermost
+from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan
+
+_SEVERAL = 4  # files of one folder that are better named as the folder
+_PASSING = ("/proc", "/sys", "/dev", "/run")
+"""What programs look up out of habit, and do without."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRules:
+    """What a server needs besides what it has, and what it wanted and does not get."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    """What no rule can open."""
+
+
+def learn_rules(
+    plan: SandboxPlan,
+    private: PrivatePaths,
+    *,
+    read: Iterable[str],
+    changed: Iterable[str],
+    hosts: Iterable[str],
+    arguments: Sequence[str],
+    home: Path,
+) -> LearnedRules:
+    """The rules that a server lacks.
+
+    Args:
+        plan: What it has.
+        private: What nobody gets.
+        read: Paths that it looked at.
+        changed: Paths that it changed or created, or tried to.
+        hosts: Hosts with their ports that it connected to.
+        arguments: Its arguments; folders among them are meant for it.
+        home: The user's home folder, which is not opened as a whole.
+    """
+    wanted = [path for path in changed if not _is_open(path, plan.write, plan.devices)]
+    write = outermost(_folder_to_write(path, home) for path in wanted if not _is_passing(path))
+    write = tuple(path for path in write if not _is_open(path, plan.write))
+    given = [path for path in arguments if os.path.isabs(path) and os.path.isdir(path)]
+    looked_at = [
+        path
+        for path in (*read, *given)
+        if os.path.exists(path)
+        and not _is_passing(path)
+        and not _is_open(path, plan.read, plan.write, plan.devices, write)
+    ]
+    reads = _grouped(looked_at, home)
+    refused = [path for path in (*reads, *write) if not private.openable(path)]
+    return LearnedRules(
+        read=outermost(path for path in reads if path not in refused),
+        write=tuple(path for path in write if path not in refused),
+        hosts=tuple(sorted({host_rule(host) for host in hosts} - {*plan.hosts})),
+        private=tuple(refused),
+    )
+
+
+def _is_open(path: str, *opened: Iterable[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(is_within(real, one) for some in opened for one in some)
+
+
+def _is_passing(path: str) -> bool:
+    return any(is_within(path, one) for one in _PASSING)
+
+
+def _folder_to_write(path: str, home: Path) -> str:
+    """To create something takes a right to its folder."""
+    real = os.path.realpath(path)
+    if os.path.isdir(real):
+        return real
+    folder = os.path.dirname(real)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return real if is_within(str(home), folder) else folder
+
+
+def _grouped(paths: Iterable[str], home: Path) -> list[str]:
+    """Files, or their folder where there are several."""
+    by_folder: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        real = os.path.realpath(path)
+        if not is_within(str(home), real):  # a program that lists the home folder wants no key
+            by_folder[os.path.dirname(real)].add(real)
+    grouped: list[str] = []
+    for folder, files in by_folder.items():
+        whole = len(files) >= _SEVERAL and not is_within(str(home), folder)
+        grouped += [folder] if whole else sorted(files)
+    return grouped
+
+
+def host_rule(host: str) -> str:
+    """The shortest rule for a host that was reached, given with its port."""
+    return host.removesuffix(":443").removesuffix(":80")

@@ -1,0 +1,266 @@
+"""What one confined server may use: its folder, system programs, its rules."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from multitap.config.models import StdioServer
+from multitap.records import dataclass
+from multitap.trust.sandbox_rules.private_paths import PrivatePaths, outermost
+
+_PROGRAMS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
+    *("/gnu/store", "/home/linuxbrew/.linuxbrew"),
+)
+_FACTS = (
+    *("alternatives", "ca-certificates", "ca-certificates.conf", "fonts", "gai.conf", "group"),
+    *("host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload"),
+    *("locale.alias", "locale.conf", "localtime", "machine-info", "magic", "mime.types"),
+    *("nsswitch.conf", "os-release", "passwd", "pki", "protocols", "python3", "resolv.conf"),
+    *("services", "ssl", "terminfo", "timezone", "crypto-policies"),
+)
+"""Of /etc: what programs look up, and nothing that is confidential."""
+_MACHINE = (
+    *("/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/stat"),
+    *("/proc/sys", "/proc/uptime", "/proc/version", "/proc/version_signature"),
+    *("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup"),
+    *("/sys/kernel/mm/transparent_hugepage",),
+)
+"""Not the rest of /proc: the arguments of other programs hold secrets."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_LANGUAGES = {
+    "PYENV_ROOT": ".pyenv",
+    "NVM_DIR": ".nvm",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+    "MISE_DATA_DIR": ".local/share/mise",
+    "UV_PYTHON_INSTALL_DIR": ".local/share/uv/python",
+    "FNM_DIR": ".local/share/fnm",
+}
+"""Where language managers keep interpreters, by the variable that says so."""
+_CERTIFICATES = (
+    *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
+    *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
+)
+_PACKAGES = ("PIP_FIND_LINKS", "UV_FIND_LINKS")
+_ELSEWHERE = re.compile(
+    r"XDG_\w+|TMPDIR|TEMP|TMP|UV_CACHE_DIR|UV_TOOL_DIR|\w+_PROXY"
+    r"|NPM_CONFIG_(?:CACHE|PREFIX|USERCONFIG|GLOBALCONFIG|TMP|LOGS_DIR)",
+    re.IGNORECASE,
+)
+"""Inherited variables that name places outside, or proxies that cannot be reached."""
+_INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "container"})
+FOLDER = "sandboxes"
+"""The part of the state folder that has one folder for each confined server."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxPlan:
+    """All that a confined server may use; everything else is refused by the kernel."""
+
+    folder: Path
+    """Its own: it may write there, and no other server can look into it."""
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    devices: tuple[str, ...]
+    hosts: tuple[str, ...]
+    env: Mapping[str, str]
+    """All its variables, but for the proxy."""
+    cwd: Path | None
+    refused: tuple[str, ...] = ()
+    """Rules that open nothing, because what they name is private."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a server is confined, and why it is as it is."""
+
+    confined: bool
+    reason: str
+
+
+def decide(config: StdioServer, unsupported: str | None) -> Decision:
+    """Whether to confine a server.
+
+    Args:
+        config: The server.
+        unsupported: Why this machine cannot; None: it can.
+    """
+    asked = config.sandbox is True
+    if config.sandbox is False:
+        return Decision(False, "switched off by `sandbox = false`")
+    if not asked and config.provenance == "user":
+        return Decision(False, "your own configuration describes it")
+    if not asked and os.path.basename(config.command) in _CONTAINERS:
+        return Decision(False, "it runs in a container, whose program needs the whole machine")
+    if unsupported is not None:
+        return Decision(asked, unsupported)
+    origin = {"project": "a project", "registry": "a registry", "user": "you"}[config.provenance]
+    return Decision(True, "`sandbox = true`" if asked else f"{origin} describes it")
+
+
+def plan_sandbox(
+    name: str,
+    config: StdioServer,
+    program: str,
+    env: Mapping[str, str],
+    *,
+    home: Path,
+    state: Path,
+    here: Path,
+    ours: Mapping[str, str],
+) -> SandboxPlan:
+    """What the server may use.
+
+    Args:
+        name: The server's name.
+        config: With its variables put in.
+        program: The file that its command means.
+        env: The variables it would have without a sandbox.
+        home: The user's home folder.
+        state: Where the hub keeps its state.
+        here: The folder that we work in.
+        ours: Our own variables; a server's may be a project's, and open nothing.
+    """
+    private = PrivatePaths.of_user(home, state)
+    folder = own_folder(state, name, config, here)
+    is_project = config.provenance == "project"
+    work = config.cwd or (here if is_project and not _holds(here, home) else None)
+    cwd = config.cwd or (folder / "home" if config.provenance == "registry" else None)
+    given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
+    given += _script(config, home)
+    if work is not None:
+        given.append(str(work))
+    writable = [(str(path), private.openable(str(path))) for path in config.sandbox_rules.write]
+    # a server must not widen its rules by a link in a folder that it may change
+    mine = tuple(os.path.abspath(path) for path, _ in writable)
+    readable = [
+        (str(path), private.openable(str(path)))
+        for path in config.sandbox_rules.read
+        if not any(_is_below(str(path), one) for one in mine)
+    ]
+    write = outermost(one for _, opened in writable for one in opened)
+    read = outermost(
+        [
+            *(one for path in given for one in private.openable(path)),
+            *(one for _, opened in readable for one in opened),
+            *(path for path in _MACHINE if Path(path).exists()),
+        ]
+    )
+    return SandboxPlan(
+        folder=folder,
+        read=tuple(path for path in read if os.path.exists(path)),
+        write=(str(folder), *write),
+        devices=_DEVICES,
+        hosts=config.sandbox_rules.hosts,
+        env=_environment(env, config, folder, home),
+        cwd=cwd,
+        refused=tuple(path for path, opened in (*writable, *readable) if not opened),
+    )
+
+
+def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxPlan:
+    """The same with everything to read that is not private: what a server needs is to be seen."""
+    everything = PrivatePaths.of_user(home, state).openable("/")
+    return replace(plan, read=outermost((*plan.read, *everything)))
+
+
+def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
+    """A server's own folder: two projects may call different servers by the same name."""
+    place = str(config.cwd or here) if config.provenance == "project" else ""
+    words = f"{name}\0{config.provenance}\0{place}"
+    safe = re.sub(r"[^\w.-]+", "_", name)[:40].strip(".") or "server"
+    return (
+        Path(os.path.realpath(state)) / FOLDER / f"{safe}-{sha256(words.encode()).hexdigest()[:12]}"
+    )
+
+
+def _system_paths(ours: Mapping[str, str], home: Path) -> Iterator[str]:
+    yield from _PROGRAMS
+    yield from (f"/etc/{name}" for name in _FACTS)
+    for folder in ours.get("PATH", "").split(os.pathsep):
+        if os.path.isabs(folder) and not _holds(Path(folder), home):
+            yield folder
+    for variable, usual in _LANGUAGES.items():
+        yield ours.get(variable) or str(home / usual)
+    for variable in (*_CERTIFICATES, *_PACKAGES):
+        if os.path.isabs(ours.get(variable, "")):
+            yield ours[variable]
+
+
+def _around_program(program: str, home: Path) -> Iterator[str]:
+    """The program, each link on the way to it, and the installation that it belongs to."""
+    path = os.path.abspath(program)
+    for _ in range(40):  # as many links as the kernel follows
+        yield path
+        yield from _installation(Path(path), home)
+        if not os.path.islink(path):
+            break
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    real = os.path.realpath(program)
+    yield real
+    yield from _installation(Path(real), home)
+
+
+def _script(config: StdioServer, home: Path) -> Iterator[str]:
+    """The script that an interpreter is to run, with what lies beside it."""
+    if not _INTERPRETERS.fullmatch(os.path.basename(config.command)):
+        return
+    for argument in config.args:
+        if argument.startswith("-"):
+            continue
+        path = Path(config.cwd or "", argument)
+        if path.is_absolute() and path.is_file():
+            yield str(path)
+            if not _holds(path.parent, home):
+                yield str(path.parent)
+        return
+
+
+def _installation(program: Path, home: Path) -> Iterator[str]:
+    """The folder that a program was installed to with its libraries, if it was."""
+    parents = program.parents
+    prefix = parents[1] if len(parents) > 1 and parents[0].name in {"bin", "Scripts"} else None
+    if prefix is not None and not _holds(prefix, home) and _has_libraries(prefix, home):
+        yield str(prefix)
+    for parent in parents:
+        if parent.name == "node_modules":
+            yield str(parent)
+            return
+
+
+def _has_libraries(prefix: Path, home: Path) -> bool:
+    if prefix == home / ".local":  # where all kinds of programs keep what they know
+        return False
+    return (prefix / "pyvenv.cfg").exists() or (prefix / "lib").is_dir()
+
+
+def _environment(
+    env: Mapping[str, str], config: StdioServer, folder: Path, home: Path
+) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name in config.env or not _ELSEWHERE.fullmatch(name)
+    }
+    places = {
+        name: str(home / usual)
+        for name, usual in _LANGUAGES.items()
+        if name not in kept and (home / usual).is_dir()
+    }
+    own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+    return {**kept, **places, **own, **config.env}
+
+
+def _holds(folder: Path, home: Path) -> bool:
+    """Whether a folder is the home folder, or has it somewhere inside."""
+    return Path(os.path.realpath(folder)) in {home, *home.parents}
+
+
+def _is_below(path: str, folder: str) -> bool:
+    whole = os.path.abspath(path)
+    return whole == folder or whole.startswith(f"{folder}/")

@@ -1,0 +1,229 @@
+"""Finds prompt attacks in tool definitions and results."""
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal
+
+from multitap.config.models import ServerConfig
+from multitap.errors import quoted, shortened
+from multitap.records import dataclass
+from multitap.trust.pins.pinned_definition import pinned_part
+from multitap.trust.scanner.hidden_text import hidden_in, visible
+from multitap.trust.scanner.look_alikes import is_deceptive, mixes_scripts, plain_letters
+from multitap.trust.scanner.scanner_rules import (
+    ENOUGH,
+    HIDDEN,
+    INSTRUCTIONS,
+    LOOK_ALIKE,
+    NEAR,
+    PARAMETERS,
+    RULES,
+    SECRET,
+    SECRETS,
+    Rule,
+)
+
+ScanMode = Literal["block", "report", "off"]
+
+_SNIPPET = 60  # characters that are quoted on each side of what was found
+_DEPTH = 64
+_BLANKS = re.compile(r"[ \t\r\n]+")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_.\-]+")
+_NAMED = frozenset({"properties", "patternProperties"})
+_MUTE = frozenset({"$schema", "$ref", "$id", "type", "format", "required", "name"})
+"""Members that say nothing to a model; names of tools are looked at by themselves."""
+_SAMPLE = re.compile(r"example|x{6}|\*{4}|\.{4}|your", re.IGNORECASE)
+_FEW_LETTERS = 3
+_MATCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that looks like an attack, and where."""
+
+    kind: str
+    """`instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
+    what: str
+    snippet: str
+    """The place in question, with hidden characters made visible."""
+
+    @property
+    def words(self) -> str:
+        return f'{self.kind}: {self.what}: "{self.snippet}"'
+
+
+def scan_mode(config: ServerConfig) -> ScanMode:
+    """What becomes of a tool that looks like an attack; a project does not turn it off."""
+    if config.transport == "local":
+        return "off"
+    mode = config.scan or "report"
+    return "report" if config.provenance == "project" and mode == "off" else mode
+
+
+def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """What looks like an attack in a tool's definition; nothing for an honest one."""
+    names: list[str] = []
+    texts: list[str] = []
+    for text, is_name in _texts(pinned_part(definition), 0, is_table=False):
+        (names if is_name else texts).append(text)
+    name = definition.get("name")
+    findings = [*_in_name(name if isinstance(name, str) else ""), *_in_parameters(names)]
+    findings += _in_lines("\n".join(_BLANKS.sub(" ", text) for text in texts))
+    return tuple(findings)
+
+
+def scan_text(text: str) -> tuple[Finding, ...]:
+    """What looks like an attack in a text, such as a result."""
+    return tuple(_in_lines(_BLANKS.sub(" ", text)))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts in plain data, such as a structured result; names of members are none."""
+    return (text for text, is_name in _texts(value, 0, is_table=False) if not is_name)
+
+
+def _texts(value: Any, depth: int, *, is_table: bool) -> Iterator[tuple[str, bool]]:
+    """All texts in a definition, and whether each is the name of a parameter."""
+    if depth > _DEPTH:
+        return
+    match value:
+        case str():
+            yield value, False
+        case dict():
+            for key, member in value.items():  # pyright: ignore[reportUnknownVariableType]
+                if is_table:
+                    yield str(key), True  # pyright: ignore[reportUnknownArgumentType]
+                if is_table or key not in _MUTE:
+                    is_next = key in _NAMED and not is_table
+                    yield from _texts(member, depth + 1, is_table=is_next)
+        case list() | tuple():
+            for member in value:  # pyright: ignore[reportUnknownVariableType]
+                yield from _texts(member, depth + 1, is_table=False)
+        case _:
+            pass
+
+
+def _in_name(name: str) -> Iterator[Finding]:
+    if found := hidden_in(name, is_name=True):
+        yield Finding(HIDDEN, f"the name has {found[0]}", visible(shortened(name, _SNIPPET)))
+    elif is_deceptive(name):
+        what = f"the name looks like {quoted(plain_letters(name))}"
+        yield Finding(LOOK_ALIKE, what, visible(shortened(name, _SNIPPET)))
+
+
+def _in_parameters(names: list[str]) -> Iterator[Finding]:
+    weight = 0
+    for name in names:
+        if found := hidden_in(name, is_name=True):
+            what = f"the name of a parameter has {found[0]}"
+            yield Finding(HIDDEN, what, visible(shortened(name, _SNIPPET)))
+        elif mixes_scripts(name):
+            what = "the name of a parameter mixes scripts"
+            yield Finding(LOOK_ALIKE, what, visible(shortened(name, _SNIPPET)))
+        words = _CAMEL.sub(" ", name).lower() if len(name) > len("id_rsa") - 1 else ""
+        weight += len({*re.findall(PARAMETERS, words)})
+        if weight >= ENOUGH:
+            yield Finding(
+                INSTRUCTIONS, "parameters ask for what is none of its business", visible(name)
+            )
+            return
+
+
+def _in_lines(text: str) -> Iterator[Finding]:
+    """The same in several texts, each in a line of its own."""
+    yield from _hidden(text)
+    yield from _instructions(text)
+    yield from _secrets(text)
+
+
+def _hidden(text: str) -> Iterator[Finding]:
+    if found := hidden_in(text):
+        what, at = found
+        yield Finding(HIDDEN, what, _snippet(text, at, at + 1))
+
+
+def _instructions(text: str) -> Iterator[Finding]:
+    plain = plain_letters(text)
+    if "&" in plain:
+        from html import unescape  # noqa: PLC0415 - its tables of entities take a while
+
+        plain = unescape(plain)
+    for reading in (plain, *_decoded(text)):
+        found = sorted(_matches(reading), key=lambda one: one[0].start())
+        for match, rule in _heaviest(reading, found):
+            yield Finding(rule.kind, rule.name, _snippet(reading, match.start(), match.end()))
+
+
+def _matches(text: str) -> Iterator[tuple[re.Match[str], Rule]]:
+    for rule in RULES:
+        if _may_match(rule, text):
+            # a few of each: one at the beginning must not hide the one that belongs to others
+            for match in islice(re.finditer(rule.pattern, text, re.MULTILINE), _MATCHES):
+                yield match, rule
+
+
+def _may_match(rule: Rule, text: str) -> bool:
+    # plain loops: this is asked for every rule of every definition, and mostly the answer is no
+    for group in rule.needles:
+        for word in group:
+            if word in text:
+                break
+        else:
+            return False
+    return True
+
+
+def _heaviest(
+    text: str, found: list[tuple[re.Match[str], Rule]]
+) -> list[tuple[re.Match[str], Rule]]:
+    """Those that are close together and weigh enough, one of each name; the first such place."""
+    for first, (start, _) in enumerate(found):
+        near: dict[str, tuple[re.Match[str], Rule]] = {}
+        end = text.find("\n", start.start(), start.start() + NEAR)
+        reach = start.start() + NEAR if end < 0 else end
+        for match, rule in found[first:]:
+            if match.start() > reach:
+                break
+            known = near.get(rule.name)
+            if known is None or known[1].weight < rule.weight:
+                near[rule.name] = (match, rule)
+        if sum(rule.weight for _, rule in near.values()) >= ENOUGH:
+            return sorted(near.values(), key=lambda one: -one[1].weight)
+    return []
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """What is written in base64: a model reads that as well."""
+    for match in _BASE64.finditer(text):
+        piece = match[0].rstrip("=").replace("-", "+").replace("_", "/")
+        try:
+            read = b64decode(piece[: len(piece) // 4 * 4], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+        if read.isprintable() and " " in read:
+            yield plain_letters(read)
+
+
+def _secrets(text: str) -> Iterator[Finding]:
+    for what, beginnings, pattern in SECRETS:
+        for beginning in beginnings:
+            if beginning in text:
+                break
+        else:
+            continue
+        for match in re.finditer(pattern, text):
+            secret = match[0]
+            if len({*secret[4:]}) > _FEW_LETTERS and not _SAMPLE.search(secret):
+                yield Finding(SECRET, what, f"{secret[:6]}…")
+                break
+
+
+def _snippet(text: str, start: int, end: int) -> str:
+    begin = max(0, start - _SNIPPET // 3)
+    around = text[begin : max(end, start + _SNIPPET)]
+    shown = shortened(visible(_BLANKS.sub(" ", around).strip()), 2 * _SNIPPET)
+    return f"…{shown}" if begin else shown

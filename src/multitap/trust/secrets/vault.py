@@ -1,0 +1,255 @@
+"""Secrets at rest: in the system keyring, or in a file only its owner can read."""
+
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from multitap.config.models import HttpServer, ServerConfig
+from multitap.config.scope import Scope, Unresolved, expand
+from multitap.errors import MultitapError, UnknownName, quoted
+from multitap.trust.private_file import PrivateFile
+from multitap.trust.secrets import system_keyring
+
+LONGEST_NAME, LONGEST_VALUE = 128, 64 * 1024
+_FILE = "secrets.json"
+_AUTH_VARIABLE = "${auth:"
+
+
+class VaultError(MultitapError):
+    """The vault cannot be used as it is; says why, and what to do."""
+
+
+class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the vault knows about one secret."""
+
+    servers: tuple[str, ...] = ()
+    """Servers that may use it; none named: every server of the user's own configuration."""
+    origins: tuple[str, ...] = ()
+    """Origins that it may be sent to; none named: wherever those servers are."""
+    value: str | None = None
+    """None: the keyring has it."""
+
+    def __repr__(self) -> str:
+        return f"<Secret for {self.servers or 'all'} at {self.origins or 'any origin'}>"
+
+    @property
+    def is_in_keyring(self) -> bool:
+        return self.value is None
+
+
+class _Content(msgspec.Struct, omit_defaults=True):
+    version: int = 1
+    secrets: dict[str, Secret] = {}
+
+
+class Vault:
+    """Keeps secrets by name.
+
+    A file says which there are and who may use them. The values are in the system's keyring where
+    one works, else in that file too, which only its owner may read.
+
+    Args:
+        folder: Where the file is; the user's own place if not given.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or private_folder()
+        self._file = PrivateFile(self.folder / _FILE, VaultError)
+
+    @property
+    def file(self) -> Path:
+        return self._file.path
+
+    def secrets(self) -> Mapping[str, Secret]:
+        """All secrets by name, without the values that a keyring has.
+
+        Raises:
+            VaultError: Others could read the file, or it is damaged.
+        """
+        return self._read().secrets
+
+    def set(
+        self, name: str, value: str, *, servers: tuple[str, ...] = (), origins: tuple[str, ...] = ()
+    ) -> Secret:
+        """Keep a secret, in place of an earlier one of that name.
+
+        Args:
+            name: Letters, digits, anything printable that can stand in `${auth:NAME}`.
+            value: The secret.
+            servers: Who may use it.
+            origins: Where it may be sent, as `https://host`.
+
+        Raises:
+            VaultError: The name or value cannot be kept, or the file cannot be used.
+        """
+        _check_name(name)
+        if not value or len(value) > LONGEST_VALUE:
+            raise VaultError(f"a secret has 1 to {LONGEST_VALUE:,} characters")
+        checked = tuple(origin_of(origin) for origin in origins)
+        with self._changing() as content:
+            kept = None if system_keyring.keep(name, value) else value
+            secret = content.secrets[name] = Secret(servers, checked, kept)
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Forget a secret.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        with self._changing() as content:
+            secret = content.secrets.pop(name, None)
+            if secret is None:
+                raise UnknownName(
+                    f"no secret named {quoted(name)}", hint="`multitap secret list` shows them"
+                )
+        if secret.is_in_keyring:
+            system_keyring.forget(name)
+
+    def value(self, name: str) -> str | None:
+        """A secret's value, whoever asks; None where there is none of that name."""
+        secret = self._read().secrets.get(name)
+        if secret is None:
+            return None
+        return _from_keyring(name) if secret.value is None else secret.value
+
+    def value_for(self, name: str, server: str, origin: str | None) -> str | None:
+        """A secret's value for a server that may use it; None where there is none of that name.
+
+        Args:
+            name: Which one.
+            server: Who wants it.
+            origin: Where the server is; None for a program.
+
+        Raises:
+            Unresolved: The server may not use it.
+        """
+        secret = self._read().secrets.get(name)
+        if secret is None:
+            return None
+        if secret.servers and server not in secret.servers:
+            _refuse(name, f"is not for the server {quoted(server)}", f"--server {server}")
+        if secret.origins and origin not in secret.origins:
+            place = f"the origin {origin}" if origin else "a program"
+            _refuse(name, f"is not for {place}", f"--origin {origin}" if origin else "")
+        return self.value(name)
+
+    def _read(self) -> _Content:
+        text = self._file.read()
+        if text is None:
+            return _Content()
+        try:
+            return msgspec.json.decode(text, type=_Content)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise VaultError(
+                f"{self.file} is damaged: {exc}", hint="repair it, or move it away and start again"
+            ) from None
+
+    @contextmanager
+    def _changing(self) -> Generator[_Content]:
+        with self._file.locked():
+            content = self._read()
+            yield content
+            self._file.write(msgspec.json.encode(content))
+
+
+def private_folder() -> Path:
+    """Where the user's secrets and logins are."""
+    return platformdirs.user_data_path("multitap", appauthor=False) / "vault"
+
+
+def scope_for(
+    server: str,
+    config: ServerConfig,
+    folder: Path | None = None,
+    *,
+    granted: Collection[str] = (),
+) -> Scope:
+    """What the variables in a server's configuration stand for, secrets included.
+
+    Args:
+        server: Its name.
+        config: Where it is, and what it wants.
+        folder: The folder that is worked in; the current one if not given.
+        granted: The secrets that a project's server may use; it gets no others.
+    """
+    scope = Scope.of_process(folder)
+    return replace(scope, auth=_secrets_for(server, config, scope, granted))
+
+
+def model_scope(folder: Path | None = None) -> Scope:
+    """What the variables in a model's configuration stand for; to secrets it is called `model`."""
+    return replace(Scope.of_process(folder), auth=partial(_value_or_reason, "model", None))
+
+
+def _secrets_for(
+    server: str, config: ServerConfig, scope: Scope, granted: Collection[str]
+) -> Callable[[str], str | None]:
+    def look_up(name: str) -> str | None:
+        if config.provenance == "project" and name not in granted:
+            raise Unresolved(
+                f"the server of a project gets only secrets that you grant it, and wants `{name}`",
+                variable=name,
+                hint="`multitap trust` shows it and asks",
+            )
+        origin = None
+        if isinstance(config, HttpServer) and _AUTH_VARIABLE not in config.url:
+            origin = origin_of(expand(config.url, scope))
+        return _value_or_reason(server, origin, name)
+
+    return look_up
+
+
+def _value_or_reason(server: str, origin: str | None, name: str) -> str | None:
+    try:
+        return Vault().value_for(name, server, origin)
+    except VaultError as exc:
+        raise Unresolved(str(exc), variable=name, hint=exc.hint) from None
+
+
+def origin_of(url: str) -> str:
+    """`https://host` or `https://host:port` of a web address.
+
+    Raises:
+        VaultError: It has none.
+    """
+    from yarl import URL  # noqa: PLC0415 - only secrets with origins need it
+
+    try:
+        return str(URL(url).origin())
+    except ValueError:
+        raise VaultError(
+            f"{quoted(url)} is not a web address", hint="write `https://host`"
+        ) from None
+
+
+def _refuse(name: str, reason: str, option: str) -> None:
+    command = " ".join(filter(None, ("multitap secret set", name, option)))
+    raise Unresolved(f"the secret `{name}` {reason}", variable=name, hint=f"run `{command}`")
+
+
+def _check_name(name: str) -> None:
+    odd = not name.isprintable() or name != name.strip() or "}" in name or ":-" in name
+    if not name or odd or len(name) > LONGEST_NAME:
+        raise VaultError(
+            f"{quoted(name)} cannot name a secret",
+            hint=f"use up to {LONGEST_NAME} printable characters without `}}` and `:-`",
+        )
+
+
+def _from_keyring(name: str) -> str:
+    try:
+        value = system_keyring.recall(name)
+    except system_keyring.KeyringSilent as exc:
+        raise VaultError(str(exc), hint=exc.hint) from None
+    if value is None:
+        raise VaultError(
+            f"the keyring has lost the secret {quoted(name)}",
+            hint=f"run `multitap secret set {name}`",
+        )
+    return value

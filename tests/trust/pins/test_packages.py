@@ -1,0 +1,60 @@
+import pytest
+
+from multitap.trust.pins.packages import Launch, _of_pypi, launch_of, resolve
+
+
+@pytest.mark.parametrize(
+    ("line", "launch", "is_exact"),
+    [
+        ("npx -y @scope/pkg@1.2.3 /data", Launch("npm", "@scope/pkg", "1.2.3"), True),
+        ("npx -y @scope/pkg", Launch("npm", "@scope/pkg", ""), False),
+        ("npx --yes pkg@latest", Launch("npm", "pkg", "latest"), False),
+        ("npx pkg@^1.0.0", Launch("npm", "pkg", "^1.0.0"), False),
+        ("/usr/bin/npx -p pkg@1.0.0 other --flag", Launch("npm", "pkg", "1.0.0"), True),
+        ("npx --package=pkg -- other", Launch("npm", "pkg", ""), False),
+        ("npm exec pkg@2.0.0-beta.1", Launch("npm", "pkg", "2.0.0-beta.1"), True),
+        ("uvx mcp-server-time", Launch("pypi", "mcp-server-time", ""), False),
+        ("uvx mcp-server-time@2.1.0 --tz UTC", Launch("pypi", "mcp-server-time", "2.1.0"), True),
+        ("uvx --python 3.12 --from pkg[all]==1.0 tool", Launch("pypi", "pkg", "1.0"), True),
+        ("uv tool run pkg>=1", Launch("pypi", "pkg", ""), False),
+        ("docker run -i --rm -e TOKEN ghcr.io/a/b", Launch("docker", "ghcr.io/a/b", ""), False),
+        (
+            "docker run -i --rm localhost:5000/b:1.2",
+            Launch("docker", "localhost:5000/b", "1.2"),
+            False,
+        ),
+        ("docker run -i a/b@sha256:00ff", Launch("docker", "a/b", "sha256:00ff"), True),
+    ],
+)
+def test_a_package_is_read_from_the_command_line_of_its_launcher(line, launch, is_exact):
+    command, *args = line.split()
+
+    assert launch_of(command, args) == launch
+    assert launch_of(command, args).is_exact is is_exact
+
+
+@pytest.mark.parametrize("line", ["python server.py", "npx ./local", "node npx", "uvx", "npx -y"])
+def test_what_starts_no_package_has_none(line):
+    command, *args = line.split()
+
+    assert launch_of(command, args) is None
+
+
+def test_what_cannot_be_found_out_is_unknown():
+    package = resolve(Launch("npm", "pkg", ""), None)
+
+    assert (package.name, package.version, package.integrity) == ("pkg", "unknown", "unknown")
+
+
+def test_the_digest_of_a_python_package_does_not_depend_on_where_it_is_installed(tmp_path):
+    found = []
+    for place in ("one", "two"):
+        folder = tmp_path / place / "lib/python3.12/site-packages/my_pkg-1.2.dist-info"
+        folder.mkdir(parents=True)
+        record = [f"../../../bin/tool,sha256={place},10", "my_pkg/a.py,sha256=x,1"]
+        (folder / "RECORD").write_text("\n".join([*record, f"{folder.name}/INSTALLER,,{place}"]))
+        found.append(_of_pypi(tmp_path / place, "My.Pkg"))
+
+    assert found[0] == found[1]
+    assert found[0].version == "1.2"
+    assert found[0].integrity.startswith("sha256:")

@@ -1,0 +1,263 @@
+"""What is trusted, by content; and what of a change is noticed."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from multitap.config import HttpServer, StdioServer, Surroundings, load, native
+from multitap.config.approval import Standing
+from multitap.errors import UnknownName
+from multitap.trust.projects.project_parts import quoted, server_part
+from multitap.trust.projects.project_review import review
+from multitap.trust.projects.trusted_projects import Projects, ProjectsError, load_trusted
+from tests.trusting import trust
+
+ROOT = Path("/nowhere/project")
+TEXT = st.text(
+    st.characters(blacklist_characters="\0\r\n", blacklist_categories=["Cs"]), min_size=1
+)
+WORD = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
+PROGRAMS = st.builds(
+    StdioServer,
+    command=TEXT,
+    args=st.lists(TEXT, max_size=3).map(tuple),
+    env=st.dictionaries(WORD, TEXT, max_size=3),
+    cwd=st.none() | st.just(ROOT) | st.just(ROOT / "x"),
+    start=st.sampled_from(["eager", "lazy"]),
+)
+SITES = st.builds(
+    HttpServer,
+    url=WORD.map(lambda word: f"https://{word.lower()}.example/mcp"),
+    headers=st.dictionaries(WORD, TEXT, max_size=3),
+)
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("STATE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+    return folder
+
+
+def digest(config):
+    return server_part("a", config, ROOT, ROOT).digest
+
+
+@given(PROGRAMS | SITES, PROGRAMS | SITES)
+def test_any_difference_between_two_servers_is_a_difference_of_their_digests(one, other):
+    assume(one.model_dump(exclude_unset=True) != other.model_dump(exclude_unset=True))
+
+    assert digest(one) != digest(other)
+    assert digest(one) == digest(one.model_copy(update={"provenance": "project"}))
+    assert server_part("b", one, ROOT, ROOT).digest != digest(one)
+
+
+@given(TEXT)
+def test_a_word_of_a_command_is_shown_so_that_nothing_in_it_hides(word):
+    shown = quoted(word)
+
+    assert shown.isprintable()
+    assert " " not in shown or shown.startswith('"')
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("server.py", "command = 'python'\nargs = ['server.py']"),
+        ("sub/run.sh", "command = './sub/run.sh'"),
+        ("hook.js", "command = 'node'\nenv = { NODE_OPTIONS = '--require ./hook.js' }"),
+        ("values.env", "command = 'x'\nenv_file = 'values.env'"),
+        ("token.txt", "url = 'http://x.example/'\nheaders = { A = '${file:token.txt}' }"),
+        ("package.json", "command = 'npx'\nargs = ['-y', 'thing']"),
+        (".npmrc", "command = 'npx'\nargs = ['-y', 'thing']"),
+        ("thing.py", "command = 'python'\nargs = ['-m', 'thing']"),
+        ("node_modules/.bin/thing", "command = 'npx'\nargs = ['thing']"),
+        ("conf.json", "command = 'x'\nargs = ['--config=conf.json']"),
+    ],
+)
+def test_a_file_that_decides_what_runs_counts_too(project, name, keys):
+    path = project / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (project / "multitap.toml").write_text(f"[servers.a]\n{keys}\n[servers.b]\ncommand = 'b'\n")
+    path.write_text("1")
+    trust(project)
+    before = load_trusted()
+    path.write_text("2")
+    after = load_trusted()
+
+    assert before.settings.servers.keys() == {"a", "b"}
+    assert after.settings.servers.keys() == {"b"}
+    assert after.held["a"].standing is Standing.CHANGED
+
+
+def test_a_skill_a_prompt_and_a_function_count_and_a_change_asks_again(project):
+    skill = project / "skills" / "cook"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: cook\ndescription: Cooks.\n---\n")
+    (skill / "run.sh").write_text("true")
+    (project / "f.py").write_text("def f() -> int:\n    return 1\n")
+    (project / "p.md").write_text("hello")
+    (project / "multitap.toml").write_text(
+        "[environment]\ntools = ['f.py:f']\n[prompts.p]\nfile = 'p.md'\n"
+    )
+    untrusted = load_trusted()
+    trust(project)
+    trusted = load_trusted()
+    (skill / "run.sh").write_text("rm -rf /")
+    (project / "f.py").write_text("import evil")
+    changed = load_trusted()
+
+    assert {(one.kind, one.standing) for one in untrusted.pending} == {
+        ("settings", Standing.NEW),
+        ("skill", Standing.NEW),
+    }
+    assert (trusted.pending, trusted.settings.prompts["p"].text) == ((), "hello")
+    assert {(one.kind, one.standing) for one in changed.pending} == {
+        ("settings", Standing.CHANGED),
+        ("skill", Standing.CHANGED),
+    }
+    assert not changed.approval.accepts_skill(project, skill)
+
+
+@pytest.mark.parametrize("word", ["a" * 5000, "a/b" * 2000, "-", "\x01", "~nobody/x", "."])
+def test_words_that_name_no_file_are_only_words(project, word):
+    config = StdioServer(
+        command="./" + word, args=(word, f"--x={word}", "-m", word), env={"A": word}
+    )
+    site = HttpServer(url="http://x.example/", headers={"TOKEN": word})
+
+    assert server_part("a", config, project, project).lines[0].isprintable()
+    assert server_part("a", site, project, project).digest
+
+
+def test_a_change_asks_for_that_part_only_and_shows_the_difference(project):
+    file = project / "multitap.toml"
+    file.write_text("[servers.a]\ncommand = 'one'\n[servers.b]\ncommand = 'b'\n")
+    trust(project)
+    file.write_text("[servers.a]\ncommand = 'two'\n[servers.b]\ncommand = 'b'\n")
+    [found], _ = review(project, Projects())
+
+    assert [one.part.name for one in found.news] == ["a"]
+    assert found.news[0].lines() == (
+        "- runs      one",
+        "+ runs      two",
+        "  in        the current folder",
+    )
+
+
+def test_what_is_trusted_for_a_run_is_what_was_there_first(project):
+    file = project / "multitap.toml"
+    file.write_text("[servers.a]\ncommand = 'one'\n")
+    projects = Projects(trust_now=True)
+    first = load_trusted(projects=projects)
+    file.write_text("[servers.a]\ncommand = 'two'\n[servers.b]\ncommand = 'b'\n")
+    second = load_trusted(projects=projects)
+
+    assert first.settings.servers.keys() == {"a"}
+    assert (second.settings.servers, second.held.keys()) == ({}, {"a", "b"})
+    assert Projects().trusted() == {}
+
+
+def test_the_record_is_the_users_alone_and_not_in_the_project(project, tmp_path):
+    (project / "multitap.toml").write_text("[servers.a]\ncommand = 'one'\n")
+    before = sorted(project.rglob("*"))
+    trust(project)
+    [file] = Projects().files
+
+    assert file.is_relative_to(tmp_path / "state")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize("harm", [lambda one: one.chmod(0o666), lambda one: one.write_text("{")])
+def test_a_record_that_others_can_write_or_that_is_damaged_trusts_nothing(project, harm):
+    (project / "multitap.toml").write_text("[servers.a]\ncommand = 'one'\n")
+    trust(project)
+    harm(Projects().files[0])
+
+    assert load_trusted().held.keys() == {"a"}
+    with pytest.raises(ProjectsError):
+        Projects().trusted()
+
+
+def test_trust_can_be_taken_back(project):
+    (project / "multitap.toml").write_text("[servers.a]\ncommand = 'one'\n")
+    trust(project)
+    Projects().distrust(project)
+
+    assert load_trusted().held.keys() == {"a"}
+    with pytest.raises(UnknownName, match="is not trusted"):
+        Projects().distrust(project)
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ("cwd = '/etc'", "servers.a.cwd"),
+        ("cwd = '..'", "servers.a.cwd"),
+        ("cwd = '${OUT}'", "servers.a.cwd"),
+        ("env_file = 'link'", "servers.a.env_file"),
+        ("args = ['${file:~/.ssh/id_rsa}']", "servers.a.args"),
+        ("env = { A = '${file:link}' }", "servers.a.env.A"),
+    ],
+)
+def test_s2_a_projects_server_names_no_file_outside_the_project(project, keys, key):
+    (project / "link").symlink_to("/etc/passwd")
+    (project / "multitap.toml").write_text(f"[servers.a]\ncommand = 'x'\n{keys}\n")
+    trust(project)
+    loaded = load_trusted()
+
+    assert [problem.key for problem in loaded.errors] == [key]
+    assert (loaded.settings.servers, loaded.held) == ({}, {})
+
+
+def test_s3_a_trusted_project_widens_nothing_that_the_user_defined(project, tmp_path):
+    own = tmp_path / "config" / "multitap" / "multitap.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "[servers.a]\ncommand = 'a'\nfilter = { deny = ['x'] }\n[profiles.p]\nservers = ['a']\n"
+        "[agents.g]\nallow = ['a']\n[prompts.q]\ntext = 'mine'\n[environment]\nid = 'me'\n"
+    )
+    (project / "multitap.toml").write_text(
+        "naming = 'bare'\n[servers.a]\nfilter = { deny = [] }\nenabled = false\n"
+        "[profiles.p]\nservers = ['*']\n[profiles.new]\nservers = ['a']\n"
+        "[agents.g]\nallow = ['*']\n[prompts.q]\ntext = 'theirs'\n"
+        "[environment]\nid = 'them'\ninvoke_llm = true\n"
+    )
+    trust(project)
+    alone = load(native(Surroundings.here(tmp_path))).settings
+    both = load_trusted()
+
+    assert both.settings.profiles.keys() == {"p", "new"}
+    for field in ("servers", "agents", "prompts", "environment", "naming"):
+        assert getattr(both.settings, field) == getattr(alone, field)
+    assert both.settings.profiles["p"] == alone.profiles["p"]
+    assert {problem.key for problem in both.problems} == {
+        "naming",
+        "environment.invoke_llm",
+        "profiles.p.servers",
+        "agents.g.allow",
+        "prompts.q.text",
+        "environment.id",
+        "servers.a",
+    }
+
+
+def test_a_file_that_is_named_needs_no_trust(project):
+    (project / "mine.toml").write_text("naming = 'bare'\n[servers.a]\ncommand = 'x'\ncwd = '/'\n")
+
+    loaded = load_trusted(native(Surroundings.here(), [Path("mine.toml")]))
+
+    assert (loaded.problems, loaded.pending) == ((), ())
+    assert loaded.settings.servers["a"].provenance == "user"
+    assert os.fspath(loaded.settings.servers["a"].cwd) == "/"

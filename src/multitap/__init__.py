@@ -2,11 +2,14 @@
 
 The packages, from top to bottom; imports only go down:
 
-- `cli`, `demo`, `seeds`: what people type, try out, and know from earlier designs;
-- `env`, `agent`, `gateway`: what uses a hub: environments, agents, and clients of one MCP server;
+- `cli`, `screens`, `demo`, `seeds`: the command line, the screens, a demo, and the classes that
+  earlier designs named;
+- `env`, `agent`, `gateway`: the users of a hub: environments, agents, and one MCP server for
+  clients;
 - `hub`, `tools`, `results`, `catalog`: many servers as one, what they offer and what they answer;
-- `upstream`, `wire`, `http`: one server's life, its messages, and the HTTP that carries them;
-- `store`, `config`: what is kept, and what people wrote.
+- `upstream`, `wire`, `http`: the life of one server, its messages, and the HTTP that carries them;
+- `trust`, `store`, `published`, `config`: what may run, what is kept, what others publish, and what
+  the files say.
 
 Users import from here; `docs/internals.md` is the map of the rest.
 """

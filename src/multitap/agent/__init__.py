@@ -1,9 +1,9 @@
-"""The loop in which a model uses tools, and all that it needs for that.
+"""The agent loop: a model uses tools until it has answered.
 
-In: a model's configuration, a `ToolRegistry` and a person's words. Out: steps, which are what the
-model says, which tools it uses and how the turn ended. `engine` runs the loop, `models` speaks to
-providers, `skills` and `prompts` are what a model is given to read, `sampling` lets MCP servers
-ask a model.
+In: a model's configuration, a `ToolRegistry` and what the user says. Out: steps: what the model
+says, which tools it uses and how the turn ended. `engine` runs the loop, `models` talks to
+providers, `skills` and `prompts` are what a model gets to read, and `sampling` lets MCP servers use
+a model.
 
-It must not know where tools come from: not hubs, nor servers, nor environments.
+It must not know where tools come from: no hubs, no servers, no environments.
 """

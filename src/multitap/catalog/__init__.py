@@ -1,6 +1,6 @@
-"""What there is: one frozen picture of all offers, and the names that callers use.
+"""One frozen picture of everything on offer, and the names that callers use.
 
 In: what the links list, and the names that were given before. Out: a `Catalog`. `multitap.names`
-makes the name of a tool; `name_books` remembers who has which. It must not know who calls, nor talk
+makes tool names; `name_books` remembers who has which. It must not know who calls, and never talks
 to a server.
 """

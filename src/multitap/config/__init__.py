@@ -1,10 +1,10 @@
-"""What people wrote, as frozen settings and a list of problems.
+"""Reads configuration files into frozen settings and a list of problems.
 
 In: files of any known host, the environment, a folder. Out: `Settings`, and each `Problem` with its
-file and line. `search` finds files, `owners` says whether they are safe, `formats` parses them,
-`dialects` reads them, `layers` merges them, an `approval` says what counts of a project's,
-`validate` makes models, `expand` puts in variables just before use, `watch` tells of changes.
-It must not know what becomes of a server; only `watch` needs an event loop.
+file and line. `search` finds files, `owners` checks whether they are safe, `formats` parses them,
+`dialects` reads them, `layers` merges them, an `approval` decides what counts of a project's,
+`validate` makes models, `expand` resolves variables just before use, and `watch` reports changes.
+It must not know what happens to a server; only `watch` needs an event loop.
 """
 
 from typing import TYPE_CHECKING

@@ -1,19 +1,19 @@
-"""Environments, and the Env protocol by which they describe and use each other.
+"""Environments, and the Env protocol through which they describe and use each other.
 
-An environment is the world an agent lives in: tools, agents, profiles, prompts, a model, a log.
+An environment is an agent's world: tools, agents, profiles, prompts, a model, a log.
 
-In come hooks of a subclass or configuration files, questions of MCP clients, and the answers of
-servers, by way of a hub. Out go tools for the agents of the same program (`ToolRegistry`), and ten
-`env_*` tools for everybody else.
+In: the hooks of a subclass or configuration files, requests of MCP clients, and answers of servers,
+through a hub. Out: tools for agents in the same program (`ToolRegistry`), and ten `env_*` tools for
+everyone else.
 
-- `environment`: what users subclass; its parts are `environment_hooks` (what a subclass says),
-  `environment_servers` (what it is connected to), `environment_world` (what it answers) and
+- `environment` is what users subclass. Its parts are `environment_hooks` (what a subclass says),
+  `environment_servers` (what it connects to), `environment_world` (what it answers) and
   `environment_models`. `configured_environment` is made from files alone. `hosted_environment` is
-  one of the servers of a gateway, whose clients learn of it what `profile_world` shows.
+  one of the servers of a gateway; `profile_world` decides what that gateway's clients see of it.
 - `env_protocol`, `env_tools`, `env_schema`: the protocol as data, as tools, as JSON Schema.
-- `env_server`, `env_hub_server`: a world, an environment as a server in this process. A gateway's
-  front shows it; only `env_server` knows those fronts. `env_client` asks one.
+- `env_server`, `env_hub_server`: an environment as a server in this process. A gateway's front
+  serves it; only `env_server` knows those fronts. `env_client` talks to one.
 
-It must not know how messages travel: not the wires, nor HTTP, nor eras. It uses models and skills
-of `multitap.agent`, which in turn knows nothing of environments.
+It must not know how messages travel: no wires, no HTTP, no eras. It uses models and skills of
+`multitap.agent`, which does not know about environments.
 """

@@ -1,6 +1,6 @@
-"""The hub, shown to MCP clients as one server.
+"""The hub, served to MCP clients as one server.
 
-In: messages of clients, in any era. Out: answers, notifications and questions of servers, in
-the era that the client speaks. `fronts` bring the messages, `eras` bridge the difference. It
-must not reach behind the hub.
+In: messages of clients, in any era. Out: answers, notifications and servers' questions, in the era
+that the client speaks. `fronts` carry the messages, `eras` bridge the difference. It must not reach
+behind the hub.
 """

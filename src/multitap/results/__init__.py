@@ -1,8 +1,8 @@
-"""What a tool answered, for programs and for readers of text.
+"""Tool results, for programs and for readers of text.
 
-In: a result as JSON, undecoded. Out: a `ToolResult` that decodes only what somebody looks at, its
-blocks, and its text, cut where it is too long (`KeptResults` has the rest). Results are foreign:
-`sifting` drops what no client can use. It must not know who asked, nor talk to a server.
+In: a result as undecoded JSON. Out: a `ToolResult` that decodes only what is read, its blocks, and
+its text, cut if it is too long (`KeptResults` has the rest). Results are foreign: `sifting` drops
+what no client can use. It must not know who asked, and never talks to a server.
 """
 
 from multitap.results.blocks import (

@@ -1,5 +1,5 @@
-"""The classes named by the designs Multitap grew from: thin, one file for each design.
+"""The classes named in the five designs Multitap grew from: thin, one file per design.
 
-In: calls as a seed's user writes them. Out: the hub's own answers. They must not hold logic of
-their own, and nothing below imports them.
+In: calls as a user of that design writes them. Out: the hub's own answers. They must not hold logic
+of their own, and nothing below imports them.
 """

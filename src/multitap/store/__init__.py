@@ -1,9 +1,9 @@
-"""What outlives the process: past calls, what else happened, and what servers last offered.
+"""What outlives the process: past calls, the log, and what servers last offered.
 
-In: records, catalogs and chosen names, handed over without waiting. Out: the same, read again or
-queried page by page. All SQL runs in one thread of its own (`archive`), so the event loop never
-waits for a disk; without a usable disk everything goes on, and `warnings` says so. It must not know
-links or hubs: they tell it what to keep.
+In: records, catalogs and chosen names, handed over without waiting. Out: the same, read back or
+queried page by page. All SQL runs on one thread (`archive`), so the event loop never waits for a
+disk; without a usable disk everything else goes on, and `warnings` says so. It must not know links
+or hubs: they decide what to keep.
 """
 
 from multitap.store.call_records import CallRecord, Page

@@ -1,8 +1,9 @@
 """Everything an agent can use, wherever it runs.
 
-In: the tools of a hub, and functions of the program itself. Out: one `ToolRegistry` whose tools are
-listed, searched, shown to a provider and executed alike. `providers` has the shapes that makers of
-models take, `search` finds tools by words. It must not know models, nor how a server is reached.
+In: the tools of a hub, and the program's own functions. Out: one `ToolRegistry` in which all tools
+are listed, searched, offered to a provider and executed in the same way. `providers` has the
+formats of model providers, `search` finds tools by words. It must not know models, or how a server
+is reached.
 """
 
 from typing import TYPE_CHECKING

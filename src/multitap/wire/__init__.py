@@ -1,6 +1,6 @@
-"""Messages to and from one server, however they travel.
+"""Messages to and from one server, over any transport.
 
 In: a server's expanded configuration and `Request` values. Out: undecoded results, faults, and
-what the server says by itself. `wire` is the interface; each way of travelling has a room or a
-file. It must not know which server is meant to be up, nor what a result means.
+the server's own requests and notifications. `wire` is the interface; each transport is a package or
+a file. It must not know which server should be up, or what a result means.
 """

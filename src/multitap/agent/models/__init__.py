@@ -1,8 +1,8 @@
-"""Language models of any maker, asked in one way.
+"""One interface to the language models of all vendors.
 
-In: the configuration of a model, and a conversation with the tools it may use. Out: a `Reply`, its
-text as it comes, or an error that says what the provider refused. `open_model` chooses; there is
-one file for each protocol. It must not know what a tool does, nor run one.
+In: a model's configuration, and a conversation with the tools it may use. Out: a `Reply`, streamed
+as text, or an error that says what the provider refused. `open_model` chooses the protocol; each
+protocol is one file. It must not know what a tool does, and never runs one.
 """
 
 from multitap.agent.models.language_model import (

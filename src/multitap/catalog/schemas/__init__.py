@@ -1,9 +1,9 @@
-"""Tools' schemas: which can be used, and whether arguments and results fit them.
+"""Tool schemas: whether they can be used, and whether arguments and results match them.
 
-In: a definition as a server writes it, then arguments and structured content. Out: a tool that can
-be used or the reason it cannot, and what does not fit, with its path. `bounds` tells how much work
-a schema makes before anything compiles it: schemas are foreign. It must not know which server a
-tool belongs to, nor fetch what a schema refers to.
+In: a definition as a server wrote it, then arguments and structured content. Out: a usable tool or
+the reason it is not, and each mismatch with its path. Schemas are foreign, so `bounds` estimates
+their cost before anything compiles them. It must not know which server a tool belongs to, and never
+fetches what a schema refers to.
 """
 
 from multitap.catalog.schemas.argument_checker import Checker, Unchecked, compile_schema

@@ -1,7 +1,7 @@
-"""A conversation with a model that uses the servers' tools, at the terminal.
+"""A conversation at the terminal with a model that uses the servers' tools.
 
-In: lines that a person types, and the steps of an agent. Out: what the model says, as it comes,
-with the tools it uses. `typed_turns` understands lines, `chat_printing` shows steps,
-`saved_chats` keeps conversations. The loop is `multitap.agent`'s: what is here must not know how
-a model is reached or a tool is called.
+In: typed lines, and the steps of an agent. Out: what the model says, as it streams, with the tools
+it uses. `typed_turns` parses lines, `chat_printing` shows steps, `saved_chats` keeps conversations.
+The loop belongs to `multitap.agent`: this package must not know how a model is reached or a tool is
+called.
 """

@@ -1,6 +1,6 @@
-"""Commands about what servers offer: tools, resources and prompts, listed and used.
+"""Commands that list and use what servers offer: tools, resources and prompts.
 
-In: a name and arguments as a person types them. Out: lists and results. `reaching` finds who has a
-name, in a running gateway or with as few servers started as possible. It must not know how a
-server is reached, nor how its answer is checked.
+In: a name and arguments as typed. Out: lists and results. `reaching` finds the owner of a name, in
+a running gateway or by starting as few servers as possible. It must not know how a server is
+reached or how its answer is checked.
 """

@@ -1,8 +1,8 @@
-"""Every way to write down MCP servers that we can read.
+"""The file formats of MCP hosts, each as a table of rules.
 
-In: a parsed document. Out: entries in our words, not checked yet, with a problem for each key that
-cannot be used. A dialect is a table of rules (`rules`), one file for each host; `detect` tells
-which one a document is written in. It must not know other files, variables' values or models.
+In: a parsed document. Out: entries in our terms, not validated yet, and a problem for each key that
+cannot be used. Each host is one file of `rules`; `detect` recognises the dialect of a document. It
+must not know other files, the values of variables, or models.
 """
 
 from multitap.config.dialects.codex import CODEX

@@ -1,5 +1,5 @@
-"""Files as parsed documents whose every value knows its place.
+"""Parsers for JSON with comments, TOML and YAML that keep the position of every value.
 
-In: the text of a file. Out: plain values and marks, or what is wrong and where. `limits` bounds
-size and depth before or while it is parsed. It must not know what the keys mean.
+In: the text of a file. Out: plain values with their positions, or what is wrong and where. `limits`
+bounds size and depth. It must not know what the keys mean.
 """

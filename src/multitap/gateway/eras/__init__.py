@@ -1,9 +1,8 @@
-"""The bridge between the era of handshakes and the stateless one.
+"""The bridge between the handshake era and the stateless era.
 
-In: results, questions and changes in the words of one era. Out: the same in those of the other.
-`translation` rewrites results, `parked_calls` keeps calls that wait until their client answers a
-question, `server_requests` brings questions of servers to the client they concern, `subscriptions`
-tells clients of changes, `log_levels` tells servers what clients want to see of their logs,
-`stateless_admission` lets requests in that agree with their own headers. It must not know how
-messages travel.
+In: results, questions and changes of one era. Out: the same in the other. `translation` rewrites
+results, `parked_calls` holds calls until their client answers a question, `server_requests` brings
+servers' questions to the right client, `subscriptions` notifies clients of changes, `log_levels`
+tells servers which log messages clients want, and `stateless_admission` checks that requests agree
+with their own headers. It must not know how messages travel.
 """

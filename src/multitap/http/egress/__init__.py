@@ -1,5 +1,5 @@
-"""Where confined programs may connect to: a proxy that decides, forwards and counts.
+"""The proxy through which confined programs reach the network.
 
-In: rules for hosts, one set for each program, known by a password. Out: what went where, and what
-was refused. It must not know what a program is for.
+In: host rules, one set per program, which authenticates with a password. Out: what went where, and
+what was refused. It must not know what a program is for.
 """

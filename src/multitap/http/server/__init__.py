@@ -1,6 +1,6 @@
-"""Requests of other machines: connections, limits, who is let in, responses.
+"""The HTTP server: connections, limits, access, responses.
 
 In: a listening socket and an `HttpApp`. Out: an `HttpRequest` for each complete request, and its
-response or stream of events. `access` is where a request is refused. It must not know what
-the bodies mean.
+response or event stream. `access` is where a request is refused. It must not know what the bodies
+mean.
 """

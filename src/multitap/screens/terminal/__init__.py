@@ -1,5 +1,5 @@
-"""The screen in the terminal, drawn with Textual; nothing else imports it.
+"""The terminal screen, drawn with Textual; nothing else imports it.
 
-In: a `GatewayClient` and the person's keys. Out: questions to the gateway, and commands that the
-program runs as if they were typed. It must not know how a gateway works.
+In: a `GatewayClient` and the person's keys. Out: requests to the gateway, and commands that the
+program runs as if they had been typed. It must not know how a gateway works.
 """

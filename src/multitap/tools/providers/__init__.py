@@ -1,9 +1,9 @@
-"""Tools as the providers of language models take them.
+"""Tools in the formats of language model providers.
 
-In: tools with any JSON Schema, and a model's calls. Out: an `Offer`, which is definitions that the
-provider accepts, what was changed or left out, and the way back from its calls to our arguments.
-One file for each provider, and one for each thing that is done to a schema. It must not send
-anything: `multitap.agent.models` does.
+In: tools with any JSON Schema, and a model's calls. Out: an `Offer`: definitions that the provider
+accepts, what was changed or left out, and the way back from its calls to our arguments. Each
+provider is one file, and so is each transformation of a schema. It must not send anything:
+`multitap.agent.models` does.
 """
 
 from typing import Literal

@@ -1,7 +1,7 @@
-"""Finding the right one among hundreds of tools.
+"""Finds the right tool among hundreds.
 
 In: tools, and a request in plain words. Out: tools ranked by fit, or three tools that stand for all
-of them (`mode`). It must not know models or servers: words are all it has.
+of them (`mode`). It must not know models or servers: it works on words alone.
 """
 
 from multitap.tools.search.index import Hit, Index

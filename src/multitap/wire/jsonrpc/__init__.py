@@ -1,5 +1,5 @@
-"""JSON-RPC: envelopes, framing, requests under way and what comes unasked.
+"""JSON-RPC: envelopes, framing, pending requests, and the server's own messages.
 
-In: bytes and `Request` values. Out: answers matched to their requests, params and results left
-undecoded. It must not know how the bytes travel.
+In: bytes and `Request` values. Out: answers matched to their requests, with undecoded params and
+results. It must not know how the bytes travel.
 """

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from multitap.cli.configuration.add_command import Addition, _confined
-from multitap.cli.configuration.add_words import name_of, resolve, typed
-from multitap.cli.configuration.trial_start import Trial
+from multitap.cli.adding.add_command import Addition, _confined
+from multitap.cli.adding.add_words import name_of, resolve, typed
+from multitap.cli.adding.trial_start import Trial
 from multitap.config import StdioServer
 from multitap.errors import ConfigError
 from multitap.trust.secrets.vault import Vault

@@ -2,8 +2,8 @@
 
 import pytest
 
-from multitap.cli.configuration import published_words
-from multitap.cli.configuration.add_words import AddRequest, resolve
+from multitap.cli.adding import published_words
+from multitap.cli.adding.add_words import AddRequest, resolve
 from multitap.config.edit.server_draft import filled
 from multitap.errors import ConfigError
 from tests.attacks.test_bundles import bundle

@@ -1,4 +1,7 @@
-"""Every command and its help line; options are declared when a command is used."""
+"""Every command with a line about it; its options are declared when it is used.
+
+A new command is a line here and a function in one of the `*_commands` modules.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -25,72 +28,111 @@ class _Home(NamedTuple):
 
 # To declare a command takes longer than to run a small one, and there are dozens: `--help` needs
 # only these lines. They are in the order in which a person comes to need them.
+SECTIONS: Mapping[str, Mapping[str, _Home]] = {
+    "Set up": {
+        "import": _Home(
+            "editing_commands", "import_servers", "Import the servers of other clients"
+        ),
+        "search": _Home(
+            "offer_commands", "search", "Find servers to add, in the catalog and the registry"
+        ),
+        "add": _Home("editing_commands", "add", "Add a server"),
+        "install": _Home("editing_commands", "install", "Add Multitap to other clients"),
+        "uninstall": _Home("editing_commands", "uninstall", "Remove Multitap from other clients"),
+        "export": _Home("editing_commands", "export", "Write the servers as another client does"),
+    },
+    "Change": {
+        "enable": _Home("editing_commands", "enable", "Enable servers"),
+        "disable": _Home("editing_commands", "disable", "Disable servers, and keep their entries"),
+        "rename": _Home(
+            "editing_commands",
+            "rename",
+            "Rename a server, also where profiles and agents mention it",
+        ),
+        "set": _Home("editing_commands", "set_setting", "Change settings of a server"),
+        "remove": _Home("editing_commands", "remove", "Remove servers"),
+        "undo": _Home("editing_commands", "undo", "Undo the last change to files"),
+    },
+    "Use": {
+        "status": _Home("server_commands", "status", "Show the state of each server"),
+        "tools": _Home("offer_commands", "tools", "List the tools, or those that match PATTERN"),
+        "call": _Home("offer_commands", "call", "Call a tool"),
+        "resources": _Home(
+            "offer_commands", "resources", "List the resources and resource templates"
+        ),
+        "read": _Home("offer_commands", "read", "Print a resource"),
+        "prompts": _Home("offer_commands", "prompts", "List the prompts and their arguments"),
+        "prompt": _Home("offer_commands", "prompt", "Fill in a prompt and print it"),
+        "tokens": _Home(
+            "offer_commands", "tokens", "Show what each tool costs in a model's context"
+        ),
+        "chat": _Home(
+            "offer_commands", "chat", "Talk to a model that uses the tools of your servers"
+        ),
+    },
+    "Serve": {
+        "serve": _Home(
+            "serving_commands", "serve", "Serve all configured servers as one MCP server"
+        ),
+        "stats": _Home(
+            "serving_commands",
+            "stats",
+            "Show calls, errors, times and clients of the running gateway",
+        ),
+        "calls": _Home("serving_commands", "calls", "List past calls, or those that match FILTER"),
+        "reload": _Home(
+            "serving_commands", "reload", "Reload the configuration of running gateways"
+        ),
+        "restart": _Home("serving_commands", "restart", "Restart a server of the running gateway"),
+        "token": _Home(
+            "trust_commands",
+            "token",
+            "Manage the tokens that let clients use the gateway over HTTP",
+        ),
+    },
+    "Find problems": {
+        "doctor": _Home("server_commands", "doctor", "Diagnose problems and say how to fix them"),
+        "logs": _Home(
+            "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
+        ),
+        "trace": _Home(
+            "server_commands", "trace", "Print the messages to and from a server as they pass"
+        ),
+        "config": _Home("configuration_commands", "config", "Inspect the configuration"),
+    },
+    "Trust": {
+        "trust": _Home(
+            "trust_commands",
+            "trust",
+            "Review what the project in PATH would run and send, and trust it",
+        ),
+        "login": _Home("server_commands", "login", "Log in to a server"),
+        "logout": _Home("server_commands", "logout", "Forget the login to a server"),
+        "secret": _Home(
+            "trust_commands", "secret", "Keep secrets for `${auth:NAME}` in a configuration"
+        ),
+        "pins": _Home(
+            "trust_commands", "pins", "Review tools that changed since they were first seen"
+        ),
+        "sandbox": _Home(
+            "trust_commands",
+            "sandbox",
+            "Show what a confined server may use, and learn what it needs",
+        ),
+        "policy": _Home(
+            "trust_commands", "policy", "Show which calls are allowed, asked about or denied"
+        ),
+        "audit": _Home(
+            "trust_commands", "audit", "Show who called what and what was decided, newest first"
+        ),
+    },
+    "Multitap": {
+        "demo": _Home("serving_commands", "demo", "Show a hub at work with the bundled servers"),
+        "self": _Home("configuration_commands", "self_", "Manage this installation of Multitap"),
+    },
+}
 COMMANDS: Mapping[str, _Home] = {
-    "import": _Home("editing_commands", "import_servers", "Import the servers of other clients"),
-    "add": _Home("editing_commands", "add", "Add a server"),
-    "install": _Home("editing_commands", "install", "Add Multitap to other clients"),
-    "uninstall": _Home("editing_commands", "uninstall", "Remove Multitap from other clients"),
-    "export": _Home("editing_commands", "export", "Write the servers as another client does"),
-    "remove": _Home("editing_commands", "remove", "Remove servers"),
-    "enable": _Home("editing_commands", "enable", "Enable servers"),
-    "disable": _Home("editing_commands", "disable", "Disable servers, and keep their entries"),
-    "rename": _Home(
-        "editing_commands", "rename", "Rename a server, also where profiles and agents mention it"
-    ),
-    "set": _Home("editing_commands", "set_setting", "Change settings of a server"),
-    "undo": _Home("editing_commands", "undo", "Undo the last change to files"),
-    "serve": _Home("serving_commands", "serve", "Serve all configured servers as one MCP server"),
-    "status": _Home("server_commands", "status", "Show the state of each server"),
-    "tools": _Home("offer_commands", "tools", "List the tools, or those that match PATTERN"),
-    "call": _Home("offer_commands", "call", "Call a tool"),
-    "tokens": _Home("offer_commands", "tokens", "Show what each tool costs in a model's context"),
-    "resources": _Home("offer_commands", "resources", "List the resources and resource templates"),
-    "read": _Home("offer_commands", "read", "Print a resource"),
-    "prompts": _Home("offer_commands", "prompts", "List the prompts and their arguments"),
-    "prompt": _Home("offer_commands", "prompt", "Fill in a prompt and print it"),
-    "search": _Home(
-        "offer_commands", "search", "Find servers to add, in the catalog and the registry"
-    ),
-    "config": _Home("configuration_commands", "config", "Inspect the configuration"),
-    "trust": _Home(
-        "trust_commands",
-        "trust",
-        "Show what the project in PATH would run and send, and ask whether to trust it",
-    ),
-    "policy": _Home(
-        "trust_commands", "policy", "Show which calls are allowed, asked about or denied"
-    ),
-    "audit": _Home(
-        "trust_commands", "audit", "Show who called what and what was decided, newest first"
-    ),
-    "secret": _Home(
-        "trust_commands", "secret", "Keep secrets for `${auth:NAME}` in a configuration"
-    ),
-    "pins": _Home("trust_commands", "pins", "Review tools that changed since they were first seen"),
-    "token": _Home(
-        "trust_commands", "token", "Manage the tokens that let clients use the gateway over HTTP"
-    ),
-    "login": _Home("server_commands", "login", "Log in to a server"),
-    "logout": _Home("server_commands", "logout", "Forget the login to a server"),
-    "chat": _Home("offer_commands", "chat", "Talk to a model that uses the tools of your servers"),
-    "calls": _Home("serving_commands", "calls", "List past calls, or those that match FILTER"),
-    "sandbox": _Home(
-        "trust_commands", "sandbox", "Show what a confined server may use, and learn what it needs"
-    ),
-    "logs": _Home(
-        "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
-    ),
-    "trace": _Home(
-        "server_commands", "trace", "Print the messages to and from a server as they pass"
-    ),
-    "stats": _Home(
-        "serving_commands", "stats", "Show calls, errors, times and clients of the running gateway"
-    ),
-    "doctor": _Home("server_commands", "doctor", "Diagnose problems and say how to fix them"),
-    "reload": _Home("serving_commands", "reload", "Reload the configuration of running gateways"),
-    "restart": _Home("serving_commands", "restart", "Restart a server of the running gateway"),
-    "demo": _Home("serving_commands", "demo", "Show a hub at work with the bundled servers"),
-    "self": _Home("configuration_commands", "self_", "Manage this installation of Multitap"),
+    name: home for section in SECTIONS.values() for name, home in section.items()
 }
 
 
@@ -115,8 +157,9 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, home.words) for name, home in COMMANDS.items()])
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, home.words) for name, home in section.items()])
 
 
 @click.group(cls=CommandTable, context_settings=_HELP, invoke_without_command=True)

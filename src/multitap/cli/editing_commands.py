@@ -34,7 +34,7 @@ class AddCommand(click.Command):
     """Takes a command after `--`, and a line for another program, as they are."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from multitap.cli.configuration.pasted_lines import is_line
+        from multitap.cli.adding.pasted_lines import is_line
 
         for index in range(len(args)):
             if args[index] == "--":
@@ -83,8 +83,8 @@ def add(  # noqa: PLR0917 - click passes them by name
     `claude mcp add ...`, and a JSON snippet from a README work as they are; - reads them from
     standard input. The server is started once, and written only if it works.
     """
-    from multitap.cli.configuration.add_command import AddOptions, add
-    from multitap.cli.configuration.add_words import typed
+    from multitap.cli.adding.add_command import AddOptions, add
+    from multitap.cli.adding.add_words import typed
 
     if not words and not ctx.meta.get("command") and not ctx.meta.get("line") and _is_terminal():
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
@@ -118,7 +118,7 @@ def remove(
     options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
 ) -> int:
     """Remove servers"""
-    from multitap.cli.configuration.edit_command import EditOptions, remove
+    from multitap.cli.editing.edit_command import EditOptions, remove
 
     return remove(options, names, EditOptions(scope, dry_run))
 
@@ -130,7 +130,7 @@ def enable(
     options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
 ) -> int:
     """Enable servers"""
-    from multitap.cli.configuration.edit_command import EditOptions, switch
+    from multitap.cli.editing.edit_command import EditOptions, switch
 
     return switch(options, names, EditOptions(scope, dry_run), on=True)
 
@@ -142,7 +142,7 @@ def disable(
     options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
 ) -> int:
     """Disable servers, and keep their entries"""
-    from multitap.cli.configuration.edit_command import EditOptions, switch
+    from multitap.cli.editing.edit_command import EditOptions, switch
 
     return switch(options, names, EditOptions(scope, dry_run), on=False)
 
@@ -153,7 +153,7 @@ def disable(
 @_editing
 def rename(options: CommonOptions, old: str, new: str, *, scope: str | None, dry_run: bool) -> int:
     """Rename a server, also where profiles and agents mention it"""
-    from multitap.cli.configuration.edit_command import EditOptions, rename
+    from multitap.cli.editing.edit_command import EditOptions, rename
 
     return rename(options, old, new, EditOptions(scope, dry_run))
 
@@ -175,8 +175,8 @@ def set_setting(
     KEY is a key of multitap.toml, with dots between levels: env.TOKEN, filter.deny. KEY= without
     a value unsets it. Lists are words as a shell splits them, or JSON.
     """
-    from multitap.cli.configuration.edit_command import EditOptions, assign
-    from multitap.cli.configuration.setting_words import assignment
+    from multitap.cli.editing.edit_command import EditOptions, assign
+    from multitap.cli.editing.setting_words import assignment
 
     given = [assignment(word) for word in settings]
     return assign(options, name, given, EditOptions(scope, dry_run))
@@ -192,7 +192,7 @@ def undo(*, force: bool, listing: bool, as_json: bool) -> int:
     Restores every file of the last add, remove, enable, disable, rename, set, import, export,
     install or uninstall, byte for byte. Run it again to go further back.
     """
-    from multitap.cli.configuration.undo_command import list_operations, undo
+    from multitap.cli.editing.undo_command import list_operations, undo
 
     return list_operations(as_json=as_json) if listing or as_json else undo(force=force)
 
@@ -229,7 +229,7 @@ def import_servers(
     cursor, vscode, windsurf, zed, cline, codex, gemini, goose, continue, opencode, kode, otter,
     agent-core and excelmanus; all of them if not given.
     """
-    from multitap.cli.configuration.import_command import ImportOptions, import_servers
+    from multitap.cli.editing.import_command import ImportOptions, import_servers
 
     how = ImportOptions(scope == "project", secrets, dry_run, yes, as_json)
     return import_servers(options, hosts, how)
@@ -259,7 +259,7 @@ def export(
 
     Says for each server what DIALECT cannot express.
     """
-    from multitap.cli.configuration.export_command import export
+    from multitap.cli.editing.export_command import export
 
     return export(options, dialect_name, names, output=output, dry_run=dry_run)
 
@@ -291,7 +291,7 @@ def install(
     Writes to each client's own configuration file, and shows what changes. CLIENT is a name as
     for import, or all for those that have a file on this machine.
     """
-    from multitap.cli.configuration.install_command import install
+    from multitap.cli.editing.install_command import install
 
     return install(options, clients, url=http, replace=replace, dry_run=dry_run)
 
@@ -301,6 +301,6 @@ def install(
 @_dry_run_option
 def uninstall(clients: tuple[str, ...], *, dry_run: bool) -> int:
     """Remove Multitap from other clients"""
-    from multitap.cli.configuration.install_command import uninstall
+    from multitap.cli.editing.install_command import uninstall
 
     return uninstall(clients, dry_run=dry_run)

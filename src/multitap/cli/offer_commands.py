@@ -184,7 +184,7 @@ def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
     The catalog comes with Multitap. The registry is the official one, or the one of `registry` in
     your configuration or of MULTITAP_REGISTRY.
     """
-    from multitap.cli.configuration.search_command import search
+    from multitap.cli.adding.search_command import search
 
     return search(" ".join(words), offline=offline, as_json=as_json)
 

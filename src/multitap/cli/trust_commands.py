@@ -39,12 +39,12 @@ def trust(
     remove: bool,
     as_json: bool,
 ) -> int:
-    """Show what the project in PATH would run and send, and ask whether to trust it
+    """Review what the project in PATH would run and send, and trust it
 
     Nothing of a project is used before that. The answer holds for the content as it is shown: when
     it changes, you are asked again. Files that you name with --config need no trust.
     """
-    from multitap.cli.configuration.trust_command import Answer, distrust, list_trusted, trust
+    from multitap.cli.guarding.trust_command import Answer, distrust, list_trusted, trust
 
     if listing and remove:
         raise click.UsageError("use either --list or --remove")
@@ -74,7 +74,7 @@ def explain_policy(
 
     Nothing is called. Without arguments, shows what holds for every call.
     """
-    from multitap.cli.configuration.policy_command import explain
+    from multitap.cli.guarding.policy_command import explain
 
     return explain(options, name, arguments, as_json=as_json)
 
@@ -103,7 +103,7 @@ def audit(
 
     With --verify, exits with code 1 if the record is not whole.
     """
-    from multitap.cli.configuration import audit_command
+    from multitap.cli.guarding import audit_command
 
     if verify:
         return audit_command.verify(options, as_json=as_json)
@@ -137,7 +137,7 @@ def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) ->
 
     The value comes from a prompt or from standard input, never from the command line.
     """
-    from multitap.cli.configuration.secret_command import set_secret
+    from multitap.cli.guarding.secret_command import set_secret
 
     return set_secret(name, servers, origins)
 
@@ -146,7 +146,7 @@ def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) ->
 @json_option
 def list_secrets(*, as_json: bool) -> int:
     """List the names of stored secrets, and who may use them"""
-    from multitap.cli.configuration.secret_command import list_secrets
+    from multitap.cli.guarding.secret_command import list_secrets
 
     return list_secrets(as_json=as_json)
 
@@ -155,7 +155,7 @@ def list_secrets(*, as_json: bool) -> int:
 @click.argument("name")
 def remove_secret(name: str) -> int:
     """Delete a secret"""
-    from multitap.cli.configuration.secret_command import remove_secret
+    from multitap.cli.guarding.secret_command import remove_secret
 
     return remove_secret(name)
 
@@ -171,7 +171,7 @@ def pins() -> None:
 @json_option
 def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     """List what is pinned, without starting a server"""
-    from multitap.cli.servers.pins_command import list_pins
+    from multitap.cli.guarding.pins_command import list_pins
 
     return list_pins(options, server, as_json=as_json)
 
@@ -189,7 +189,7 @@ def review_pins(
     Asks on a terminal; elsewhere it only shows, unless --accept is given. Exits with code 1 if
     changes remain.
     """
-    from multitap.cli.servers.pins_command import review_pins
+    from multitap.cli.guarding.pins_command import review_pins
 
     return review_pins(options, server, accepting=accepting, as_json=as_json)
 
@@ -199,7 +199,7 @@ def review_pins(
 @with_config
 def reset_pins(options: CommonOptions, server: str) -> int:
     """Forget the pins of a server, so that its next list is pinned"""
-    from multitap.cli.servers.pins_command import reset_pins
+    from multitap.cli.guarding.pins_command import reset_pins
 
     return reset_pins(options, server)
 
@@ -236,7 +236,7 @@ def create_token(
 
     Running gateways accept it at once. Only its hash is stored.
     """
-    from multitap.cli.gateways.token_command import NewToken, create_token
+    from multitap.cli.guarding.token_command import NewToken, create_token
 
     return create_token(NewToken(name, profile, allow, expires, rate), as_json=as_json)
 
@@ -245,7 +245,7 @@ def create_token(
 @json_option
 def list_tokens(*, as_json: bool) -> int:
     """List the tokens, what they allow, and when they were last used"""
-    from multitap.cli.gateways.token_command import list_tokens
+    from multitap.cli.guarding.token_command import list_tokens
 
     return list_tokens(as_json=as_json)
 
@@ -257,7 +257,7 @@ def revoke_token(name: str) -> int:
 
     Running gateways refuse it within a second, and end its sessions and calls.
     """
-    from multitap.cli.gateways.token_command import revoke_token
+    from multitap.cli.guarding.token_command import revoke_token
 
     return revoke_token(name)
 
@@ -273,7 +273,7 @@ def sandbox() -> None:
 @json_option
 def show_sandbox(options: CommonOptions, server: str, *, as_json: bool) -> int:
     """Show whether a server is confined, and all that it may use"""
-    from multitap.cli.servers.sandbox_command import show_sandbox
+    from multitap.cli.guarding.sandbox_command import show_sandbox
 
     return show_sandbox(options, server, as_json=as_json)
 
@@ -297,6 +297,6 @@ def learn_sandbox(
 
     Meanwhile it can read everything that is not private, and reach every host.
     """
-    from multitap.cli.servers.sandbox_command import learn_sandbox
+    from multitap.cli.guarding.sandbox_command import learn_sandbox
 
     return learn_sandbox(options, server, calls, dry_run=dry_run, as_json=as_json)

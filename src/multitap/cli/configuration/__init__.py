@@ -1,5 +1,6 @@
-"""Commands about the configuration: find it, check it, show it, edit it.
+"""The configuration as a person asked for it, and the commands that show it.
 
-In: the options that choose files. Out: settings with their problems, as lines or JSON. All other
-commands get their settings from `chosen`. It must not decide what is valid: `multitap.config` does.
+In: the options that choose files. Out: settings with their problems, as lines and as JSON.
+`chosen` is how every other command gets its settings. It must not start a server, nor decide what
+is valid: `multitap.config` does.
 """

@@ -14,7 +14,8 @@ import msgspec
 
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Following, Live, chosen, nobody_serves
+from multitap.cli.gateways.control_client import Following
+from multitap.cli.gateways.running_gateways import Live, chosen, nobody_serves
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import Colour, note, painted, say
 from multitap.cli.terminal.tables import one_line

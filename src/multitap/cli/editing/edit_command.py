@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.configuration.edit_run import run_edits
-from multitap.cli.configuration.edit_target import (
+from multitap.cli.editing.edit_run import run_edits
+from multitap.cli.editing.edit_target import (
     EditTarget,
     EntryPlace,
     checked,
     edit_target,
     entry_places,
 )
-from multitap.cli.configuration.setting_words import Assignment
+from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note
 from multitap.config import Document, HttpServer, Loaded, StdioServer

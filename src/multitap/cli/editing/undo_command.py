@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from multitap.cli.configuration.edit_run import forget
+from multitap.cli.editing.edit_run import forget
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import note

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
-from multitap.cli.configuration.client_table import CLIENTS
-from multitap.cli.configuration.edit_run import run_edits
-from multitap.cli.configuration.edit_target import EditTarget
+from multitap.cli.editing.client_table import CLIENTS
+from multitap.cli.editing.edit_run import run_edits
+from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note, say

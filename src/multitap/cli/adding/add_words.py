@@ -117,7 +117,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     Raises:
         ConfigError: Nobody understands it.
     """
-    from multitap.cli.configuration.published_words import (  # noqa: PLC0415 - it knows our words
+    from multitap.cli.adding.published_words import (  # noqa: PLC0415 - it knows our words
         PUBLISHED,
         a_server_json,
     )
@@ -161,7 +161,7 @@ def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add 'claude mcp add …'`, or a snippet of a file: `add [NAME] '{"mcpServers": …}'`."""
-    from multitap.cli.configuration.pasted_lines import from_line, from_snippet  # noqa: PLC0415
+    from multitap.cli.adding.pasted_lines import from_line, from_snippet  # noqa: PLC0415
 
     if not request.text:
         return ()

@@ -13,9 +13,9 @@ import click
 
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
+from multitap.cli.guarding.sandbox_file import write_rules
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.servers.sandbox_file import write_rules
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import advise, note, say
 from multitap.cli.terminal.toml_text import toml

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from multitap.cli.configuration.add_words import AddRequest, resolve
+from multitap.cli.adding.add_words import AddRequest, resolve
+from multitap.cli.adding.trial_start import Trial, start_once
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.configuration.edit_run import run_edits, write_with_secrets
-from multitap.cli.configuration.edit_target import EditTarget, checked, edit_target
-from multitap.cli.configuration.own_edits import trusting_own_edits
-from multitap.cli.configuration.trial_start import Trial, start_once
+from multitap.cli.editing.edit_run import run_edits, write_with_secrets
+from multitap.cli.editing.edit_target import EditTarget, checked, edit_target
+from multitap.cli.editing.own_edits import trusting_own_edits
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from multitap.cli.configuration.add_words import AddRequest
+from multitap.cli.adding.add_words import AddRequest
 from multitap.cli.running import run_async
 from multitap.config import Surroundings, load, native
 from multitap.config.edit.server_draft import ServerDraft

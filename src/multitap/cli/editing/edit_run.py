@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from multitap.cli.configuration.own_edits import trusting_own_edits
+from multitap.cli.editing.own_edits import trusting_own_edits
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.differences import show_differences
 from multitap.cli.terminal.output import note

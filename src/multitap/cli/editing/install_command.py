@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.configuration.client_table import CLIENTS, McpClient, client_named
-from multitap.cli.configuration.edit_target import EditTarget
+from multitap.cli.editing.client_table import CLIENTS, McpClient, client_named
+from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.differences import show_differences

@@ -10,8 +10,8 @@ import msgspec
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import chosen
+from multitap.cli.guarding.pin_difference import difference
 from multitap.cli.options import CommonOptions
-from multitap.cli.servers.pin_difference import difference
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note, painted, say
 from multitap.cli.terminal.tables import table

@@ -11,9 +11,9 @@ import click
 
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.configuration.client_table import dialect_named
-from multitap.cli.configuration.edit_run import run_edits, write_with_secrets
-from multitap.cli.configuration.edit_target import EditTarget, edit_target
+from multitap.cli.editing.client_table import dialect_named
+from multitap.cli.editing.edit_run import run_edits, write_with_secrets
+from multitap.cli.editing.edit_target import EditTarget, edit_target
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json

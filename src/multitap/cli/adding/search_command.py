@@ -3,7 +3,7 @@
 import shutil
 from typing import Any
 
-from multitap.cli.configuration.published_words import registry_address
+from multitap.cli.adding.published_words import registry_address
 from multitap.cli.exits import Exit
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json

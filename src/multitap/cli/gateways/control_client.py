@@ -1,0 +1,224 @@
+"""Questions to a running gateway over its control socket, and the answers."""
+
+import socket
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from multitap.errors import MultitapError
+from multitap.gateway.fronts.control_answers import content, decoded
+from multitap.gateway.fronts.control_messages import (
+    MAX_QUESTION,
+    About,
+    AskAbout,
+    CommandReply,
+    ControlAnswer,
+    Delivery,
+    GatewayAction,
+    ProgressStep,
+    Question,
+    ServerQuestion,
+)
+from multitap.records import dataclass
+
+FIRST = 2.0
+"""Seconds for a gateway to say who it is."""
+PATIENCE = 40.0
+"""Seconds for any other answer: a reload may take a while."""
+MAX_ANSWER = 256 * 1024 * 1024
+
+OnStep = Callable[[float, float | None, str | None], None]
+"""Told how far a call has come."""
+OnQuestion = Callable[[ServerQuestion], CommandReply]
+"""Answers what a server asks during a call."""
+
+_CHUNK = 256 * 1024
+_WITHOUT = "use `--no-live` if the command has it"
+_Said = TypeVar("_Said")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlClient:
+    """Asks one gateway, with a connection for each question.
+
+    Args:
+        path: Its socket.
+        words: What to call it in messages.
+    """
+
+    path: Path
+    words: str
+
+    def ask(self, question: Question, kind: type[_Said], wait: float = PATIENCE) -> _Said:
+        """The answer to a question that takes no server's time.
+
+        Raises:
+            MultitapError: The gateway does not answer, or answers with an error.
+        """
+        with closing(self._opened(question)) as lines:
+            return content(self._heard(lines, wait), kind)
+
+    def carry_out(
+        self,
+        action: GatewayAction,
+        kind: type[_Said],
+        on_step: OnStep | None = None,
+        on_question: OnQuestion | None = None,
+    ) -> tuple[_Said, bytes]:
+        """What comes of something that takes a server's time, and what follows it.
+
+        Raises:
+            MultitapError: The gateway does not answer, or answers with an error.
+        """
+        with closing(self._opened(action)) as lines:
+            while (answer := self._heard(lines, PATIENCE)).more:
+                if answer.question is not None and on_question is not None:
+                    self._reply(lines, on_question(answer.question))
+                elif on_step is not None and bytes(answer.ok) != b"null":
+                    step = decoded(answer.ok, ProgressStep)
+                    on_step(step.done, step.total, step.message)
+            said = content(answer, kind)
+            if not isinstance(said, Delivery):
+                return said, b""
+            try:
+                return said, lines.take(said.size, PATIENCE)
+            except OSError as exc:
+                raise self._silent(exc) from None
+
+    @contextmanager
+    def follow(self, question: Question, kind: type[_Said]) -> Generator["Following[_Said]"]:
+        """Within the block, hear of what happens, as it comes."""
+        with closing(self._opened(question)) as lines:
+            content(self._heard(lines, FIRST), About)
+            yield Following(lines, kind)
+
+    def _opened(self, question: Question) -> "_Lines":
+        try:
+            return _lines(self.path, question)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _heard(self, lines: "_Lines", wait: float) -> ControlAnswer:
+        try:
+            return decoded(lines.next(wait), ControlAnswer)
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _reply(self, lines: "_Lines", reply: CommandReply) -> None:
+        try:
+            lines.send(msgspec.json.encode(reply) + b"\n")
+        except OSError as exc:
+            raise self._silent(exc) from None
+
+    def _silent(self, exc: OSError) -> MultitapError:
+        return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
+
+
+def ask_about(path: Path, words: str) -> About:
+    """Which gateway has a socket.
+
+    Raises:
+        MultitapError: It does not answer.
+    """
+    return ControlClient(path, words).ask(AskAbout(), About, FIRST)
+
+
+class Following(Generic[_Said]):
+    """What happens at a gateway, as it comes."""
+
+    def __init__(self, lines: "_Lines", kind: type[_Said]) -> None:
+        self._lines = lines
+        self._kind = kind
+        self.ended = False
+        """Whether the gateway is gone."""
+
+    def within(self, seconds: float) -> Generator[_Said]:
+        """What happens in the next `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not self.ended and (left := deadline - time.monotonic()) > 0:
+            try:
+                yield content(decoded(self._lines.next(left), ControlAnswer), self._kind)
+            except TimeoutError:
+                return
+            except OSError:
+                self.ended = True
+
+
+class _Lines:
+    """The lines of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._waiting = bytearray()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, line: bytes) -> None:
+        """Say something in the middle of it.
+
+        Raises:
+            OSError: The other side is gone, or does not read.
+        """
+        self._connection.settimeout(FIRST)
+        self._connection.sendall(line)
+
+    def next(self, wait: float) -> bytes:
+        """One line.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        deadline = time.monotonic() + wait
+        looked = 0
+        while (end := self._waiting.find(b"\n", looked)) < 0:
+            looked = len(self._waiting)
+            if looked > MAX_ANSWER:
+                raise ConnectionError("its answer is too long")
+            self._receive(deadline)
+        line = bytes(self._waiting[:end])
+        del self._waiting[: end + 1]
+        return line
+
+    def take(self, size: int, wait: float) -> bytes:
+        """The next `size` bytes.
+
+        Raises:
+            OSError: The other side is gone, or says nothing for too long.
+        """
+        if size > MAX_ANSWER:
+            raise ConnectionError("its answer is too long")
+        while len(self._waiting) < size:
+            self._receive(time.monotonic() + wait)
+        taken = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return taken
+
+    def _receive(self, deadline: float) -> None:
+        self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        received = self._connection.recv(_CHUNK)
+        if not received:
+            raise ConnectionResetError("it has ended")
+        self._waiting += received
+
+
+def _lines(path: Path, question: Question) -> _Lines:
+    """The lines that answer a question; the caller closes them."""
+    line = msgspec.json.encode(question) + b"\n"
+    if len(line) > MAX_QUESTION:
+        raise MultitapError(
+            f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT
+        )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(FIRST)
+        connection.connect(str(path))
+        connection.sendall(line)
+    except OSError:
+        connection.close()
+        raise
+    return _Lines(connection)

@@ -134,7 +134,7 @@ async def test_the_tool_reads_instructions_and_files_as_they_are_then(folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "coffee"}, "no skill named 'coffee'; there are: brew-tea"),
+        ({"name": "coffee"}, "no skill named 'coffee'; known skills: brew-tea"),
         ({"name": "brew-tea", "file": "kind.md"}, "did you mean `kinds.md`?"),
         ({"name": "brew-tea", "file": "../x"}, "outside the folder"),
     ],

@@ -74,7 +74,7 @@ def test_a_chain_that_is_made_again_does_not_fit_the_last_entry_that_is_known(fi
 
     tamper(file, "DELETE FROM audit", f"INSERT INTO audit VALUES {values}")
 
-    assert any("made again" in problem for problem in file.verify()[0])
+    assert any("was rewritten" in problem for problem in file.verify()[0])
 
 
 def test_missing_triggers_and_a_missing_head_are_reported(file):

@@ -144,13 +144,13 @@ def test_a_bomb_by_count(tmp_path, home, monkeypatch):
 def test_an_entry_that_is_there_twice(tmp_path, home, names):
     path = bundle(tmp_path / "x.mcpb", *((entry(name), "1") for name in names))
 
-    assert "is there twice" in refused(path, home)
+    assert "appears twice" in refused(path, home)
 
 
 def test_a_file_that_is_a_folder_as_well(tmp_path, home):
     path = bundle(tmp_path / "x.mcpb", (entry("server/index.js/inner"), "1"))
 
-    assert "inside of a file" in refused(path, home)
+    assert "inside a file" in refused(path, home)
 
 
 @pytest.mark.parametrize(

@@ -53,4 +53,4 @@ async def test_a_tool_that_a_server_lists_twice_is_there_once(tmp_path):
         await hub.settled()
 
         warnings = " ".join(hub.snapshot().server("zoo").warnings)
-        assert "is there twice; the first one is used" in warnings
+        assert "is listed twice; the first one is used" in warnings

@@ -80,7 +80,7 @@ def test_arguments_come_in_many_ways(multitap, home, line, stdin, printed):
         (
             "call zoo_ecko text=1",
             "no tool named 'zoo_ecko'",
-            "did you mean 'zoo_echo'? `multitap tools` lists what there is",
+            "did you mean 'zoo_echo'? `multitap tools` lists all tools",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_misspelt_resource_gets_a_suggestion(multitap):
     assert ended.code == 2
     assert ended.err == (
         "error: no server has a resource 'zoo://texd'\n"
-        "hint: did you mean 'zoo://text'? `multitap resources` lists what there is\n"
+        "hint: did you mean 'zoo://text'? `multitap resources` lists all resources\n"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_resource_of_a_server_that_is_down_cannot_be_read(multitap, configure)
     there = multitap("read zoo://text --server bad")
 
     assert anywhere.code == 2
-    assert anywhere.err.endswith("`multitap resources` lists what there is (not from bad: down)\n")
+    assert anywhere.err.endswith("`multitap resources` lists all resources (not from bad: down)\n")
     assert there.code == 4
     assert there.err.startswith("error: bad: it exited with code 1")
 

@@ -59,7 +59,7 @@ def test_a_misspelt_server_gets_a_suggestion(multitap, configure):
     assert ended.code == 2
     assert ended.err == (
         "error: no server named 'gihtub'\n"
-        "hint: did you mean `github`? `multitap status` lists what there is\n"
+        "hint: did you mean `github`? `multitap status` lists all servers\n"
     )
 
 

@@ -134,7 +134,7 @@ async def test_what_can_not_be_done_is_told_with_the_way_out(state):
         reloaded = await answer(state, {"ask": "reload"})
 
     assert restarted["error"] == "no server named 'nope'"
-    assert restarted["hint"] == "`multitap status` lists what there is"
+    assert restarted["hint"] == "`multitap status` lists all servers"
     assert reloaded["error"] == "the gateway has no files to reload"
 
 

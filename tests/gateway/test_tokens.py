@@ -260,12 +260,12 @@ async def test_a_token_file_is_read_again_when_it_changes(store, open_gate, tmp_
         for bad in ("", "ann=short", "ann=a-token-of-ann-here\nann=a-token-of-eve-here"):
             caplog.clear()
             file.write_text(bad)
-            await stage.until(lambda: "stay what they were" in caplog.text)
+            await stage.until(lambda: "keeping the previous tokens" in caplog.text)
             assert await status(stage, listing("a-token-of-ann-here")) == 200
             assert "a-token" not in caplog.text
         caplog.clear()
         file.unlink()
-        await stage.until(lambda: "stay what they were" in caplog.text)
+        await stage.until(lambda: "keeping the previous tokens" in caplog.text)
         assert await status(stage, listing("a-token-of-ann-here")) == 200
 
 
@@ -274,7 +274,7 @@ async def test_damaged_tokens_stay_what_they_were(store, open_gate, caplog):
     async with open_gate() as stage:
         assert await status(stage, listing(text)) == 200
         (store.folder / "tokens.json").write_bytes(b"{")
-        await stage.until(lambda: "stay what they were" in caplog.text)
+        await stage.until(lambda: "keeping the previous tokens" in caplog.text)
 
         assert await status(stage, listing(text)) == 200
 

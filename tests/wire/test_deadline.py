@@ -21,7 +21,7 @@ def test_a_sign_of_life_gives_more_time_up_to_the_hard_limit():
     ("timeout", "hard", "now", "words"),
     [
         pytest.param(4, 600, 101, "no answer to 'm' within 4 s", id="timeout"),
-        pytest.param(4, 5, 104, "no end of 'm' within its hard limit of 5 s", id="hard"),
+        pytest.param(4, 5, 104, "'m' did not end within its hard limit of 5 s", id="hard"),
         pytest.param(4, 4, 100, "no answer to 'm' within 4 s", id="both"),
     ],
 )

@@ -140,7 +140,7 @@ class Engine:
                 turn = await self._turn(model, history, send.send)
                 history.add(*_messages(prompt))
                 if not history.awaits_answer:
-                    raise MultitapError("there is nothing to answer", hint="give a prompt")
+                    raise MultitapError("there is nothing to answer", hint="pass a prompt")
 
                 async def work() -> None:
                     with send:
@@ -180,7 +180,9 @@ class Engine:
             return self.settings.agents[self.agent]
         except KeyError:
             known = ", ".join(self.settings.agents) or "none"
-            raise UnknownName(f"no agent named {self.agent!r}", hint=f"there is: {known}") from None
+            raise UnknownName(
+                f"no agent named {self.agent!r}", hint=f"known agents: {known}"
+            ) from None
 
     async def _turn(self, model: Model, history: Conversation, tell: Tell) -> AgentRound:
         agent = self._agent

@@ -156,7 +156,7 @@ def _find(skills: Skills, name: str) -> Skill:
         return skills[name]
     except KeyError:
         there = ", ".join(skills) or "none"
-        raise UnknownName(f"no skill named {name!r}", hint=f"there are: {there}") from None
+        raise UnknownName(f"no skill named {name!r}", hint=f"known skills: {there}") from None
 
 
 def _manuals(folder: Path) -> list[Path]:
@@ -192,7 +192,7 @@ def _read_within(folder: Path, file: str) -> str:
     if not path.is_relative_to(root):
         raise ValueError("it is outside the folder")
     if not path.is_file():
-        raise ValueError("there is none")
+        raise ValueError("it does not exist")
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError("it is too large")
     try:

@@ -319,7 +319,7 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
             warnings.append(f"tool {quoted(definition.get('name'))} is skipped: {reason}")
         elif definition["name"] in usable:
             warnings.append(
-                f"tool {quoted(definition['name'])} is there twice; the first one is used"
+                f"tool {quoted(definition['name'])} is listed twice; the first one is used"
             )
         else:
             usable[definition["name"]] = definition

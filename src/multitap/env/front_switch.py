@@ -62,7 +62,7 @@ class FrontSwitch:
         except Exception as exc:
             if self._front is None:
                 raise  # `start` passes it on
-            logger.error("the environment's server broke: %s", exc)  # noqa: TRY400 - boundary: the environment goes on
+            logger.error("the environment's server failed: %s", exc)  # noqa: TRY400 - boundary: the environment goes on
         finally:
             self._front = None
             self._ended.set()

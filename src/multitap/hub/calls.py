@@ -410,7 +410,7 @@ def _check_result(tool: Tool, result: ToolResult) -> None:
         return
     answer = result.answer
     structured = answer.outline.structured
-    words = checker.misfit(structured) if answer.has_structured else "there is none"
+    words = checker.misfit(structured) if answer.has_structured else "it is missing"
     if words is not None:
         result.warnings += (f"structured content does not match the output schema: {words}",)
 

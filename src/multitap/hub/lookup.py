@@ -73,7 +73,7 @@ class Lookup:
             hint = f"did you mean {quoted(near[0])}? " if near else ""
             raise UnknownName(
                 f"no prompt named {quoted(name)}",
-                hint=f"{hint}`multitap prompts` lists what there is",
+                hint=f"{hint}`multitap prompts` lists all prompts",
             )
         return prompt
 
@@ -94,7 +94,7 @@ class Lookup:
         if resource is None:
             raise UnknownName(
                 f"no server offers the resource {quoted(uri)}",
-                hint="`multitap resources` lists what there is",
+                hint="`multitap resources` lists all resources",
             )
         return resource
 

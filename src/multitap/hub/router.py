@@ -161,5 +161,5 @@ def unknown(tools: Iterable[str], name: str) -> UnknownName:
     near = nearest(name, tools)
     hint = f"did you mean {quoted(near)}? " if near else ""
     return UnknownName(
-        f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists what there is"
+        f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists all tools"
     )

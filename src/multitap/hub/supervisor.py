@@ -110,7 +110,7 @@ class Supervisor:
             return self.links[server]
         except KeyError:
             raise UnknownName(
-                f"no server named {quoted(server)}", hint="`multitap status` lists what there is"
+                f"no server named {quoted(server)}", hint="`multitap status` lists all servers"
             ) from None
 
     def apply(self, wanted: Mapping[str, ServerConfig]) -> Plan:

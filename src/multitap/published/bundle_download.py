@@ -31,13 +31,13 @@ async def download(address: str, path: Path) -> None:
                     return
                 # never from https to http: what a release page points to is as safe as the page
                 if url.scheme == "https" and elsewhere.scheme != "https":
-                    raise Unavailable(str(url.host), "it leads to an address without encryption")
+                    raise Unavailable(str(url.host), "it redirects to an unencrypted address")
                 url = elsewhere
     except WireFault as exc:
         raise Unavailable(str(url.host), str(exc)) from None
     except TimeoutError:
         raise Unavailable(str(url.host), f"it took more than {TIMEOUT:g} seconds") from None
-    raise Unavailable(str(url.host), f"it leads elsewhere more than {MOST_REDIRECTS} times")
+    raise Unavailable(str(url.host), f"it redirects more than {MOST_REDIRECTS} times")
 
 
 async def _fetch(url: URL, path: Path) -> URL | None:

@@ -140,13 +140,13 @@ def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
             raise BadBundle(f"{name}: {quoted(entry.filename)} {reason}")
         key = entry.filename.rstrip("/").casefold()
         if key in files:
-            raise BadBundle(f"{name}: {quoted(entry.filename)} is there twice")
+            raise BadBundle(f"{name}: {quoted(entry.filename)} appears twice")
         files.add(key)
     inner = {entry.filename.casefold() for entry in entries if not entry.is_dir()}
     for entry in entries:
         above = map(str, PurePosixPath(entry.filename.casefold()).parents)
         if not inner.isdisjoint(above):
-            raise BadBundle(f"{name}: {quoted(entry.filename)} is inside of a file")
+            raise BadBundle(f"{name}: {quoted(entry.filename)} is inside a file")
     manifest = next((entry for entry in entries if entry.filename == MANIFEST), None)
     if manifest is None:
         raise BadBundle(f"{name} has no {MANIFEST}")

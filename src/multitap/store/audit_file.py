@@ -158,7 +158,7 @@ class AuditFile:
         head = self._read_head()
         if head is None or head.seq <= last.seq:
             return last, []
-        words = f"entries {last.seq + 1} to {head.seq} are not there any more"
+        words = f"entries {last.seq + 1} to {head.seq} are gone"
         return head, [_own(LOST, through=head.seq, hash=head.hash, words=words)]
 
     def _opened(self) -> sqlite3.Connection:
@@ -248,7 +248,7 @@ def _verified(connection: sqlite3.Connection, head: Head | None) -> tuple[list[s
     problems: list[str] = []
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if missing := _TRIGGERS.keys() - found:
-        problems.append(f"what refuses changes is gone: {', '.join(sorted(missing))}")
+        problems.append(f"the triggers that refuse changes are gone: {', '.join(sorted(missing))}")
     last = _walked(connection, head, problems.append)
     if head is None and last is not None:
         problems.append(f"{HEAD_NAME}, which knows the last entry, is gone")
@@ -268,7 +268,7 @@ def _walked(
         elif chained(before, body) != hash_:
             report(f"entry {seq} was changed, or is not where it was")
         if head is not None and head.seq == seq and head.hash != hash_:
-            report(f"entry {seq} is not the one that was written: the log was made again")
+            report(f"entry {seq} is not the one that was written: the log was rewritten")
         if _kind(body) == LOST:
             report(f"entry {seq} says that entries before it were lost")
         last = Head(seq, hash_)

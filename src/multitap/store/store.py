@@ -425,6 +425,6 @@ class Store:
             return False
         # the rest would fail again, and hold up what comes after it
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
-            self._troubles.happened(f"something was not written: {exc}")
+            self._troubles.happened(f"some records were not written: {exc}")
         self._troubles.end(kind)
         return True

@@ -85,7 +85,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case NotSpoken():
             return FailureCode.PROTOCOL, str(exc), "check the path of `url`, often `/mcp` or `/sse`"
         case Stopped():
-            return FailureCode.STOPPED, str(exc), "something sent it SIGSTOP; it is restarted"
+            return FailureCode.STOPPED, str(exc), "something sent it SIGSTOP; it is being restarted"
         case Unresponsive():
             return FailureCode.HANG, str(exc), log
         case Flooded():

@@ -135,7 +135,7 @@ class LegacySseWire(HttpWire):
         """Where the server wants its messages: anywhere, as long as it is its own place."""
         endpoint = joined(self._origin.url, data.decode("utf-8", "replace").strip())
         if endpoint is None:
-            raise AnswerInvalid("the server gives no valid address to post to", sent=False)
+            raise AnswerInvalid("the server sent no valid address for messages", sent=False)
         if not same_origin(self._origin.url, endpoint):
             words = f"the server asks for messages at {shown(endpoint)}, which is another origin"
             raise AnswerInvalid(words, sent=False)

@@ -84,7 +84,8 @@ class Checker:
 def _refuse_for(errors: "list[ValidationError] | None") -> None:
     if errors is None:
         raise BadArguments(
-            "the arguments do not match the tool's schema; there are too many to say where", path=""
+            "the arguments do not match the tool's schema: too many mismatches to list",
+            path="",
         )
     certain = [error for error in errors if not _is_given_up(error)]
     if not certain:

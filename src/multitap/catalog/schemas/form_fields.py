@@ -128,7 +128,7 @@ def _number(text: str, kind: str) -> float:
 def _within(number: float, schema: Mapping[str, Any]) -> float:
     least, most = schema.get("minimum", number), schema.get("maximum", number)
     if not math.isfinite(number) or not least <= number <= most:
-        raise Unfit(f"type a number{_range(schema, 'minimum', 'maximum') or ' that is one'}")
+        raise Unfit(f"type a number{_range(schema, 'minimum', 'maximum') or ' such as 42'}")
     return number
 
 

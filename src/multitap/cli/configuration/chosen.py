@@ -108,7 +108,7 @@ def require(loaded: Loaded, name: str) -> None:
     near = did_you_mean(name, loaded.merged.servers)
     raise UnknownName(
         f"no server named {name!r}",
-        hint=" ".join(filter(None, (near, "`multitap status` lists what there is"))),
+        hint=" ".join(filter(None, (near, "`multitap status` lists all servers"))),
     )
 
 

@@ -62,7 +62,7 @@ def client_named(name: str) -> McpClient:
     """
     if found := CLIENTS.get(_OTHER_NAMES.get(name, name)):
         return found
-    hint = did_you_mean(name, CLIENTS) or f"there are: {', '.join(CLIENTS)}"
+    hint = did_you_mean(name, CLIENTS) or f"known clients: {', '.join(CLIENTS)}"
     raise UnknownName(f"no client named {name!r}", hint=hint)
 
 

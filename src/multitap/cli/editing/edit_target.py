@@ -109,7 +109,7 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
         near = did_you_mean(name, loaded.merged.servers)
         raise UnknownName(
             f"no server named {name!r}",
-            hint=" ".join(filter(None, (near, "`multitap status` lists what there is"))),
+            hint=" ".join(filter(None, (near, "`multitap status` lists all servers"))),
         )
     files = {seen.source.path: seen for seen in loaded.sources if not seen.source.folder}
     places: list[EntryPlace] = []

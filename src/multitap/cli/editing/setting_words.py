@@ -62,7 +62,7 @@ def _kind(path: tuple[str, ...]) -> Any:
     for index, step in enumerate(path):
         if step not in fields:
             where = f" in `{'.'.join(path[:index])}`" if index else ""
-            hint = did_you_mean(step, fields) or f"there are: {', '.join(sorted(fields))}"
+            hint = did_you_mean(step, fields) or f"known keys: {', '.join(sorted(fields))}"
             raise ConfigError(f"there is no setting `{step}`{where}", hint=hint)
         kind = OAuth if path[: index + 1] == ("oauth",) else bare_type(fields[step])
         if get_origin(kind) is Mapping and index + 1 < len(path):

@@ -38,7 +38,7 @@ def restart(options: CommonOptions, server: str) -> int:
         return nobody_serves()
     names = [one.name for one in live.picture().snapshot.servers]
     if server not in names:
-        hint = did_you_mean(server, names) or "`multitap status` lists what there is"
+        hint = did_you_mean(server, names) or "`multitap status` lists all servers"
         raise UnknownName(f"the gateway has no server named {server!r}", hint=hint)
     live.restart(server)
     note(f"restarting {server}; `multitap status` shows how it goes")

@@ -80,7 +80,7 @@ def check_server(
     if live.runs(loaded):
         require(loaded, server)
     raise UnknownName(
-        f"the gateway has no server named {server!r}", hint="`multitap status` lists what there is"
+        f"the gateway has no server named {server!r}", hint="`multitap status` lists all servers"
     )
 
 

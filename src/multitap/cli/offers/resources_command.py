@@ -115,7 +115,7 @@ def _unknown(uri: str, known: Iterable[ResourceLine], snapshot: Snapshot) -> Unk
     down = [server.name for server in snapshot.servers if server.failure]
     hints = (
         f"did you mean {near!r}?" if near else "",
-        "`multitap resources` lists what there is",
+        "`multitap resources` lists all resources",
         f"(not from {', '.join(down)}: down)" if down else "",
     )
     return UnknownName(f"no server has a resource {uri!r}", hint=" ".join(filter(None, hints)))

@@ -39,7 +39,7 @@ def dialect(name: str) -> Dialect:
     """
     if found := DIALECTS.get(name):
         return found
-    hint = did_you_mean(name, DIALECTS) or f"there are: {', '.join(sorted(DIALECTS))}"
+    hint = did_you_mean(name, DIALECTS) or f"known dialects: {', '.join(sorted(DIALECTS))}"
     raise ConfigError(f"no dialect named {name!r}", hint=hint)
 
 

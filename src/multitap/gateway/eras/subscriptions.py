@@ -279,7 +279,7 @@ class Subscriptions:
             link, raw = await find(uri)
             await self._follow(listener, uri, link, raw)
         except (MultitapError, Refused) as exc:
-            logger.info("%r is not followed: %s", uri, exc)
+            logger.info("cannot subscribe to %r: %s", uri, exc)
 
     async def _follow(self, listener: Listener, uri: str, link: Link, raw: str) -> None:
         if uri in listener.uris:
@@ -287,7 +287,7 @@ class Subscriptions:
         if len(uri) > LONGEST_URI:
             raise Refused(SERVER_ERROR, f"an address has at most {LONGEST_URI} characters")
         if len(listener.uris) >= MOST_URIS:
-            raise Refused(SERVER_ERROR, f"a client follows at most {MOST_URIS} resources")
+            raise Refused(SERVER_ERROR, f"a client can subscribe to at most {MOST_URIS} resources")
         if not self._followed_shares.take(listener.holder):
             raise Refused(SERVER_ERROR, self._followed_shares.refusal(listener.holder))
         # before the server is asked: a change may come together with its answer

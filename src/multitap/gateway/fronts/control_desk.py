@@ -126,7 +126,7 @@ class ControlDesk:
         if server not in hub.links:
             raise UnknownName(
                 f"the gateway has no server named {server!r}",
-                hint="`multitap status` lists what there is",
+                hint="`multitap status` lists all servers",
             )
         with follow_messages(hub.tracings[server]) as messages:
             yield messages

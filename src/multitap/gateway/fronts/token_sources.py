@@ -111,7 +111,7 @@ class TokenSources:
             try:
                 await anyio.to_thread.run_sync(self._store.note_uses, used)
             except (MultitapError, OSError) as exc:
-                logger.warning("the last use of tokens is not kept: %s", exc)
+                logger.warning("the last use of tokens cannot be saved: %s", exc)
 
     def _principals(self) -> dict[str, AccessToken | Token]:
         return {**{token.principal: token for token in self.tokens}, **self.keys.tokens}
@@ -124,7 +124,7 @@ class TokenSources:
         try:
             self._all = tuple(self._store.all())
         except (MultitapError, OSError) as exc:  # its folder may be going away right now
-            logger.warning("the tokens stay what they were: %s", exc)
+            logger.warning("keeping the previous tokens: %s", exc)
 
     def _read_file(self) -> None:
         if self._file is None or (stamp := _stamp(self._file)) == self._file_stamp:
@@ -133,7 +133,7 @@ class TokenSources:
         try:
             tokens = read_tokens(self._file)
         except ConfigError as exc:
-            logger.warning("the tokens stay what they were: %s", exc)
+            logger.warning("keeping the previous tokens: %s", exc)
             return
         if tokens != self.tokens:
             self.tokens = tokens

@@ -199,7 +199,7 @@ async def open_route(
     # two may have answered before the first one could end the others
     _abort(won[1:])
     if not won:
-        raise faults[0] if faults else OSError(None, "the host has no address")
+        raise faults[0] if faults else OSError(None, "the host name does not resolve")
     return won[0]
 
 

@@ -208,7 +208,7 @@ async def _resolved(target: _Target) -> list[str]:
         with anyio.fail_after(_PATIENCE):
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise _Refused("502 Bad Gateway", f"{target.host} has no address") from None
+        raise _Refused("502 Bad Gateway", f"{target.host} does not resolve") from None
     return [*dict.fromkeys(str(one[4][0]) for one in found)]
 
 

@@ -84,12 +84,12 @@ class AuthorizationRequest:
         state, self._state = self._state, None
         # all of this before anything else is believed, an error included
         if state is None or not hmac.compare_digest(said.get("state", "").encode(), state.encode()):
-            raise LoginFailed("what came back is no answer to this login (wrong `state`)")
+            raise LoginFailed("the redirect does not belong to this login (wrong `state`)")
         self._check_issuer(said.get("iss"))
         if "error" in said:
             raise GrantRefused(said["error"], said.get("error_description", ""))
         if not said.get("code"):
-            raise LoginFailed("no code came back")
+            raise LoginFailed("the redirect carries no code")
         return {
             "grant_type": "authorization_code",
             "code": said["code"],
@@ -103,6 +103,6 @@ class AuthorizationRequest:
         issuer = self._found.issuer
         if named is None:
             if issuer.authorization_response_iss_parameter_supported:
-                raise LoginFailed("what came back does not name the authorization server (`iss`)")
+                raise LoginFailed("the redirect does not name the authorization server (`iss`)")
         elif named != issuer.issuer:
-            raise LoginFailed("what came back is from another authorization server (`iss`)")
+            raise LoginFailed("the redirect is from another authorization server (`iss`)")

@@ -67,7 +67,7 @@ async def register(
     issuer = found.issuer
     if issuer.registration_endpoint is None:
         raise LoginFailed(
-            f"{cleaned(issuer.issuer)} only knows clients that somebody registered; register one "
+            f"{cleaned(issuer.issuer)} only accepts registered clients; register one "
             f"with the redirect URI {redirect}, and set `oauth.client_id`"
         )
     request = {
@@ -98,7 +98,7 @@ def _registered(said: Mapping[str, object]) -> ClientIdentity:
     if named == "none":
         return ClientIdentity(client_id, registered=True)
     if named not in {_BASIC, _POST} or secret is None:
-        raise LoginFailed(f"we were registered to log in by {cleaned(named)}, which we cannot")
+        raise LoginFailed(f"it registered us for {cleaned(named)}, which is not supported")
     return ClientIdentity(client_id, _POST if named == _POST else _BASIC, secret, registered=True)
 
 

@@ -86,7 +86,7 @@ async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> Reso
                 )
             return described
     if failed is not None:  # it may have metadata: without them we would ask the wrong one
-        raise LoginFailed(f"its metadata cannot be had: HTTP {failed}")
+        raise LoginFailed(f"its metadata cannot be fetched: HTTP {failed}")
     return None
 
 

@@ -70,7 +70,7 @@ class GuardedFetch:
                 if target is None or not same_origin(url, target):
                     raise LoginFailed(f"{shown(url)} redirects to another origin")
                 url = target
-        raise LoginFailed(f"{shown(url)} redirects in circles")
+        raise LoginFailed(f"{shown(url)} redirects in a loop")
 
     async def post_form(
         self, address: str, form: Mapping[str, str], headers: Headers = _NONE

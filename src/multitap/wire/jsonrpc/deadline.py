@@ -31,5 +31,5 @@ class Deadline(msgspec.Struct, eq=False):
     def words(self, method: str) -> str:
         """Which limit a request has reached."""
         if self.timeout is None or (self.at >= self.latest and self.timeout != self.hard_timeout):
-            return f"no end of {method!r} within its hard limit of {self.hard_timeout or 0:.3g} s"
+            return f"{method!r} did not end within its hard limit of {self.hard_timeout or 0:.3g} s"
         return f"no answer to {method!r} within {self.timeout:.3g} s"

@@ -178,7 +178,7 @@ class Exchange:
             pending = self.pending_requests.only() if len(message.error) else None
             return pending is not None and pending.settle(message)
         if (twin := self._twin(message.id)) is not None:
-            twin.settle(AnswerInvalid("the answer carries the id as another type", sent=True))
+            twin.settle(AnswerInvalid("the id of the answer has the wrong type", sent=True))
         return message.id in self.pending_requests.given_up
 
     def _twin(self, request_id: RequestId) -> PendingRequest | None:

@@ -302,7 +302,7 @@ class HttpOrigin:
             self._redirected = True
             target = _followed(asking.method, asking.url, response.status, location)
             asking = asking._replace(url=target)
-        raise RequestFailed(f"{self.name} redirects in circles", sent=True)
+        raise RequestFailed(f"{self.name} redirects in a loop", sent=True)
 
 
 def _challenge(response: Response, asked: _Asking) -> Challenge | None:

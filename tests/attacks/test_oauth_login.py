@@ -36,6 +36,7 @@ REDIRECT = "http://127.0.0.1:8414/callback"
 @pytest.fixture(autouse=True)
 def own_logins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with no_keyring():
         yield
 

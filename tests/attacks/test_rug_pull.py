@@ -87,7 +87,8 @@ async def test_a_change_between_two_runs_is_found(hostile):
         assert "zoo_echo" not in hub.catalog.tools
 
 
-async def test_what_a_person_accepts_is_there_without_a_restart(hostile):
+async def test_what_a_person_accepts_is_there_without_a_restart(hostile, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     settings = hostile("rug_pull", provenance="registry")
     places = places_in(settings.state_dir)
     async with open_hub(settings) as hub:

@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
 @pytest.fixture(autouse=True)
 def own_logins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with no_keyring():
         yield
 

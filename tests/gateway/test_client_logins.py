@@ -16,6 +16,7 @@ from tests.waiting import until
 @pytest.fixture(autouse=True)
 def own_logins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with no_keyring():
         yield
 

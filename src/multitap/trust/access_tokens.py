@@ -16,6 +16,7 @@ import platformdirs
 
 from multitap.errors import MultitapError, UnknownName, quoted
 from multitap.http.server.rate_limit import Rate
+from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 
 PREFIX = "mtap"
@@ -82,6 +83,7 @@ class AccessTokens:
     def __init__(self, folder: Path | None = None) -> None:
         default = platformdirs.user_data_path("multitap", appauthor=False) / "tokens"
         self.folder = folder or default
+        self._record = recorder(folder)
         self._file = PrivateFile(self.folder / "tokens.json", TokenError)
         # apart, or every gateway would read all tokens again whenever one of them is used
         self._uses = PrivateFile(self.folder / "uses.json", TokenError)
@@ -141,6 +143,7 @@ class AccessTokens:
         with self._changing() as content:
             _make_room(content.tokens)
             content.tokens.append(kept)
+        self._record("token.created", subject=name, decision="allow", detail=_limits(kept))
         return f"{PREFIX}_{token_id}_{secret}", kept
 
     def revoke(self, name: str) -> list[AccessToken]:
@@ -162,6 +165,8 @@ class AccessTokens:
                 msgspec.structs.replace(one, revoked=now) if one in meant else one
                 for one in content.tokens
             ]
+        for one in meant:
+            self._record("token.revoked", subject=one.name, decision="deny", detail=f"id {one.id}")
         return meant
 
     def uses(self) -> Mapping[str, float]:
@@ -214,6 +219,17 @@ def parts(bearer: bytes) -> tuple[str, bytes] | None:
 def _digest(secret: bytes) -> str:
     # no slow hash: there is nothing to guess in 256 random bits
     return hashlib.sha256(secret).hexdigest()
+
+
+def _limits(token: AccessToken) -> str:
+    """What a token allows, in words for the log."""
+    said = [f"id {token.id}"]
+    said += [f"profile {token.profile}"] if token.profile else []
+    said += [f"tools {', '.join(token.allow)}"] if token.allow else []
+    said += [f"rate {token.rate}"] if token.rate else []
+    if token.expires is not None:
+        said.append(f"until {time.strftime('%Y-%m-%d %H:%M', time.localtime(token.expires))}")
+    return "; ".join(said)
 
 
 def _make_room(tokens: list[AccessToken]) -> None:

@@ -6,11 +6,14 @@ that trust is about (secrets, logins, tokens, pins, trusted projects) is written
 """
 
 import getpass
+import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -20,7 +23,24 @@ from multitap.records import dataclass
 from multitap.store.audit_file import AuditEntry, AuditFile
 from multitap.store.audit_records import AuditRecord
 
+logger = logging.getLogger(__name__)
+
 _parse = msgspec.json.Decoder(AuditRecord).decode
+
+
+class Record(Protocol):
+    """Writes one entry; see `record`."""
+
+    def __call__(
+        self,
+        kind: str,
+        *,
+        subject: str = "",
+        server: str = "",
+        outcome: str = "",
+        decision: str = "",
+        detail: str = "",
+    ) -> None: ...
 
 
 def record(
@@ -29,17 +49,21 @@ def record(
     subject: str = "",
     server: str = "",
     outcome: str = "",
+    decision: str = "",
     detail: str = "",
     state_dir: Path | None = None,
     keep: int = Audit().keep,
-) -> str | None:
-    """Write down what a command, or the program itself, did; why not, if that is not possible.
+) -> None:
+    """Write down what a command, or the program itself, did.
+
+    If that is not possible, the log of the program says why, and what was done stays done.
 
     Args:
         kind: What was done: `secret.set`, `trust.given`, `token.revoked`, …
         subject: To what: a name, never a value.
         server: To which server, if to one.
         outcome: How it ended, if that is not plain.
+        decision: `allow` or `deny`, if a person decided.
         detail: More about it, without secrets.
         state_dir: Where the log is; the user's state directory if not given.
         keep: How many entries are kept.
@@ -52,16 +76,25 @@ def record(
         server=server,
         subject=subject,
         outcome=outcome,
+        decision=decision,
         detail=detail,
     )
     file = AuditFile(state_directory(state_dir))
     try:
         file.append([entry.body()], keep=keep)
     except (OSError, sqlite3.Error) as exc:
-        return f"the audit log {file.path} cannot be written: {exc}"
+        logger.warning("the audit log %s cannot be written: %s", file.path, exc)
     finally:
         file.close()
-    return None
+
+
+def recorder(folder: Path | None) -> Record:
+    """Who records changes of what is kept in a folder: the user's log, if it is the user's place.
+
+    Args:
+        folder: Where it is kept, if not in the user's own place; the log is in the same folder.
+    """
+    return record if folder is None else partial(record, state_dir=folder)
 
 
 @dataclass(frozen=True, slots=True)

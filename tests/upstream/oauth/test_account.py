@@ -356,7 +356,7 @@ async def test_an_authorization_server_that_is_away_is_asked_another_time():
 async def test_a_token_that_lasts_a_moment_longer_is_used_while_nobody_renews_it():
     async with provided(expires_in=20) as provider, wired(provider.url, Person()) as wire:
         await call(wire)
-        wire.account._renew_at = time.time() - 1
+        wire.account._now.renew_at = time.time() - 1
 
         async def broken(_form):
             raise ConnectionError

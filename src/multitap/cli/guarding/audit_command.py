@@ -2,7 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from heapq import merge
 from itertools import islice
 
 import msgspec
@@ -14,9 +15,10 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, say
 from multitap.cli.terminal.tables import table
 from multitap.config.durations import seconds
+from multitap.config.search import state_directory
 from multitap.errors import ConfigError
 from multitap.records import dataclass
-from multitap.store.audit_file import AuditFile
+from multitap.store.audit_file import AuditFile, Head
 from multitap.store.audit_records import AuditRecord
 from multitap.trust.audit import AuditLine, lines
 
@@ -36,12 +38,13 @@ class AuditOptions:
 
 def audit(options: CommonOptions, wanted: AuditOptions) -> int:
     """Show the newest entries."""
-    file = AuditFile(load_configuration(options).state_directory)
-    since = _since(wanted.since)
+    since, chosen = _since(wanted.since), _chosen(wanted)
+    logs = [lines(file, chosen, since=since) for file in _files(options)]
     try:
-        found = [*islice(lines(file, _chosen(wanted), since=since), wanted.lines)]
+        newest = merge(*logs, key=lambda line: line.record.at, reverse=True)
+        found = [*islice(newest, wanted.lines)]
     except sqlite3.Error as exc:
-        complain(f"{file.path} cannot be read: {exc}", "`multitap audit --verify` says more")
+        complain(f"the log cannot be read: {exc}", "`multitap audit --verify` says more")
         return Exit.FAILED
     if wanted.as_json:
         say_json([_plain(line) for line in found])
@@ -52,12 +55,11 @@ def audit(options: CommonOptions, wanted: AuditOptions) -> int:
 
 def verify(options: CommonOptions, *, as_json: bool) -> int:
     """Say whether anything in the log was changed, removed or moved."""
-    file = AuditFile(load_configuration(options).state_directory)
-    problems, last = file.verify()
+    checked = [(file, *file.verify()) for file in _files(options)]
     if as_json:
-        head = {"entry": last.seq, "hash": last.hash} if last else None
-        say_json({"file": str(file.path), "problems": problems, "head": head})
-    else:
+        told = [_verdict(*one) for one in checked]
+        say_json(told[0] if len(told) == 1 else told)
+    for file, problems, last in () if as_json else checked:
         for problem in problems:
             complain(problem)
         if not problems:
@@ -65,7 +67,18 @@ def verify(options: CommonOptions, *, as_json: bool) -> int:
             say(f"{file.path}: {size} entries, none changed or removed")
         if last is not None:
             say(f"last entry: {last.seq} {last.hash}")
-    return Exit.FAILED if problems else Exit.DONE
+    return Exit.FAILED if any(problems for _, problems, _ in checked) else Exit.DONE
+
+
+def _files(options: CommonOptions) -> list[AuditFile]:
+    """The log of the configuration, and that of what is the user's own, where they differ."""
+    places = (load_configuration(options).state_directory, state_directory())
+    return [AuditFile(place) for place in dict.fromkeys(places)]
+
+
+def _verdict(file: AuditFile, problems: Sequence[str], last: Head | None) -> dict[str, object]:
+    head = {"entry": last.seq, "hash": last.hash} if last else None
+    return {"file": str(file.path), "problems": problems, "head": head}
 
 
 def _since(text: str | None) -> float:

@@ -19,7 +19,7 @@ from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted
 from multitap.printable import printable
 from multitap.trust.pins.lock_places import LockPlaces, places_of
-from multitap.trust.pins.pin_review import Review, accept, reset, reviews
+from multitap.trust.pins.pin_review import Review, accept, refuse, reset, reviews
 from multitap.trust.pins.pins import pin_mode
 from multitap.trust.scanner.scanner import scan
 
@@ -100,6 +100,7 @@ def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool
         if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             return False
         if not click.confirm(f"Accept these changes of {printable(review.server)}?", err=True):
+            refuse(review)
             return False
     accept(places, review)
     count = counted(len(review.pins.pending), "tool")

@@ -8,7 +8,6 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.tables import table
-from multitap.trust import audit
 from multitap.trust.secrets.vault import LONGEST_VALUE, Secret, Vault
 
 
@@ -16,7 +15,6 @@ def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) ->
     """Store a secret under a name."""
     vault = Vault()
     secret = vault.set(name, _typed(name), servers=servers, origins=origins)
-    _audited("secret.set", name)
     note(f"stored {name!r} in {_place(vault, secret)}; use it as `${{auth:{name}}}`")
     if not secret.is_in_keyring:
         note("no keyring works here: the file can be read by you alone, and is not encrypted")
@@ -58,14 +56,8 @@ def list_secrets(*, as_json: bool) -> int:
 def remove_secret(name: str) -> int:
     """Delete a secret."""
     Vault().remove(name)
-    _audited("secret.removed", name)
     note(f"deleted {name!r}")
     return Exit.DONE
-
-
-def _audited(kind: str, name: str) -> None:
-    if trouble := audit.record(kind, subject=name):
-        note(f"warning: {trouble}")
 
 
 def _typed(name: str) -> str:

@@ -91,6 +91,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: Answer) -> bool
     _show(project)
     granted = _asked(project, answer)
     if granted is None:
+        projects.refuse(project.root)
         note(f"{project.root} is not trusted; nothing of this is used")
         return False
     projects.trust(project.root, [one.part for one in project.parts], granted)

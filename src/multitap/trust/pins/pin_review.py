@@ -6,6 +6,7 @@ import msgspec
 
 from multitap.config.models import ServerConfig
 from multitap.records import dataclass
+from multitap.trust import audit
 from multitap.trust.pins.lock_file import ServerPins, ToolPin
 from multitap.trust.pins.lock_places import LockPlaces
 
@@ -60,6 +61,15 @@ def accept(places: LockPlaces, review: Review) -> None:
         with file.changing() as content:
             pins = content.servers.get(review.server, ServerPins())
             content.servers[review.server] = _accepted(pins, review, is_own=file is own)
+    said = [f"{raw} {pin.sha256[:12]}" for raw, pin in review.pins.pending.items()]
+    said += [f"package {review.pins.pending_package}"] if review.pins.pending_package else []
+    audit.record("pins.accepted", server=review.server, decision="allow", detail="; ".join(said))
+
+
+def refuse(review: Review) -> None:
+    """Record that a person was shown the changes and did not accept them."""
+    said = ", ".join(review.pins.pending)
+    audit.record("pins.refused", server=review.server, decision="deny", detail=said)
 
 
 def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
@@ -72,6 +82,8 @@ def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
     for file in filter(None, places.of(config)):
         with file.changing() as content:
             known |= content.servers.pop(server, None) is not None
+    if known:
+        audit.record("pins.reset", server=server)
     return known
 
 

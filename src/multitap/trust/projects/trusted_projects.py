@@ -20,6 +20,7 @@ from multitap.config.approval import (
     trust_hint,
 )
 from multitap.errors import MultitapError, UnknownName
+from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.projects.project_parts import Part, parts_of, server_part, skill_part
 from multitap.trust.secrets.vault import scope_for
@@ -70,6 +71,7 @@ class Projects:
     def __init__(self, file: Path | None = None, *, trust_now: bool = False) -> None:
         default = platformdirs.user_state_path("multitap", appauthor=False) / "trust"
         self._kept = PrivateFile(file or default / "projects.json", ProjectsError)
+        self._record = recorder(file and file.parent)
         self._trust_now = trust_now
         self._for_now: dict[str, frozenset[str]] = {}
         """Digests that count while this object lives, by project."""
@@ -83,8 +85,11 @@ class Projects:
         if not known and not self._trust_now:
             return nothing_trusted(proposal)  # and none of its files is looked into
         parts = parts_of(proposal)
-        if self._trust_now:
-            self._for_now.setdefault(_key(proposal.root), frozenset(one.digest for one in parts))
+        if self._trust_now and _key(proposal.root) not in self._for_now:
+            self._for_now[_key(proposal.root)] = frozenset(one.digest for one in parts)
+            words = "; ".join(part.title for part in parts)
+            place = str(proposal.root)
+            self._record("trust.given_once", subject=place, decision="allow", detail=words)
         said = [(part, self._standing(proposal.root, part, known)) for part in parts]
         return Decision(
             {part.name: standing for part, standing in said if part.kind == "server"},
@@ -141,6 +146,13 @@ class Projects:
                 part.key: _remembered(part, known.get(part.key), granted, now) for part in parts
             }
             self._kept.write(msgspec.json.encode(records))
+        said = [part.title for part in parts if not _is_known(part, known)]
+        said += [f"secret {name}" for name in granted]
+        self._record("trust.given", subject=str(root), decision="allow", detail="; ".join(said))
+
+    def refuse(self, root: Path) -> None:
+        """Record that a person was shown a project and did not trust it."""
+        self._record("trust.refused", subject=str(root), decision="deny")
 
     def distrust(self, root: Path) -> None:
         """Trust a project no longer.
@@ -156,10 +168,11 @@ class Projects:
                     f"{root} is not trusted", hint="`multitap trust --list` shows what is"
                 )
             self._kept.write(msgspec.json.encode(records))
+        self._record("trust.withdrawn", subject=str(root), decision="deny")
 
     def _standing(self, root: Path, part: Part, known: TrustedParts) -> Standing:
         before = known.get(part.key)
-        if before is not None and before.digest == part.digest:
+        if _is_known(part, known):
             return Standing.TRUSTED
         if part.digest in self._for_now.get(_key(root), ()):
             return Standing.TRUSTED
@@ -231,6 +244,11 @@ def _remembered(
         given = tuple(dict.fromkeys((*before.granted, *secrets)))
         return msgspec.structs.replace(before, granted=given)
     return TrustedPart(part.kind, part.name, part.file, part.digest, part.lines, secrets, now)
+
+
+def _is_known(part: Part, known: TrustedParts) -> bool:
+    before = known.get(part.key)
+    return before is not None and before.digest == part.digest
 
 
 def _key(root: Path) -> str:

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from multitap.errors import MultitapError
+from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.secrets import system_keyring
 from multitap.trust.secrets.vault import private_folder
@@ -81,6 +82,7 @@ class TokenStore:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._file = PrivateFile((folder or private_folder()) / _FILE, TokenStoreError)
+        self._record = recorder(folder)
 
     @property
     def file(self) -> Path:
@@ -114,6 +116,16 @@ class TokenStore:
             return msgspec.structs.replace(login, secrets=secrets)
         return None
 
+    def add(self, login: StoredLogin) -> None:
+        """Keep the login that a person just granted, and record that they did."""
+        self.save(login)
+        words = f"at {login.issuer}" + (f" with the scope {login.scope}" if login.scope else "")
+        self._record("login", server=login.server, decision="allow", detail=words)
+
+    def note_failure(self, server: str, words: str) -> None:
+        """Record that a person was asked to log in, and why nothing came of it."""
+        self._record("login.failed", server=server, decision="deny", detail=words)
+
     def save(self, login: StoredLogin) -> None:
         """Keep a login, in place of an earlier one of that server."""
         with self._file.locked():
@@ -134,6 +146,7 @@ class TokenStore:
             self._file.write(msgspec.json.encode(content))
         if login.secrets is None:
             system_keyring.forget(_keyring_name(login))
+        self._record("logout", server=server, decision="deny", detail=f"at {login.issuer}")
         return True
 
     @asynccontextmanager

@@ -12,6 +12,7 @@ import platformdirs
 from multitap.config.models import HttpServer, ServerConfig
 from multitap.config.scope import Scope, Unresolved, expand
 from multitap.errors import MultitapError, UnknownName, quoted
+from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.secrets import system_keyring
 
@@ -59,6 +60,7 @@ class Vault:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or private_folder()
+        self._record = recorder(folder)
         self._file = PrivateFile(self.folder / _FILE, VaultError)
 
     @property
@@ -94,6 +96,8 @@ class Vault:
         with self._changing() as content:
             kept = None if system_keyring.keep(name, value) else value
             secret = content.secrets[name] = Secret(servers, checked, kept)
+        bound = ", ".join((*servers, *checked))
+        self._record("secret.set", subject=name, detail=f"for {bound}" if bound else "")
         return secret
 
     def remove(self, name: str) -> None:
@@ -110,6 +114,7 @@ class Vault:
                 )
         if secret.is_in_keyring:
             system_keyring.forget(name)
+        self._record("secret.removed", subject=name)
 
     def value(self, name: str) -> str | None:
         """A secret's value, whoever asks; None where there is none of that name."""

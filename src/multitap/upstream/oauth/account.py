@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -15,7 +12,7 @@ from yarl import URL
 
 from multitap.config import HttpServer, OAuth
 from multitap.errors import MultitapError
-from multitap.faults import AuthRequired, RequestFailed, WireFault
+from multitap.faults import AuthRequired, WireFault
 from multitap.http.client.headers import Headers
 from multitap.http.client.response import Response
 from multitap.later import Later
@@ -23,17 +20,16 @@ from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.challenge_words import parameters
+from multitap.upstream.oauth.credentials import Credentials, token_of
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
+from multitap.upstream.oauth.shared_work import SharedWork
 from multitap.wire.streamable.http_origin import Challenge
 
 if TYPE_CHECKING:
-    from multitap.upstream.oauth import login_flow, proof_key
+    from multitap.upstream.oauth import login_flow
 else:
     # imported where it comes to a login: most servers want none, and cryptography is slow to import
     login_flow = Later("multitap.upstream.oauth.login_flow")
-    proof_key = Later("multitap.upstream.oauth.proof_key")
-
-logger = logging.getLogger(__name__)
 
 REDIRECT = "http://127.0.0.1:{port}/callback"
 PORT = 8414
@@ -41,10 +37,7 @@ PORT = 8414
 LOGIN_TIMEOUT = 600.0
 """Seconds that a person has."""
 
-_EARLY, _EARLY_PART = 30.0, 0.1
-"""Seconds before it expires that a token is renewed, at most this part of its time."""
 _FINISH = 10.0  # seconds for a renewal that is under way when everything ends
-_NONE: Headers = {}
 
 
 class Account:
@@ -75,32 +68,26 @@ class Account:
         self.challenge = ""
         """What the server last said to a request that it refused."""
         self._store = store
-        self._tasks = tasks
+        self._work = SharedWork(tasks)
         self._login = login
         self._on_change = on_change
-        self._kept: StoredLogin | None = None
+        self._now = Credentials(config.redact)
         self._is_loaded = False
-        self._headers: Headers | None = _NONE
-        """None: each request needs its own."""
-        self._proof_key: proof_key.ProofKey | None = None
-        self._nonce: str | None = None
-        self._renew_at: float | None = None
         self._dead: str | None = None
         """A refresh token that was refused: it is not tried again."""
         self._refusal: str | None = None
         """Why the last login failed; until somebody acts, nobody is asked again."""
         self._asked: str | None = None
         """The scope that was last asked for."""
-        self._under_way: dict[str, asyncio.Future[WireFault | None]] = {}
 
     @property
     def is_logged_in(self) -> bool:
-        return self._kept is not None
+        return self._now.login is not None
 
     @property
     def ready(self) -> Headers | None:
         """What authorizes the next request, where that is known without waiting."""
-        return None if not self._is_loaded or self._is_due() else self._headers
+        return None if not self._is_loaded or self._is_due() else self._now.shared_headers
 
     async def headers(self, method: str, url: URL) -> Headers:
         """What authorizes a request.
@@ -112,11 +99,11 @@ class Account:
             await self._load()
         if self._is_due():
             try:
-                await self._once("renew", self._renew)
+                await self._work.wait("renew", self._renew)
             except WireFault:
-                if self._is_expired():
+                if self._now.is_expired:
                     raise
-        return self._headers_for(method, url)
+        return self._now.headers_for(method, url)
 
     async def answer(self, challenge: Challenge, method: str, url: URL, *, waits: bool) -> Headers:
         """What authorizes a request that was refused.
@@ -132,28 +119,25 @@ class Account:
             RequestFailed: An authorization server cannot be reached now.
         """
         self.challenge = challenge.words
-        if challenge.nonce is not None and self._proof_key is not None:
-            self._nonce = challenge.nonce
-            if challenge.wants_nonce:
-                return self._headers_for(method, url)
-        if not self._is_newer(challenge):
+        if self._now.note_nonce(challenge.nonce) and challenge.wants_nonce:
+            return self._now.headers_for(method, url)
+        if not self._now.is_newer(challenge):
             await self._load()  # another process may have logged in
-        if not self._is_newer(challenge):
+        if not self._now.is_newer(challenge):
             await self._meet(challenge, waits=waits)
-        return self._headers_for(method, url)
+        return self._now.headers_for(method, url)
 
     def heard(self, response: Response) -> None:
         """Note what an answer says about the next request's proof."""
-        if self._proof_key is not None and (nonce := response.header("DPoP-Nonce")):
-            self._nonce = nonce
+        self._now.note_nonce(response.header("DPoP-Nonce"))
 
     async def reload(self) -> bool:
         """Look into the store again; whether the login there is another one."""
-        before = self._kept
+        before = self._now.login
         await self._load()
-        if self._kept != before:
+        if self._now.login != before:
             self._refusal = None
-        return self._token(self._kept) != self._token(before)
+        return self._now.token != token_of(before)
 
     def forgive(self) -> None:
         """Ask a person again, if it comes to that."""
@@ -170,29 +154,34 @@ class Account:
         """
         if not self._is_loaded:
             await self._load()
-        flow = login_flow.LoginFlow(self.config, self.known, self._kept)
+        flow = login_flow.LoginFlow(self.config, self.known, self._now.login)
         self._asked = scope
-        kept = await flow.by_person(
-            lambda address: login(RequestOrigin(self.name), address),
-            server=self.name,
-            redirect=redirect,
-            challenge=challenge,
-            scope=scope,
-        )
-        await anyio.to_thread.run_sync(self._store.save, kept)
-        self._take(kept)
+        try:
+            kept = await flow.by_person(
+                lambda address: login(RequestOrigin(self.name), address),
+                server=self.name,
+                redirect=redirect,
+                challenge=challenge,
+                scope=scope,
+            )
+        except (LoginFailed, MultitapError) as exc:
+            words = self.config.redact(str(exc))
+            await anyio.to_thread.run_sync(self._store.note_failure, self.name, words)
+            raise
+        await anyio.to_thread.run_sync(self._store.add, kept)
+        self._use(kept)
         self._refusal = None
         self._on_change(self)
         return kept
 
     async def _meet(self, challenge: Challenge, *, waits: bool) -> None:
         if self.known.grant != "authorization_code":
-            await self._once("grant", self._grant, challenge.words)
+            await self._work.wait("grant", self._grant, challenge.words)
             return
         if challenge.status == HTTPStatus.UNAUTHORIZED and self._can_renew():
-            await self._once("renew", self._renew)
+            await self._work.wait("renew", self._renew)
             return
-        scope = login_flow.wanted_scope(self.known, challenge, self._kept)
+        scope = login_flow.wanted_scope(self.known, challenge, self._now.login)
         needs_more = challenge.status == HTTPStatus.FORBIDDEN
         if self._login is None or self._refusal is not None:
             raise self._needs_login(challenge, scope if needs_more else None)
@@ -202,9 +191,9 @@ class Account:
             )
         login = (self._send_person, self._login, challenge.words, scope)
         if not waits:
-            self._begin("login", *login)
+            self._work.begin("login", *login)
             raise AuthRequired("waiting for a login", hint=self._hint(None))
-        await self._once("login", *login)
+        await self._work.wait("login", *login)
 
     async def _send_person(self, login: Login, challenge: str, scope: str | None) -> None:
         redirect = self.known.redirect_uri or REDIRECT.format(port=self.known.callback_port or PORT)
@@ -223,24 +212,24 @@ class Account:
 
     async def _renew(self) -> None:
         """Have new tokens: one of all processes does, the others take its result."""
-        before = self._kept
+        before = self._now.token
         with anyio.CancelScope() as scope:
             async with self._store.renewing(self.name, self.config.url):
                 # looked at again: somebody may have renewed it while we waited
                 await self._load()
-                if self._token(self._kept) != self._token(before) or not self._can_renew():
+                if self._now.token != before or not self._can_renew():
                     return
                 # from here on the old token is spent: its successor has to get into the store
                 scope.shield = True
                 with anyio.move_on_after(login_flow.RENEWAL_TIMEOUT + _FINISH, shield=True):
-                    await self._renew_alone(self._kept)
+                    await self._renew_alone(self._now.login)
 
     async def _renew_alone(self, kept: StoredLogin | None) -> None:
         if kept is None or kept.secrets is None:
             return
         try:
             flow = login_flow.LoginFlow(self.config, self.known, kept)
-            renewed = await flow.renewed(kept, self._proof_key)
+            renewed = await flow.renewed(kept, self._now.proof_key)
         except GrantRefused as exc:
             self._dead = kept.secrets.refresh_token
             if exc.error == "invalid_client" and kept.registered:
@@ -252,13 +241,13 @@ class Account:
         except LoginFailed as exc:
             raise AuthRequired(self.config.redact(str(exc)), hint=self._hint(None)) from None
         await anyio.to_thread.run_sync(self._store.save, renewed)
-        self._take(renewed)
+        self._use(renewed)
 
     async def _grant(self, challenge: str) -> None:
         """Log in without a person; nothing of that is kept."""
         try:
             flow = login_flow.LoginFlow(self.config, self.known, None)
-            self._take(await flow.by_machine(self.name, challenge))
+            self._use(await flow.by_machine(self.name, challenge))
         except LoginFailed as exc:
             words = f"cannot log in: {self.config.redact(str(exc))}"
             raise AuthRequired(words, hint="correct `oauth` in its configuration") from None
@@ -271,52 +260,19 @@ class Account:
             kept = await anyio.to_thread.run_sync(self._store.find, self.name, self.config.url)
         except MultitapError as exc:
             raise AuthRequired(str(exc), hint=exc.hint) from None
-        if not self._is_loaded or kept != self._kept:
-            self._take(kept)
+        if not self._is_loaded or kept != self._now.login:
+            self._use(kept)
 
-    def _take(self, kept: StoredLogin | None) -> None:
+    def _use(self, login: StoredLogin | None) -> None:
         self._is_loaded = True
-        self._kept = kept
-        self._headers, self._proof_key, self._renew_at = _NONE, None, None
-        if kept is None or (secrets := kept.secrets) is None:
-            return
-        self.config.redact.learn(_confided(kept))
-        if secrets.proof_key is not None:
-            self._proof_key, self._headers = proof_key.ProofKey(secrets.proof_key), None
-        else:
-            self._headers = {"Authorization": f"Bearer {secrets.access_token}"}
-        if secrets.expires_at is not None:
-            left = max(secrets.expires_at - time.time(), 0.0)
-            self._renew_at = secrets.expires_at - min(_EARLY, left * _EARLY_PART)
-
-    def _headers_for(self, method: str, url: URL) -> Headers:
-        if self._headers is not None or self._proof_key is None:
-            return self._headers or _NONE
-        token = self._token(self._kept) or ""
-        proof = self._proof_key.proof(method, url, nonce=self._nonce, token=token)
-        return {"Authorization": f"DPoP {token}", "DPoP": proof}
+        self._now.use(login)
 
     def _is_due(self) -> bool:
-        return self._renew_at is not None and time.time() >= self._renew_at and self._can_renew()
-
-    def _is_expired(self) -> bool:
-        secrets = self._kept.secrets if self._kept else None
-        return secrets is None or time.time() >= (secrets.expires_at or 0.0)
+        return self._now.is_due and self._can_renew()
 
     def _can_renew(self) -> bool:
-        if self.known.grant != "authorization_code":
-            return False
-        secrets = self._kept.secrets if self._kept else None
-        return secrets is not None and secrets.refresh_token not in {None, self._dead}
-
-    def _is_newer(self, challenge: Challenge) -> bool:
-        """Whether we have another token by now than the one that was refused."""
-        shown = (challenge.authorization or "").partition(" ")[2]
-        return self._token(self._kept) not in {None, shown}
-
-    @staticmethod
-    def _token(kept: StoredLogin | None) -> str | None:
-        return kept.secrets.access_token if kept and kept.secrets else None
+        is_person = self.known.grant == "authorization_code"
+        return is_person and self._now.refresh_token not in {None, self._dead}
 
     def _needs_login(self, challenge: Challenge, scope: str | None) -> AuthRequired:
         words = self._refusal or ("it wants more rights" if scope else "it wants a login")
@@ -328,65 +284,3 @@ class Account:
     def _hint(self, scope: str | None) -> str:
         more = f' --scope "{scope}"' if scope else ""
         return f"run `multitap login {self.name}{more}`"
-
-    async def _once(
-        self, kind: str, work: Callable[..., Coroutine[Any, Any, None]], *given: object
-    ) -> None:
-        """Have something done once for all who need it at the same time.
-
-        Raises:
-            WireFault: What came of it.
-        """
-        # shielded: who is given up must not take the others along
-        fault = await asyncio.shield(self._begin(kind, work, *given))
-        if fault is not None:
-            raise fault.with_traceback(None)
-
-    def _begin(
-        self, kind: str, work: Callable[..., Coroutine[Any, Any, None]], *given: object
-    ) -> asyncio.Future[WireFault | None]:
-        under_way = self._under_way.get(kind)
-        if under_way is None:
-            under_way = asyncio.get_running_loop().create_future()
-            self._under_way[kind] = under_way
-            self._tasks.start_soon(self._finish, kind, under_way, work, given)
-        return under_way
-
-    async def _finish(
-        self,
-        kind: str,
-        under_way: asyncio.Future[WireFault | None],
-        work: Callable[..., Coroutine[Any, Any, None]],
-        given: tuple[object, ...],
-    ) -> None:
-        fault: WireFault | None = RequestFailed("the login was given up", sent=False)
-        try:
-            fault = await _outcome(work(*given))
-        finally:
-            del self._under_way[kind]
-            if not under_way.done():
-                under_way.set_result(fault)
-
-
-async def _outcome(work: Coroutine[Any, Any, None]) -> WireFault | None:
-    """What came of it, as something that can be raised more than once."""
-    try:
-        await work
-    except WireFault as exc:
-        return exc
-    except OSError as exc:
-        return RequestFailed(f"cannot log in: {exc.strerror or exc}", sent=False)
-    except MultitapError as exc:
-        return AuthRequired(str(exc), hint=exc.hint)
-    except Exception as exc:
-        logger.exception("a login failed")
-        return AuthRequired(f"cannot log in: {type(exc).__name__}")
-    return None
-
-
-def _confided(kept: StoredLogin) -> Iterator[str]:
-    """What an authorization server has entrusted us with."""
-    if (secrets := kept.secrets) is not None:
-        yield secrets.access_token
-        yield secrets.refresh_token or ""
-        yield secrets.client_secret or ""

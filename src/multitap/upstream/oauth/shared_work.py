@@ -1,0 +1,77 @@
+"""Work that is done once for all who need it at the same time: renewals and logins."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from multitap.errors import MultitapError
+from multitap.faults import AuthRequired, RequestFailed, WireFault
+from multitap.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[..., Coroutine[Any, Any, None]]
+
+
+class SharedWork:
+    """What is under way, by its kind.
+
+    Args:
+        tasks: Where it runs, so that it goes on although nobody waits for it any more.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._under_way: dict[str, asyncio.Future[WireFault | None]] = {}
+
+    async def wait(self, kind: str, work: Work, *given: object) -> None:
+        """Have it done, or wait until it is.
+
+        Raises:
+            WireFault: It failed.
+        """
+        # shielded: who is given up must not take the others along
+        fault = await asyncio.shield(self.begin(kind, work, *given))
+        if fault is not None:
+            raise fault.with_traceback(None)
+
+    def begin(self, kind: str, work: Work, *given: object) -> asyncio.Future[WireFault | None]:
+        """Have it done, unless it is under way; its result says why it failed, if it did."""
+        under_way = self._under_way.get(kind)
+        if under_way is None:
+            under_way = asyncio.get_running_loop().create_future()
+            self._under_way[kind] = under_way
+            self._tasks.start_soon(self._finish, kind, under_way, work, given)
+        return under_way
+
+    async def _finish(
+        self,
+        kind: str,
+        under_way: asyncio.Future[WireFault | None],
+        work: Work,
+        given: tuple[object, ...],
+    ) -> None:
+        fault: WireFault | None = RequestFailed("the login was given up", sent=False)
+        try:
+            fault = await _outcome(work(*given))
+        finally:
+            del self._under_way[kind]
+            if not under_way.done():
+                under_way.set_result(fault)
+
+
+async def _outcome(work: Coroutine[Any, Any, None]) -> WireFault | None:
+    """What came of it, as something that can be raised more than once."""
+    try:
+        await work
+    except WireFault as exc:
+        return exc
+    except OSError as exc:
+        return RequestFailed(f"cannot log in: {exc.strerror or exc}", sent=False)
+    except MultitapError as exc:
+        return AuthRequired(str(exc), hint=exc.hint)
+    except Exception as exc:
+        logger.exception("a login failed")
+        return AuthRequired(f"cannot log in: {type(exc).__name__}")
+    return None

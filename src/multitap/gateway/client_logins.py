@@ -66,14 +66,21 @@ class ClientLogins:
             and self._account(server) is not None
         )
 
-    async def log_in(self, server: str, client: Client, asker: OnBehalfOf) -> None:
-        """Have the client's person log in.
+    async def log_in(self, server: str, client: Client | None, asker: OnBehalfOf) -> None:
+        """Have the person behind a client, or before a screen, log in.
+
+        Args:
+            server: To which server.
+            client: Who is told when it is done; None: nobody has to be.
+            asker: Shows the person the address of the page.
 
         Raises:
             Unavailable: They did not.
         """
         account = self._account(server)
-        if account is None or server in self._under_way:
+        if account is None:
+            raise Unavailable(server, "it has no login, or has not asked for one yet")
+        if server in self._under_way:
             raise Unavailable(server, "somebody else is logging in to it")
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._under_way.add(server)
@@ -86,7 +93,7 @@ class ClientLogins:
     async def _run(
         self,
         account: Account,
-        client: Client,
+        client: Client | None,
         asker: OnBehalfOf,
         done: "asyncio.Future[str | None]",
     ) -> None:
@@ -99,13 +106,14 @@ class ClientLogins:
             reason = "nobody came back from the page"
         except (LoginFailed, WireFault, RpcError) as exc:
             reason = account.config.redact(str(exc))
-            self._declined.setdefault(client, set()).add(account.name)
+            if client is not None:
+                self._declined.setdefault(client, set()).add(account.name)
         finally:
             self._under_way.discard(account.name)
             if not done.done():
                 done.set_result(reason)
 
-    async def _visit(self, account: Account, client: Client, asker: OnBehalfOf) -> None:
+    async def _visit(self, account: Account, client: Client | None, asker: OnBehalfOf) -> None:
         known, name = account.known, account.name
         question = secrets.token_urlsafe(12)
         async with loopback_callback.open_callback(
@@ -125,7 +133,7 @@ class ClientLogins:
                 return await callback.wait(page)
 
             await account.log_in(send, callback.address, account.challenge)
-        if client.shook_hands:
+        if client is not None and client.shook_hands:
             told = {"elicitationId": question}
             client.outlet.send(notification("notifications/elicitation/complete", told))
 

@@ -24,6 +24,7 @@ from multitap.gateway.first_list import wait_for_servers
 from multitap.gateway.introduction import OURSELVES, Introduction
 from multitap.gateway.jobs import JobRunner
 from multitap.gateway.offer_requests import OfferRequests
+from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PrivateLinks
 from multitap.gateway.tool_calls import ToolCalls
 from multitap.gateway.tool_search import ToolSearch
@@ -54,6 +55,7 @@ class Gateway:
         key: Seals what stateless clients carry for us.
         patience: Seconds a call waits for its client to come back with an answer.
         info: The name and version that clients get to see.
+        person: Answers what no client can, as long as a screen is open.
     """
 
     def __init__(
@@ -64,9 +66,12 @@ class Gateway:
         key: bytes | None = None,
         patience: float = TTL,
         info: Mapping[str, str] = OURSELVES,
+        person: PersonQuestions | None = None,
     ) -> None:
         self.hub = hub
         self.tasks = tasks
+        self.person = person or PersonQuestions()
+        """What waits for whoever runs the gateway."""
         self.parked_calls = ParkedCalls(tasks, key, ttl=patience)
         self.subscriptions = Subscriptions(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
@@ -78,6 +83,7 @@ class Gateway:
             self.view, self.private, self.exclusive_use, self.parked_calls, self.subscriptions
         )
         self._complete_view = anyio.Event()
+        self.logins = ClientLogins(hub, tasks)
         self.calls = ToolCalls(
             hub,
             self.view,
@@ -85,7 +91,7 @@ class Gateway:
             jobs,
             self.private,
             self.parked_calls,
-            ClientLogins(hub, tasks),
+            self.logins,
             ToolSearch(hub, self.view, self._complete_view.wait),
         )
         """Answers `tools/call`."""
@@ -240,13 +246,15 @@ async def open_gateway(
         patience: Seconds a call waits for a stateless client to come back with an answer.
         info: The name and version that clients get to see.
     """
-    lobby = _Lobby()
+    lobby, person = _Lobby(), PersonQuestions()
     with ungrouped():
         async with (
-            open_hub(ServerRequests(lobby.only, lobby.sees, host).handlers()) as hub,
+            open_hub(ServerRequests(lobby.only, lobby.sees, host, person).handlers()) as hub,
             Tasks() as tasks,
         ):
-            gateway = lobby.gateway = Gateway(hub, tasks, key=key, patience=patience, info=info)
+            gateway = lobby.gateway = Gateway(
+                hub, tasks, key=key, patience=patience, info=info, person=person
+            )
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)

@@ -50,6 +50,8 @@ class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: str | None = None
     """How many requests they may make, as in `100/min`."""
     revoked: float | None = None
+    is_console: bool = False
+    """Whether it opens the web console, and nothing else."""
 
     def __post_init__(self) -> None:
         if self.rate is not None:
@@ -108,6 +110,7 @@ class AccessTokens:
         allow: tuple[str, ...] = (),
         expires: float | None = None,
         rate: str | None = None,
+        is_console: bool = False,
     ) -> tuple[str, AccessToken]:
         """A new token, and what is kept of it.
 
@@ -117,6 +120,7 @@ class AccessTokens:
             allow: Globs over the names of tools that they may use.
             expires: When it ends, in seconds since 1970.
             rate: How many requests they may make.
+            is_console: Whether it opens the web console, and nothing else.
 
         Raises:
             TokenError: The name or the globs cannot be kept, or there are too many.
@@ -139,6 +143,7 @@ class AccessTokens:
             allow=allow,
             expires=expires,
             rate=rate,
+            is_console=is_console,
         )
         with self._changing() as content:
             _make_room(content.tokens)

@@ -10,7 +10,6 @@ import msgspec
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import chosen
-from multitap.cli.guarding.pin_difference import difference
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note, painted, say
@@ -19,6 +18,7 @@ from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted
 from multitap.printable import printable
 from multitap.trust.pins.lock_places import LockPlaces, places_of
+from multitap.trust.pins.pin_difference import difference
 from multitap.trust.pins.pin_review import Review, accept, refuse, reset, reviews
 from multitap.trust.pins.pins import pin_mode
 from multitap.trust.scanner.scanner import scan

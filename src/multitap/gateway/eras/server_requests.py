@@ -13,6 +13,7 @@ from multitap.gateway.client_message import UNPARSABLE, notification, parse_tabl
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.permit_form import permission, question
 from multitap.gateway.exclusive_use import PER_CLIENT
+from multitap.gateway.person_questions import PersonQuestions
 from multitap.later import Later
 from multitap.trust.questions.questions import signed
 from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
@@ -29,6 +30,7 @@ else:
 
 _Answer = TypeVar("_Answer", bound="pydantic.BaseModel")
 
+_ELICIT, _SAMPLE = "elicitation/create", "sampling/createMessage"
 MOST_AWAY = 1024
 """Persons sent elsewhere of whom is remembered who sent them."""
 
@@ -43,6 +45,7 @@ class ServerRequests:
         only: The only client that can be asked unasked and sees a server; None: there are more.
         sees: Whether a client sees a server.
         host: Answers what no client can.
+        person: Answers what the host cannot either, as long as a screen is open.
     """
 
     def __init__(
@@ -50,10 +53,12 @@ class ServerRequests:
         only: Callable[[str], Client | None],
         sees: Callable[[Client, str], bool],
         host: Handlers = Handlers(),
+        person: PersonQuestions | None = None,
     ) -> None:
         self._only = only
         self._sees = sees
         self._host = host
+        self._person = person or PersonQuestions()
         self._away: dict[tuple[str, str], Client] = {}
 
     def handlers(self) -> Handlers:
@@ -72,22 +77,31 @@ class ServerRequests:
     ) -> types.ElicitResult | types.ErrorData:
         self._remember(asked, params)
         try:
-            return await self._typed(asked, "elicitation/create", params, types.ElicitResult)
+            return await self._typed(asked, _ELICIT, params, types.ElicitResult)
         except RpcError as exc:
-            # the host answers only if the client cannot be asked: a person's no stays a no
-            if exc.code != types.METHOD_NOT_FOUND or self._host.elicit is None:
+            # others answer only if the client cannot be asked: a person's no stays a no
+            if exc.code != types.METHOD_NOT_FOUND:
                 return _error(exc)
-            return await self._host.elicit(asked, params)
+            if self._host.elicit is not None:
+                return await self._host.elicit(asked, params)
+            return await self._from_person(asked, _ELICIT, params, types.ElicitResult, exc)
 
     async def _permit(self, request: PermitRequest) -> Permission | None:
         """Ask the client's person about a call; where it cannot be asked, the host."""
+        asked = question(request)
         if (on_behalf_of := client_of(request.call)) is not None:
             try:
-                return permission(await on_behalf_of.ask("elicitation/create", question(request)))
+                return permission(await on_behalf_of.ask(_ELICIT, asked))
             except RpcError as exc:
                 if exc.code != METHOD_NOT_FOUND:
                     return "no"
-        return None if self._host.permit is None else await self._host.permit(request)
+        if self._host.permit is not None:
+            return await self._host.permit(request)
+        try:
+            said = await self._person.ask("policy", request.server, _ELICIT, asked, request.call)
+        except RpcError:
+            return "no"
+        return None if said is None else permission(said)
 
     async def _sample(
         self, asked: RequestOrigin, params: types.CreateMessageRequestParams
@@ -96,11 +110,13 @@ class ServerRequests:
         prompt = signed(asked.server, params.system_prompt)
         told = params.model_copy(update={"system_prompt": prompt})
         try:
-            return await self._typed(asked, "sampling/createMessage", told, kind)
+            return await self._typed(asked, _SAMPLE, told, kind)
         except RpcError as exc:
-            if exc.code != types.METHOD_NOT_FOUND or self._host.sample is None:
+            if exc.code != types.METHOD_NOT_FOUND:
                 return _error(exc)  # a person who declines is not gone around
-            return await self._host.sample(asked, params)
+            if self._host.sample is not None:
+                return await self._host.sample(asked, params)
+            return await self._from_person(asked, _SAMPLE, told, kind, exc)
 
     async def _roots(self, asked: RequestOrigin) -> types.ListRootsResult | types.ErrorData:
         try:
@@ -117,16 +133,24 @@ class ServerRequests:
         params: pydantic.BaseModel | None,
         model: type[_Answer],
     ) -> _Answer:
-        told: dict[str, Any] = {}
-        if params is not None:
-            told = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-        answer = await self._ask(asked, method, told)
+        return _valid(await self._ask(asked, method, _plain(params)), method, model)
+
+    async def _from_person(
+        self,
+        asked: RequestOrigin,
+        method: str,
+        params: pydantic.BaseModel,
+        model: type[_Answer],
+        otherwise: RpcError,
+    ) -> _Answer | types.ErrorData:
+        """The answer of the person at a screen; without one, what the client's error was."""
         try:
-            return model.model_validate_json(bytes(answer))
-        except pydantic.ValidationError:
-            raise RpcError(
-                INTERNAL_ERROR, f"the client's answer to {quoted(method)} is not valid"
-            ) from None
+            said = await self._person.ask(
+                "server", asked.server, method, _plain(params), asked.call
+            )
+            return _error(otherwise) if said is None else _valid(said, method, model)
+        except RpcError as exc:
+            return _error(exc)
 
     async def _ask(self, asked: RequestOrigin, method: str, params: Mapping[str, Any]) -> Raw:
         if (on_behalf_of := client_of(asked.call)) is not None:
@@ -161,6 +185,21 @@ class ServerRequests:
         # some never come back: the oldest is forgotten
         if len(self._away) > MOST_AWAY:
             del self._away[next(iter(self._away))]
+
+
+def _plain(params: pydantic.BaseModel | None) -> dict[str, Any]:
+    if params is None:
+        return {}
+    return params.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _valid(answer: Raw, method: str, model: type[_Answer]) -> _Answer:
+    try:
+        return model.model_validate_json(bytes(answer))
+    except pydantic.ValidationError:
+        raise RpcError(
+            INTERNAL_ERROR, f"the client's answer to {quoted(method)} is not valid"
+        ) from None
 
 
 def _elicitation(params: Raw) -> str:

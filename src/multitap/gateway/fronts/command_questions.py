@@ -52,6 +52,12 @@ class CommandQuestions:
             raise RpcError(INVALID_REQUEST, said.error)
         return said.result
 
+    def close(self) -> None:
+        """Nobody will answer any more; a login may wait for it in a task of its own."""
+        for reply in self._open.values():
+            if not reply.done():
+                reply.set_exception(RpcError(INVALID_REQUEST, "the person left"))
+
     def next(self) -> ServerQuestion | None:
         """The next one to send, if there is one."""
         return self._unsent.popleft() if self._unsent else None

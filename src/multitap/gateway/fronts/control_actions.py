@@ -22,6 +22,7 @@ from multitap.gateway.fronts.command_questions import CommandQuestions, CommandU
 from multitap.gateway.fronts.control_messages import (
     AskCall,
     AskFill,
+    AskLogin,
     AskPrompt,
     AskRead,
     AskTool,
@@ -67,6 +68,7 @@ class CommandProgress:
 
     def end(self) -> None:
         self.over = True
+        self.questions.close()
         self._news.set()
 
     async def next(self) -> ControlAnswer | None:
@@ -124,6 +126,10 @@ async def _done(
             cap = cap_of(tool, hub.settings.result_cap)
             size = len(called.raw)
             return Delivery(size, called.server, called.tool, cap), called.raw
+        case AskLogin(server):
+            asker = CommandUser(server, progress.questions)
+            await gateway.logins.log_in(server, None, asker)
+            text = b""
         case AskRead(uri, server):
             read = await hub.read(uri, server=server, context=context)
             text = read.model_dump_json(by_alias=True, exclude_none=True).encode()

@@ -16,6 +16,7 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
 from multitap.gateway.degradation import reasons
+from multitap.gateway.fronts.access_desk import AccessDesk
 from multitap.gateway.fronts.control_actions import (
     prompt_lines,
     refusal,
@@ -26,6 +27,7 @@ from multitap.gateway.fronts.control_messages import (
     About,
     AskAbout,
     AskCalls,
+    AskConsole,
     AskExchange,
     AskFigures,
     AskLog,
@@ -36,6 +38,7 @@ from multitap.gateway.fronts.control_messages import (
     AskResources,
     AskRestart,
     AskStderr,
+    AskSwitch,
     AskTools,
     ClientFigures,
     ControlAnswer,
@@ -50,6 +53,8 @@ from multitap.gateway.fronts.control_messages import (
 from multitap.gateway.fronts.control_records import CallsPage, LogPage, Pulse
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
+from multitap.store.call_records import CallRecord
+from multitap.store.exchanges import Exchange
 from multitap.store.log_records import Happening, LogRecord
 from multitap.store.record_filter import RecordFilter
 from multitap.upstream.traced_wire import TracedMessage
@@ -61,6 +66,9 @@ WORK = 30.0
 """Seconds for an answer to be found."""
 BACKLOG = 4096
 """Events that wait for a person's program to read them; further ones are left out."""
+
+Switch = Callable[[str, bool], None]
+"""Enables or disables a server of that name in the file that says so."""
 
 _LONGEST_WORD = 100
 _encode = msgspec.json.Encoder().encode
@@ -74,6 +82,8 @@ class ControlDesk:
         reloader: Its files; None: it has none.
         url: Where clients reach it; None: on its own pipes.
         sessions: How many of them have a session.
+        switch: Enables or disables a server in its file, which blocks; None: there is no file.
+        link: A new link to the web console; None: there is none.
     """
 
     def __init__(
@@ -83,11 +93,16 @@ class ControlDesk:
         reloader: Reloader | None = None,
         url: str | None = None,
         sessions: Callable[[], int] | None = None,
+        switch: Switch | None = None,
+        link: Callable[[], str] | None = None,
     ) -> None:
         self.gateway = gateway
         self._reloader = reloader
         self._url = url
         self._sessions = sessions or (lambda: len(gateway.subscriptions.clients))
+        self._switch = switch
+        self._link = link
+        self._access = AccessDesk(gateway)
         self._started = time.time()
 
     def about(self) -> About:
@@ -146,14 +161,25 @@ class ControlDesk:
                 return prompt_lines(hub)
             case AskFigures():
                 return self._figures()
-            case AskReload():
-                return await self._reload()
-            case AskRestart(server):
-                return hub.restart(server)
+            case AskReload() | AskRestart() | AskSwitch() | AskConsole():
+                return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskStderr():
                 return await self._recalled(question)
             case _:
-                assert_never(question)
+                return await self._access.answer(question)
+
+    async def _did(self, wish: AskReload | AskRestart | AskSwitch | AskConsole) -> Any:
+        match wish:
+            case AskReload():
+                return await self._reload()
+            case AskRestart(server):
+                return self.gateway.hub.restart(server)
+            case AskSwitch(server, on):
+                return await self._switched(server, on=on)
+            case AskConsole():
+                return self._console()
+            case _:
+                assert_never(wish)
 
     async def _recalled(self, question: Recall) -> Any:
         store = self.gateway.hub.store
@@ -169,7 +195,7 @@ class ControlDesk:
             case AskPulse(seen, most):
                 return self._pulse(seen, most)
             case AskExchange(exchange_id):
-                return await store.exchange(exchange_id)
+                return self._recent(exchange_id) or await store.exchange(exchange_id)
             case AskStderr(server):
                 return await self._stderr(server)
             case _:
@@ -182,10 +208,34 @@ class ControlDesk:
         latest = islice(reversed(calls.recent), new)
         return Pulse(
             calls.made,
-            tuple(latest)[::-1],
+            tuple(map(_brief, latest))[::-1],
             hub.catalog.revision,
             sum(link.requests.slots.working for link in hub.links.values()),
         )
+
+    def _recent(self, exchange_id: str) -> Exchange | None:
+        """What a call said that may not be written down yet."""
+        for record in reversed(self.gateway.hub.calls.recent):
+            kept = record.exchange
+            if isinstance(kept, Exchange) and kept.id == exchange_id:
+                return kept
+        return None
+
+    def _console(self) -> str:
+        if self._link is None:
+            raise MultitapError(
+                "the gateway has no web console",
+                hint="`multitap serve --http` has one, unless `--no-console` says otherwise",
+            )
+        return self._link()
+
+    async def _switched(self, server: str, *, on: bool) -> ReloadReport:
+        if self._switch is None:
+            raise MultitapError("the gateway has no files to change")
+        if server not in self.gateway.hub.settings.servers:
+            raise UnknownName(f"the gateway has no server named {server!r}")
+        await to_thread.run_sync(self._switch, server, on)
+        return await self._reload()
 
     async def _stderr(self, server: str) -> str:
         logs = self.gateway.hub.logs
@@ -225,6 +275,13 @@ class ControlDesk:
                 taken=True, plan=report.plan, problems=report.problems, kept=report.kept
             )
         return ReloadReport(taken=False, problems=report.problems)
+
+
+def _brief(record: CallRecord) -> CallRecord:
+    """A call without what it said, which may be long: `AskExchange` has that."""
+    if not isinstance(record.exchange, Exchange):
+        return record
+    return msgspec.structs.replace(record, exchange=record.exchange.id)
 
 
 def ok(value: Any) -> ControlAnswer:

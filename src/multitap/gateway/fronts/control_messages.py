@@ -103,6 +103,68 @@ class AskStderr(Question, frozen=True, tag="stderr"):
     server: str
 
 
+class AskAccess(Question, frozen=True, tag="access"):
+    """Who may come in, and what waits for a review? Answered by an `AccessPicture`."""
+
+
+class AskAudit(Question, frozen=True, tag="audit"):
+    """Who did what? Answered by an `AuditPage`, newest first."""
+
+    filter: str = ""
+    limit: int = 100
+
+
+class AskCreateToken(Question, frozen=True, tag="create_token"):
+    """Create a token. Answered by a `NewTokenText`."""
+
+    name: str
+    profile: str | None = None
+    allow: tuple[str, ...] = ()
+    lasts: float | None = None
+    """Seconds until it expires."""
+    rate: str | None = None
+
+
+class AskRevokeToken(Question, frozen=True, tag="revoke_token"):
+    """Revoke a token by its id, or all those of a name. Answered by the list of their ids."""
+
+    name: str
+
+
+class AskAcceptPins(Question, frozen=True, tag="accept_pins"):
+    """Pin what a `PinReview` showed. Answered by null."""
+
+    server: str
+    digest: str
+
+
+class AskOpenQuestions(Question, frozen=True, tag="questions"):
+    """What waits for a person? Answered by a list of `OpenQuestion`.
+
+    Asking says that a person is there: for `PersonQuestions.ATTENTION` seconds, questions that no
+    client can answer wait for them.
+    """
+
+
+class AskReply(Question, frozen=True, tag="reply"):
+    """The person's answer to an `OpenQuestion`. Answered by whether it was still open."""
+
+    number: int
+    result: Raw = Raw(b"null")
+    error: str | None = None
+
+
+class AskSwitch(Question, frozen=True, tag="switch"):
+    """Enable or disable a server in its file. Answered by a `ReloadReport`."""
+
+    server: str
+    on: bool
+
+
+class AskConsole(Question, frozen=True, tag="console"):
+    """Where is the web console? Answered by a link that opens it once."""
+
+
 class AskTool(Question, frozen=True, tag="tool"):
     """What does this tool take? Answered by a `ToolLine`, once its server is up."""
 
@@ -143,10 +205,30 @@ class AskFill(Question, frozen=True, tag="fill"):
     timeout: float | None = None
 
 
-GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill
+class AskLogin(Question, frozen=True, tag="login"):
+    """Log in to a server. Answered by a `Delivery` of nothing.
+
+    Before that, a `ServerQuestion` has the address of the page to visit.
+    """
+
+    server: str
+    timeout: float | None = None
+
+
+GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill | AskLogin
 """What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
 Recall = AskPulse | AskCalls | AskLog | AskExchange | AskStderr
 """What is answered from what was written down."""
+AccessQuestion = (
+    AskAccess
+    | AskAudit
+    | AskCreateToken
+    | AskRevokeToken
+    | AskAcceptPins
+    | AskOpenQuestions
+    | AskReply
+)
+"""What the Access place is about."""
 Quick = (
     AskAbout
     | AskPicture
@@ -156,7 +238,10 @@ Quick = (
     | AskFigures
     | AskReload
     | AskRestart
+    | AskSwitch
+    | AskConsole
     | Recall
+    | AccessQuestion
 )
 """What the gateway answers by itself."""
 AnyQuestion = Quick | AskEvents | AskTrace | GatewayAction

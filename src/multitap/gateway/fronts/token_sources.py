@@ -53,11 +53,21 @@ class ActiveKeys:
         return after
 
     def find(self, bearer: bytes) -> Admitted | None:
+        return self._find(bearer, is_console=False)
+
+    def find_console(self, given: bytes) -> Admitted | None:
+        """Whose token for the web console it is; see `find`."""
+        return self._find(given, is_console=True)
+
+    def _find(self, bearer: bytes, *, is_console: bool) -> Admitted | None:
         if (found := parts(bearer)) is None:
             return None
         token_id, secret = found
         key, now = self._keys.get(token_id), time.time()
-        if key is None or not key.token.opens_with(secret) or key.token.state(now) != "active":
+        # what opens one door does not open the other, though both are in one list
+        if key is None or key.token.is_console is not is_console:
+            return None
+        if not key.token.opens_with(secret) or key.token.state(now) != "active":
             return None
         self.used[token_id] = now
         return key.admitted
@@ -88,7 +98,9 @@ class TokenSources:
         self.refresh()
 
     def __len__(self) -> int:
-        return len(self.keys.tokens) + len(self.tokens)
+        """How many let a client in."""
+        clients = sum(not one.is_console for one in self.keys.tokens.values())
+        return clients + len(self.tokens)
 
     def refresh(self) -> frozenset[str] | None:
         """Read again what changed; who may come in no more, or None if nothing changed."""

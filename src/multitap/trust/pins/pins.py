@@ -65,7 +65,8 @@ class Pins:
         self.naming = naming
         self.on_unsaved: Callable[[], None] = lambda: None
         """Told when there is something to write."""
-        self._places = places
+        self.places = places
+        """Where the lock files are."""
         self._readings: dict[LockFile | None, Reading] = {}
         self._noted: dict[tuple[LockFile | None, str], PinChange] = {}
         """What the files do not say yet."""
@@ -74,7 +75,7 @@ class Pins:
 
     @property
     def files(self) -> tuple[LockFile, ...]:
-        return () if self._places is None else self._places.files
+        return () if self.places is None else self.places.files
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ class Pins:
                 self._noted[owner, server] = change
 
     def _files_of(self, config: ServerConfig) -> tuple[LockFile | None, LockFile | None]:
-        return (None, None) if self._places is None else self._places.of(config)
+        return (None, None) if self.places is None else self.places.of(config)
 
     def _entry(self, file: LockFile | None, server: str) -> ServerPins | None:
         if (noted := self._noted.get((file, server))) is not None:

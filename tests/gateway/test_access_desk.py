@@ -1,0 +1,186 @@
+"""What a screen learns and decides about access: tokens, pins, open questions, the audit log."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from multitap import Settings, open_hub
+from multitap.config.policy_rules import PolicyRule
+from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
+from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, NewTokenText
+from multitap.gateway.fronts.control_answers import content
+from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_messages import (
+    AskAcceptPins,
+    AskAccess,
+    AskAudit,
+    AskCalls,
+    AskConsole,
+    AskCreateToken,
+    AskExchange,
+    AskOpenQuestions,
+    AskPulse,
+    AskReply,
+    AskRevokeToken,
+    AskSwitch,
+)
+from multitap.gateway.fronts.control_records import CallsPage, Pulse
+from multitap.gateway.gateway import open_gateway
+from multitap.gateway.person_questions import OpenQuestion
+from multitap.store.exchanges import Exchange
+from tests.gateway.talking import PATIENCE, zoo
+from tests.waiting import until
+
+ASK = PolicyRule(decision="ask", tools=["add"], reason="sums are serious")
+YES = Raw(b'{"action":"accept","content":{"decision":"once"}}')
+
+
+@asynccontextmanager
+async def open_desk(tmp_path, **settings):
+    wanted = Settings(state_dir=tmp_path / "state", **settings)
+    async with open_gateway(lambda host: open_hub(wanted, handlers=host)) as gateway:
+        with anyio.fail_after(PATIENCE):
+            await gateway.hub.settled()
+        yield ControlDesk(gateway)
+
+
+async def asked(desk, question, kind=type(None)):
+    return content(await desk.answer(question), kind)
+
+
+async def test_tokens_are_created_shown_without_their_secret_and_revoked(tmp_path):
+    async with open_desk(tmp_path) as desk:
+        made = await asked(desk, AskCreateToken("ci", allow=("a_*",), rate="5/s"), NewTokenText)
+        before = (await asked(desk, AskAccess(), AccessPicture)).tokens[-1]
+        assert await asked(desk, AskRevokeToken(made.id), list[str]) == [made.id]
+        after = (await asked(desk, AskAccess(), AccessPicture)).tokens[-1]
+        seen = msgspec.json.encode((before, after))
+
+        assert (before.name, before.state, after.state) == ("ci", "active", "revoked")
+        assert (before.allow, before.rate) == (("a_*",), "5/s")
+        assert made.token.rpartition("_")[2].encode() not in seen
+        assert made.token not in repr(made)
+        rows = (await asked(desk, AskAudit("kind:token.*"), AuditPage)).records
+        assert [row.record.kind for row in rows] == ["token.revoked", "token.created"]
+        assert made.id in rows[0].what
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (AskCreateToken("no spaces please"), MultitapError),
+        (AskCreateToken("ci", profile="missing"), UnknownName),
+        (AskCreateToken("ci", rate="fast"), BadArguments),
+        (AskCreateToken("ci", lasts=-1), BadArguments),
+        (AskRevokeToken("nobody"), UnknownName),
+        (AskAcceptPins("nobody", ""), UnknownName),
+        (AskSwitch("nobody", on=True), MultitapError),
+        (AskConsole(), MultitapError),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+async def test_what_cannot_be_done_is_refused_in_words(tmp_path, wanted, error):
+    async with open_desk(tmp_path) as desk:
+        with pytest.raises(error):
+            await asked(desk, wanted)
+
+
+async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    server = zoo("rug_pull", env={"ZOO_DIR": str(ledger)}, provenance="registry")
+    async with open_desk(tmp_path, servers={"zoo": server}) as desk:
+        hub = desk.gateway.hub
+        await hub.call("zoo_fault")
+        await until(lambda: "zoo_echo" not in hub.catalog.tools)
+        with anyio.fail_after(PATIENCE):
+            while not (pins := (await asked(desk, AskAccess(), AccessPicture)).pins):
+                await anyio.sleep(0)
+        review = pins[0]
+        with pytest.raises(MultitapError, match="changed again since you looked"):
+            await asked(desk, AskAcceptPins("zoo", "another"))
+        await asked(desk, AskAcceptPins("zoo", review.digest))
+        await until(lambda: "zoo_echo" in hub.catalog.tools)
+
+        assert (review.server, review.tools[0].tool, review.tools[0].change) == (
+            "zoo",
+            "echo",
+            "changed",
+        )
+        assert any(line.startswith("+") for line in review.tools[0].difference)
+        assert (await asked(desk, AskAccess(), AccessPicture)).pins == ()
+        kinds = (await asked(desk, AskAudit("server:zoo kind:pins*"), AuditPage)).records
+        assert kinds[0].record.subject == "echo"
+
+
+async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen(tmp_path):
+    async with open_desk(tmp_path, servers={"zoo": zoo()}, policy=(ASK,)) as desk:
+        hub = desk.gateway.hub
+        results = []
+
+        async def call():
+            results.append(await hub.call("zoo_add", {"a": 2, "b": 3}))
+
+        with pytest.raises(Denied, match="nobody can be asked"):
+            await call()
+        assert await asked(desk, AskOpenQuestions(), list[OpenQuestion]) == []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            question = await open_question(desk)
+            assert await asked(desk, AskReply(question.number, YES), bool)
+        assert not await asked(desk, AskReply(question.number, YES), bool)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refuse_next, desk)
+            with pytest.raises(Denied, match="a person refused"):
+                await call()
+
+    assert (question.kind, question.server) == ("policy", "zoo")
+    assert "sums are serious" in msgspec.json.decode(question.params)["message"]
+    assert [result.text for result in results] == ["5"]
+
+
+async def open_question(desk):
+    with anyio.fail_after(PATIENCE):
+        while not (found := await asked(desk, AskOpenQuestions(), list[OpenQuestion])):
+            await anyio.sleep(0)
+    return found[0]
+
+
+async def refuse_next(desk):
+    question = await open_question(desk)
+    await asked(desk, AskReply(question.number, error="no"), bool)
+
+
+async def test_a_call_that_is_given_up_takes_its_question_along(tmp_path):
+    async with open_desk(tmp_path, servers={"zoo": zoo()}, policy=(ASK,)) as desk:
+        await asked(desk, AskOpenQuestions(), list[OpenQuestion])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.gateway.hub.call, "zoo_add", {"a": 2, "b": 3})
+            await open_question(desk)
+            tasks.cancel_scope.cancel()
+
+        assert await asked(desk, AskOpenQuestions(), list[OpenQuestion]) == []
+
+
+async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once(tmp_path):
+    async with open_desk(tmp_path, servers={"zoo": zoo()}, record="all") as desk:
+        await desk.gateway.hub.call("zoo_echo", {"text": "hello"})
+        pulse = await asked(desk, AskPulse(), Pulse)
+        kept = await asked(desk, AskExchange(pulse.records[0].exchange), Exchange)
+        page = await asked(desk, AskCalls("tool:echo"), CallsPage)
+
+    assert '"hello"' in kept.arguments
+    assert page.records[0].exchange == kept.id
+
+
+async def test_a_server_is_switched_by_whoever_owns_its_file(tmp_path):
+    switched = []
+    async with open_desk(tmp_path, servers={"zoo": zoo()}) as desk:
+        owned = ControlDesk(desk.gateway, switch=lambda name, on: switched.append((name, on)))
+        answer = await owned.answer(AskSwitch("zoo", on=False))
+
+    assert switched == [("zoo", False)]
+    assert answer.error == "the gateway has no files to reload"

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from multitap import Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
+from multitap.config.search import state_directory
 from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
 from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, NewTokenText
 from multitap.gateway.fronts.control_answers import content
@@ -38,9 +39,15 @@ ASK = PolicyRule(decision="ask", tools=["add"], reason="sums are serious")
 YES = Raw(b'{"action":"accept","content":{"decision":"once"}}')
 
 
+@pytest.fixture(autouse=True)
+def own_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "log"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
 @asynccontextmanager
-async def open_desk(tmp_path, **settings):
-    wanted = Settings(state_dir=tmp_path / "state", **settings)
+async def open_desk(**settings):
+    wanted = Settings(state_dir=state_directory(), **settings)
     async with open_gateway(lambda host: open_hub(wanted, handlers=host)) as gateway:
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
@@ -51,8 +58,8 @@ async def asked(desk, question, kind=type(None)):
     return content(await desk.answer(question), kind)
 
 
-async def test_tokens_are_created_shown_without_their_secret_and_revoked(tmp_path):
-    async with open_desk(tmp_path) as desk:
+async def test_tokens_are_created_shown_without_their_secret_and_revoked():
+    async with open_desk() as desk:
         made = await asked(desk, AskCreateToken("ci", allow=("a_*",), rate="5/s"), NewTokenText)
         before = (await asked(desk, AskAccess(), AccessPicture)).tokens[-1]
         assert await asked(desk, AskRevokeToken(made.id), list[str]) == [made.id]
@@ -65,7 +72,7 @@ async def test_tokens_are_created_shown_without_their_secret_and_revoked(tmp_pat
         assert made.token not in repr(made)
         rows = (await asked(desk, AskAudit("kind:token.*"), AuditPage)).records
         assert [row.record.kind for row in rows] == ["token.revoked", "token.created"]
-        assert made.id in rows[0].what
+        assert made.id in rows[0].record.detail
 
 
 @pytest.mark.parametrize(
@@ -82,8 +89,8 @@ async def test_tokens_are_created_shown_without_their_secret_and_revoked(tmp_pat
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-async def test_what_cannot_be_done_is_refused_in_words(tmp_path, wanted, error):
-    async with open_desk(tmp_path) as desk:
+async def test_what_cannot_be_done_is_refused_in_words(wanted, error):
+    async with open_desk() as desk:
         with pytest.raises(error):
             await asked(desk, wanted)
 
@@ -92,7 +99,7 @@ async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     server = zoo("rug_pull", env={"ZOO_DIR": str(ledger)}, provenance="registry")
-    async with open_desk(tmp_path, servers={"zoo": server}) as desk:
+    async with open_desk(servers={"zoo": server}) as desk:
         hub = desk.gateway.hub
         await hub.call("zoo_fault")
         await until(lambda: "zoo_echo" not in hub.catalog.tools)
@@ -113,11 +120,11 @@ async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
         assert any(line.startswith("+") for line in review.tools[0].difference)
         assert (await asked(desk, AskAccess(), AccessPicture)).pins == ()
         kinds = (await asked(desk, AskAudit("server:zoo kind:pins*"), AuditPage)).records
-        assert kinds[0].record.subject == "echo"
+        assert kinds[0].record.detail.startswith("echo ")
 
 
-async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen(tmp_path):
-    async with open_desk(tmp_path, servers={"zoo": zoo()}, policy=(ASK,)) as desk:
+async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen():
+    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as desk:
         hub = desk.gateway.hub
         results = []
 
@@ -154,8 +161,8 @@ async def refuse_next(desk):
     await asked(desk, AskReply(question.number, error="no"), bool)
 
 
-async def test_a_call_that_is_given_up_takes_its_question_along(tmp_path):
-    async with open_desk(tmp_path, servers={"zoo": zoo()}, policy=(ASK,)) as desk:
+async def test_a_call_that_is_given_up_takes_its_question_along():
+    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as desk:
         await asked(desk, AskOpenQuestions(), list[OpenQuestion])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(desk.gateway.hub.call, "zoo_add", {"a": 2, "b": 3})
@@ -165,8 +172,8 @@ async def test_a_call_that_is_given_up_takes_its_question_along(tmp_path):
         assert await asked(desk, AskOpenQuestions(), list[OpenQuestion]) == []
 
 
-async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once(tmp_path):
-    async with open_desk(tmp_path, servers={"zoo": zoo()}, record="all") as desk:
+async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
+    async with open_desk(servers={"zoo": zoo()}, record="all") as desk:
         await desk.gateway.hub.call("zoo_echo", {"text": "hello"})
         pulse = await asked(desk, AskPulse(), Pulse)
         kept = await asked(desk, AskExchange(pulse.records[0].exchange), Exchange)
@@ -176,9 +183,9 @@ async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once(tmp_pat
     assert page.records[0].exchange == kept.id
 
 
-async def test_a_server_is_switched_by_whoever_owns_its_file(tmp_path):
+async def test_a_server_is_switched_by_whoever_owns_its_file():
     switched = []
-    async with open_desk(tmp_path, servers={"zoo": zoo()}) as desk:
+    async with open_desk(servers={"zoo": zoo()}) as desk:
         owned = ControlDesk(desk.gateway, switch=lambda name, on: switched.append((name, on)))
         answer = await owned.answer(AskSwitch("zoo", on=False))
 

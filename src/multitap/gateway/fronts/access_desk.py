@@ -137,14 +137,10 @@ class AccessDesk:
             expires=None if wanted.lasts is None else time.time() + wanted.lasts,
             rate=wanted.rate,
         )
-        self._note("token.created", f"{kept.name} {kept.id}")
         return NewTokenText(kept.id, text)
 
     def _revoke(self, name: str) -> list[str]:
-        revoked = self._tokens.revoke(name)
-        for one in revoked:
-            self._note("token.revoked", f"{one.name} {one.id}")
-        return [one.id for one in revoked]
+        return [one.id for one in self._tokens.revoke(name)]
 
     def _reviews(self) -> tuple[LockPlaces, list[Review]]:
         hub = self._gateway.hub
@@ -172,8 +168,6 @@ class AccessDesk:
                 f"{server} has changed again since you looked", hint="review it once more"
             )
         accept(places, review)
-        tools = ", ".join(review.pins.pending)
-        self._note("pins.accepted", tools, server=server)
 
     def _audit(self, wanted: RecordFilter, limit: int) -> AuditPage:
         file = AuditFile(state_directory(self._gateway.hub.settings.state_dir))
@@ -186,18 +180,6 @@ class AccessDesk:
             raise MultitapError(
                 f"{file.path} cannot be read: {exc}", hint="`multitap audit --verify` says more"
             ) from None
-
-    def _note(self, kind: str, subject: str, server: str = "") -> None:
-        settings = self._gateway.hub.settings
-        if settings.audit.enabled:
-            audit.record(
-                kind,
-                subject=subject,
-                server=server,
-                detail="by a screen",
-                state_dir=settings.state_dir,
-                keep=settings.audit.keep,
-            )
 
 
 def _shown(review: Review) -> PinReview:

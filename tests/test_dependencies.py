@@ -63,7 +63,7 @@ def test_what_is_declared_is_imported():
     assert (REQUIRED | OPTIONAL) - used == NOT_BY_NAME
 
 
-def test_only_the_models_import_what_is_optional():
+def test_only_models_and_the_cluster_import_what_is_optional():
     users = {
         path.parent.name
         for path in SOURCES
@@ -71,4 +71,4 @@ def test_only_the_models_import_what_is_optional():
         if PACKAGE_OF[module] <= OPTIONAL
     }
 
-    assert users == {"models"}
+    assert users == {"models", "cluster"}

@@ -1,0 +1,303 @@
+"""A coordinator in the memory of one process, for tests and for several workers."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from multitap.cluster.coordinator import (
+    WINDOW_PARTS,
+    Allowance,
+    Health,
+    Lease,
+    Message,
+    StreamEnds,
+    StreamEntry,
+    Subscriber,
+    part_of,
+)
+from multitap.records import dataclass
+from multitap.upstream.signals import Bell
+
+Clock = Callable[[], float]
+
+_SWEEP = 256
+"""Writes after which what has expired is forgotten."""
+
+
+class LocalRecords:
+    """See `Records`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[bytes, float]] = {}
+        self._writes = 0
+
+    async def read(self, key: str) -> bytes | None:
+        return self._read(key)
+
+    async def write(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        self._write(key, value, ttl)
+
+    async def swap(
+        self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
+    ) -> bool:
+        if self._read(key) != expected:
+            return False
+        self._write(key, value, ttl)
+        return True
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        value = self._read(key)
+        if value is not None:
+            self._write(key, value, ttl)
+        return value is not None
+
+    async def delete(self, key: str, expected: bytes | None = None) -> bool:
+        value = self._read(key)
+        if value is None or expected not in {None, value}:
+            return False
+        del self._kept[key]
+        return True
+
+    async def scan(self, prefix: str) -> Mapping[str, bytes]:
+        now = self._clock()
+        return {
+            key: value
+            for key, (value, until) in self._kept.items()
+            if key.startswith(prefix) and until > now
+        }
+
+    def _read(self, key: str) -> bytes | None:
+        value, until = self._kept.get(key, (b"", 0.0))
+        return value if until > self._clock() else None
+
+    def _write(self, key: str, value: bytes, ttl: float | None) -> None:
+        now = self._clock()
+        self._kept[key] = value, math.inf if ttl is None else now + ttl
+        self._writes += 1
+        if self._writes % _SWEEP == 0:
+            self._kept = {name: kept for name, kept in self._kept.items() if kept[1] > now}
+
+
+class LocalLeases:
+    """See `Leases`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[str, int, float, bytes]] = {}
+
+    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
+        now = self._clock()
+        owner, last, until, _ = self._kept.get(name, ("", 0, 0.0, b""))
+        if owner not in {"", holder} and until > now:
+            return None
+        token = max(last + 1, int(now * 1000))
+        self._kept[name] = holder, token, now + ttl, note
+        return token
+
+    async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
+        now = self._clock()
+        kept: set[str] = set()
+        for name, token in held.items():
+            owner, last, until, note = self._kept.get(name, ("", 0, 0.0, b""))
+            if owner and last == token and until > now:
+                self._kept[name] = owner, token, now + ttl, note
+                kept.add(name)
+        return frozenset(kept)
+
+    async def release(self, name: str, token: int) -> bool:
+        owner, last, until, note = self._kept.get(name, ("", 0, 0.0, b""))
+        if not owner or last != token:
+            return False
+        self._kept[name] = "", token, until, note
+        return until > self._clock()
+
+    async def look(self, *names: str) -> Mapping[str, Lease]:
+        now = self._clock()
+        found = {name: self._kept[name] for name in names if name in self._kept}
+        return {
+            name: Lease(holder, token, until - now, note)
+            for name, (holder, token, until, note) in found.items()
+        }
+
+    def forget(self) -> None:
+        """Lose everything, as a coordinator does that is flushed."""
+        self._kept.clear()
+
+
+class LocalChannels:
+    """See `Channels`."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, set[Subscriber]] = {}
+
+    async def publish(self, channel: str, data: bytes) -> None:
+        for subscriber in tuple(self._subscribers.get(channel, ())):
+            subscriber.feed(Message(channel, data))
+
+    @asynccontextmanager
+    async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
+        subscriber = Subscriber()
+        for channel in channels:
+            self._subscribers.setdefault(channel, set()).add(subscriber)
+        try:
+            yield subscriber
+        finally:
+            for channel in channels:
+                self._subscribers[channel].discard(subscriber)
+                if not self._subscribers[channel]:
+                    del self._subscribers[channel]
+
+
+@dataclass(slots=True)
+class _Stream:
+    entries: OrderedDict[str, bytes]
+    until: float = math.inf
+    last: tuple[int, int] = (0, 0)
+
+
+class LocalStreams:
+    """See `Streams`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Stream] = {}
+        self._grown = Bell()
+        self._appended = 0
+
+    async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
+        now = self._clock()
+        found = self._find(stream)
+        if found is None:
+            found = self._kept[stream] = _Stream(OrderedDict())
+        moment = int(now * 1000)
+        last, number = found.last
+        found.last = (moment, 0) if moment > last else (last, number + 1)
+        entry_id = "{}-{}".format(*found.last)
+        found.entries[entry_id] = data
+        while len(found.entries) > most:
+            found.entries.popitem(last=False)
+        if ttl is not None:
+            found.until = now + ttl
+        self._appended += 1
+        if self._appended % _SWEEP == 0:
+            self._kept = {name: one for name, one in self._kept.items() if one.until > now}
+        self._grown.ring()
+        return entry_id
+
+    async def entries(
+        self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
+    ) -> list[StreamEntry]:
+        with anyio.move_on_after(wait):
+            while not (found := self._after(stream, after, limit)):
+                if wait <= 0:
+                    return []
+                await self._grown.wait()
+            return found
+        return []
+
+    async def ends(self, stream: str) -> StreamEnds | None:
+        found = self._find(stream)
+        if found is None or not found.entries:
+            return None
+        return StreamEnds(next(iter(found.entries)), next(reversed(found.entries)))
+
+    async def trim(self, stream: str, before: str | None = None) -> None:
+        found = self._find(stream)
+        if found is None:
+            return
+        if before is None:
+            del self._kept[stream]
+            return
+        limit = order(before)
+        for entry_id in [one for one in found.entries if order(one) < limit]:
+            del found.entries[entry_id]
+
+    def _find(self, stream: str) -> _Stream | None:
+        found = self._kept.get(stream)
+        return found if found is not None and found.until > self._clock() else None
+
+    def _after(self, stream: str, after: str, limit: int) -> list[StreamEntry]:
+        found, least = self._find(stream), order(after)
+        if found is None:
+            return []
+        newer = [one for one in found.entries.items() if order(one[0]) > least]
+        return [StreamEntry(*one) for one in newer[:limit]]
+
+
+class LocalLimits:
+    """See `Limits`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._windows: dict[str, tuple[dict[int, int], float]] = {}
+        self._uses = 0
+
+    async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
+        now = self._clock()
+        self._sweep(now)
+        value, until = self._counts.get(key, (0, 0.0))
+        value, until = (value + amount, until) if until > now else (amount, now + ttl)
+        self._counts[key] = value, until
+        return value
+
+    async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
+        now = self._clock()
+        self._sweep(now)
+        part = part_of(now, window)
+        parts, _ = self._windows.get(key, ({}, 0.0))
+        parts = {one: used for one, used in parts.items() if one > part - WINDOW_PARTS}
+        used = sum(parts.values())
+        if used + amount > limit:
+            self._windows[key] = parts, now + window
+            oldest = min(parts, default=part)
+            wait = (oldest + WINDOW_PARTS) * (window / WINDOW_PARTS) - now
+            return Allowance(allowed=False, left=limit - used, retry_after=wait)
+        parts[part] = parts.get(part, 0) + amount
+        self._windows[key] = parts, now + window
+        return Allowance(allowed=True, left=limit - used - amount)
+
+    def _sweep(self, now: float) -> None:
+        self._uses += 1
+        if self._uses % _SWEEP == 0:
+            self._counts = {key: one for key, one in self._counts.items() if one[1] > now}
+            self._windows = {key: one for key, one in self._windows.items() if one[1] > now}
+
+
+class LocalCoordinator:
+    """See `Coordinator`; always up.
+
+    Args:
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or _steady_clock()
+        self._clock = clock
+        self.records = LocalRecords(clock)
+        self.leases = LocalLeases(clock)
+        self.channels = LocalChannels()
+        self.streams = LocalStreams(clock)
+        self.limits = LocalLimits(clock)
+        self.health = Health(is_up=True)
+        self.health_changed = Bell()
+
+    async def time(self) -> float:
+        return self._clock()
+
+
+def _steady_clock() -> Clock:
+    """Seconds since 1970 that never jump: leases would end early, or tokens fall."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+def order(entry_id: str) -> tuple[int, int]:
+    """What the ids of a stream are compared by."""
+    moment, _, number = entry_id.partition("-")
+    return int(moment), int(number or 0)

@@ -1,0 +1,485 @@
+"""A coordinator on Redis or Valkey."""
+
+import asyncio
+import importlib.util
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+
+from multitap.cluster import redis_scripts as scripts
+from multitap.cluster.coordinator import (
+    WINDOW_PARTS,
+    Allowance,
+    CoordinatorDown,
+    Health,
+    Lease,
+    Message,
+    StreamEnds,
+    StreamEntry,
+    Subscriber,
+)
+from multitap.errors import ConfigError
+from multitap.later import Later
+from multitap.tasks import Tasks
+from multitap.upstream.signals import Bell
+
+if TYPE_CHECKING:
+    import redis.asyncio as redis
+    from redis import backoff, exceptions
+    from redis.asyncio import retry, sentinel
+else:
+    redis = Later("redis.asyncio")
+    backoff = Later("redis.backoff")
+    exceptions = Later("redis.exceptions")
+    retry = Later("redis.asyncio.retry")
+    sentinel = Later("redis.asyncio.sentinel")
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = 2.0  # seconds for one answer: a call that waits for Redis has a deadline of its own
+_CONNECTIONS = 16  # more requests at once wait for one of these
+_PROBE = 1.0  # seconds between two looks whether it answers
+_PAGE = 500  # keys that one step of a scan looks at
+_SENTINEL_PORT = 26379
+_EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HOST,HOST/NAME"
+
+
+class RedisLine:
+    """The way to one Redis: what fails on it becomes `CoordinatorDown`, and shows in `health`.
+
+    Args:
+        client: Connects, and connects again.
+        place: Where it is, for messages; without the password.
+        namespace: What all keys begin with.
+    """
+
+    def __init__(self, client: Any, place: str, namespace: str) -> None:
+        self.client = client
+        self.health = Health(is_up=True)
+        self.health_changed = Bell()
+        self._place = place
+        self._namespace = namespace
+        self._scripts: dict[str, Any] = {}
+
+    def key(self, kind: str, name: str) -> str:
+        # the braces keep all keys in one slot of a sharded Redis: scripts need that
+        return f"{{{self._namespace}}}:{kind}:{name}"
+
+    async def ask(self, answer: Awaitable[Any]) -> Any:
+        """Wait for an answer.
+
+        Raises:
+            CoordinatorDown: There is none.
+        """
+        try:
+            # the client's own limits are for each read; this one is for the answer
+            async with asyncio.timeout(2 * _TIMEOUT):
+                result = await answer
+        except (exceptions.RedisError, OSError, TimeoutError) as exc:
+            reason = str(exc) or type(exc).__name__
+            if _is_refusal(exc):
+                raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
+            self._note(Health(is_up=False, reason=reason))
+            raise CoordinatorDown(f"Redis at {self._place} does not answer: {reason}") from None
+        self._note(Health(is_up=True))
+        return result
+
+    async def run(self, script: str, keys: list[str], *args: Any) -> Any:
+        """Run a script in one step."""
+        known = self._scripts.get(script)
+        if known is None:
+            known = self._scripts[script] = self.client.register_script(script)
+        return await self.ask(known(keys=keys, args=list(args)))
+
+    def _note(self, health: Health) -> None:
+        if health.is_up != self.health.is_up:
+            self.health = health
+            if health.is_up:
+                logger.warning("Redis at %s answers again", self._place)
+            else:
+                logger.warning("Redis at %s does not answer: %s", self._place, health.reason)
+            self.health_changed.ring()
+
+    async def watch(self) -> None:
+        """Look once a second whether it answers."""
+        while _goes_on():
+            await anyio.sleep(_PROBE)
+            with suppress(CoordinatorDown):
+                await self.ask(self.client.ping())
+
+
+def _is_refusal(exc: BaseException) -> bool:
+    """Whether it is there and says no: wrong password, missing right, wrong type, out of memory."""
+    return isinstance(exc, exceptions.ResponseError | exceptions.AuthenticationError) and not (
+        isinstance(exc, exceptions.BusyLoadingError | exceptions.ReadOnlyError)
+    )
+
+
+class RedisRecords:
+    """See `Records`."""
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+
+    async def read(self, key: str) -> bytes | None:
+        value: bytes | None = await self._line.ask(self._line.client.get(self._key(key)))
+        return value
+
+    async def write(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._line.ask(self._line.client.set(self._key(key), value, px=_milliseconds(ttl)))
+
+    async def swap(
+        self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
+    ) -> bool:
+        given = (int(expected is not None), expected or b"", value, _milliseconds(ttl) or "")
+        return bool(await self._line.run(scripts.SWAP, [self._key(key)], *given))
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        milliseconds = max(1, round(ttl * 1000))
+        return bool(await self._line.ask(self._line.client.pexpire(self._key(key), milliseconds)))
+
+    async def delete(self, key: str, expected: bytes | None = None) -> bool:
+        if expected is None:
+            return bool(await self._line.ask(self._line.client.delete(self._key(key))))
+        return bool(await self._line.run(scripts.DELETE, [self._key(key)], expected))
+
+    async def scan(self, prefix: str) -> Mapping[str, bytes]:
+        start, found, cursor = self._key(""), dict[str, bytes](), 0
+        pattern = _literal(self._key(prefix)) + "*"
+        while True:
+            step = self._line.client.scan(cursor, match=pattern, count=_PAGE)
+            cursor, keys = await self._line.ask(step)
+            if keys:
+                values = await self._line.ask(self._line.client.mget(keys))
+                pairs = zip(keys, values, strict=True)
+                found |= {key.decode()[len(start) :]: value for key, value in pairs if value}
+            if not cursor:
+                return found
+
+    def _key(self, key: str) -> str:
+        return self._line.key("record", key)
+
+
+class RedisLeases:
+    """See `Leases`."""
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+
+    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
+        token = await self._line.run(
+            scripts.ACQUIRE, [self._key(name)], holder, _milliseconds(ttl), note
+        )
+        return int(token) if token else None
+
+    async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
+        if not held:
+            return frozenset()
+        names = list(held)
+        keys = [self._key(name) for name in names]
+        given = (_milliseconds(ttl), *held.values())
+        numbers: list[int] = await self._line.run(scripts.RENEW, keys, *given)
+        return frozenset(names[number - 1] for number in numbers)
+
+    async def release(self, name: str, token: int) -> bool:
+        return bool(await self._line.run(scripts.RELEASE, [self._key(name)], token))
+
+    async def look(self, *names: str) -> Mapping[str, Lease]:
+        if not names:
+            return {}
+        rows = await self._line.run(scripts.LOOK, [self._key(name) for name in names])
+        return {
+            name: Lease(row[0].decode(), int(row[1]), int(row[2]) / 1000, row[3] or b"")
+            for name, row in zip(names, rows, strict=True)
+            if row
+        }
+
+    def _key(self, name: str) -> str:
+        return self._line.key("lease", name)
+
+
+class RedisChannels:
+    """See `Channels`; one connection carries all subscriptions."""
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._wanted = Bell()
+        self._subscribed: set[str] = set()
+        self._asked_for: set[str] = set()
+        self._listening = Bell()
+
+    async def publish(self, channel: str, data: bytes) -> None:
+        await self._line.ask(self._line.client.publish(self._key(channel), data))
+
+    @asynccontextmanager
+    async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
+        subscriber = Subscriber()
+        keys = [self._key(channel) for channel in channels]
+        for key in keys:
+            self._subscribers.setdefault(key, set()).add(subscriber)
+        self._wanted.ring()
+        try:
+            # while Redis is away nothing can be missed that could have been said
+            with anyio.move_on_after(_TIMEOUT):
+                while not self._subscribed.issuperset(keys):
+                    await self._listening.wait()
+            yield subscriber
+        finally:
+            for key in keys:
+                self._subscribers[key].discard(subscriber)
+                if not self._subscribers[key]:
+                    del self._subscribers[key]
+            self._wanted.ring()
+
+    async def listen(self) -> None:
+        """Bring messages to the subscribers, over a new connection whenever one is lost."""
+        while _goes_on():
+            try:
+                async with self._line.client.pubsub() as pubsub:
+                    await self._receive(pubsub)
+            except (exceptions.RedisError, OSError, TimeoutError):
+                self._subscribed, self._asked_for = set(), set()
+                await anyio.sleep(_PROBE / 4)
+
+    async def _receive(self, pubsub: Any) -> None:
+        # what was said since the last connection broke was not heard
+        for subscribers in tuple(self._subscribers.values()):
+            for subscriber in subscribers:
+                subscriber.feed(None)
+        while _goes_on():
+            await self._agree(pubsub)
+            if not self._subscribers and _goes_on():
+                await self._wanted.wait()
+                continue
+            # short: what is wanted may change while nothing is said
+            found = await pubsub.get_message(timeout=0.05)
+            if found is not None:
+                self._take(found)
+
+    async def _agree(self, pubsub: Any) -> None:
+        wanted = set(self._subscribers)
+        if added := wanted - self._subscribed - self._asked_for:
+            await pubsub.subscribe(*added)
+            self._asked_for |= added
+        if gone := self._subscribed - wanted:
+            await pubsub.unsubscribe(*gone)
+            self._subscribed -= gone
+
+    def _take(self, found: Mapping[str, Any]) -> None:
+        key = found["channel"].decode()
+        if found["type"] == "subscribe":
+            self._asked_for.discard(key)
+            self._subscribed.add(key)
+            self._listening.ring()
+        elif found["type"] == "message":
+            message = Message(key[len(self._key("")) :], found["data"])
+            for subscriber in tuple(self._subscribers.get(key, ())):
+                subscriber.feed(message)
+
+    def _key(self, channel: str) -> str:
+        return self._line.key("channel", channel)
+
+
+class RedisStreams:
+    """See `Streams`. Waiting takes no connection: whoever appends says so on one channel."""
+
+    GROWN = "streams"
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+        self._grown: dict[str, Bell] = {}
+        self._waiting: dict[str, int] = {}
+
+    async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
+        news = self._line.key("channel", self.GROWN)
+        given = (most, data, _milliseconds(ttl) or "", news)
+        entry_id: bytes = await self._line.run(scripts.APPEND, [self._key(stream)], *given)
+        return entry_id.decode()
+
+    async def entries(
+        self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
+    ) -> list[StreamEntry]:
+        key = self._key(stream)
+        if wait <= 0:
+            return await self._after(key, after, limit)
+        bell = self._grown.setdefault(key, Bell())
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        try:
+            with anyio.move_on_after(wait):
+                while not (found := await self._after(key, after, limit)):
+                    await bell.wait()
+                return found
+            return []
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key], self._grown[key]
+
+    async def ends(self, stream: str) -> StreamEnds | None:
+        key = self._key(stream)
+        first = await self._line.ask(self._line.client.xrange(key, count=1))
+        last = await self._line.ask(self._line.client.xrevrange(key, count=1))
+        if not first or not last:
+            return None
+        return StreamEnds(first[0][0].decode(), last[0][0].decode())
+
+    async def trim(self, stream: str, before: str | None = None) -> None:
+        key = self._key(stream)
+        if before is None:
+            await self._line.ask(self._line.client.delete(key))
+        else:
+            trimmed = self._line.client.xtrim(key, minid=before, approximate=False)
+            await self._line.ask(trimmed)
+
+    async def listen(self, channels: RedisChannels) -> None:
+        """Wake up those who wait for a stream that has grown."""
+        async with channels.subscribe(self.GROWN) as messages:
+            async for message in messages:
+                if message is None:
+                    for bell in tuple(self._grown.values()):
+                        bell.ring()
+                elif (waited_for := self._grown.get(message.data.decode())) is not None:
+                    waited_for.ring()
+
+    async def _after(self, key: str, after: str, limit: int) -> list[StreamEntry]:
+        rows = await self._line.ask(self._line.client.xrange(key, min=f"({after}", count=limit))
+        return [StreamEntry(entry_id.decode(), fields[b"d"]) for entry_id, fields in rows]
+
+    def _key(self, stream: str) -> str:
+        return self._line.key("stream", stream)
+
+
+class RedisLimits:
+    """See `Limits`."""
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+
+    async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
+        key = self._line.key("count", key)
+        return int(await self._line.run(scripts.COUNT, [key], amount, _milliseconds(ttl)))
+
+    async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
+        key = self._line.key("window", key)
+        given = (limit, window, amount, WINDOW_PARTS)
+        allowed, left, wait = await self._line.run(scripts.TAKE, [key], *given)
+        return Allowance(bool(allowed), int(left), float(wait))
+
+
+class RedisCoordinator:
+    """See `Coordinator`; made by `open_redis`."""
+
+    def __init__(self, line: RedisLine) -> None:
+        self._line = line
+        self.records = RedisRecords(line)
+        self.leases = RedisLeases(line)
+        self.channels = RedisChannels(line)
+        self.streams = RedisStreams(line)
+        self.limits = RedisLimits(line)
+        self.health_changed = line.health_changed
+
+    @property
+    def health(self) -> Health:
+        return self._line.health
+
+    async def time(self) -> float:
+        seconds, micros = await self._line.ask(self._line.client.time())
+        return float(seconds) + float(micros) / 1e6
+
+
+@asynccontextmanager
+async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator[RedisCoordinator]:
+    """A coordinator that connects, and connects again after Redis was away.
+
+    Args:
+        url: `redis://`, `rediss://` with TLS, `unix://`, or `redis+sentinel://` with the name of
+            the service as its path; each with user and password if needed.
+        namespace: What all keys begin with: several clusters may share one Redis.
+
+    Raises:
+        ConfigError: The address cannot be used, or `redis` is not installed.
+    """
+    if importlib.util.find_spec("redis") is None:
+        raise ConfigError(
+            "a cluster needs the Python package `redis`, which is not installed",
+            hint="pip install 'multitap[redis]'",
+        )
+    client, place = _client(url)
+    line = RedisLine(client, place, namespace)
+    try:
+        coordinator = RedisCoordinator(line)
+        async with Tasks() as tasks:
+            tasks.start_soon(line.watch)
+            tasks.start_soon(coordinator.channels.listen)
+            tasks.start_soon(coordinator.streams.listen, coordinator.channels)
+            yield coordinator
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.aclose(close_connection_pool=True)
+
+
+def _client(url: str) -> tuple[Any, str]:
+    """A client for an address, and how messages call that."""
+    scheme, netloc, path, *_ = parts = urlsplit(url)
+    options: dict[str, Any] = {
+        "socket_timeout": _TIMEOUT,
+        "socket_connect_timeout": _TIMEOUT / 2,
+        "protocol": 2,  # the older one, which every version speaks
+        # never twice by itself: whether the first one did something is not known
+        "retry": retry.Retry(backoff.NoBackoff(), 0),
+    }
+    login, _, hosts = netloc.rpartition("@")
+    place = hosts or path
+    try:
+        if scheme in {"redis+sentinel", "rediss+sentinel"}:
+            return _behind_sentinels(parts.path, login, hosts, options, tls="ss" in scheme), place
+        if scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError(f"{scheme or 'nothing'!r} is not a scheme for Redis")  # noqa: TRY301 - one way out
+        pools: Any = redis.BlockingConnectionPool  # its keywords have no types
+        pool = pools.from_url(url, max_connections=_CONNECTIONS, timeout=_TIMEOUT, **options)
+        return redis.Redis(connection_pool=pool), place
+    except ValueError as exc:
+        raise ConfigError(f"the cluster's address cannot be used: {exc}", hint=_EXAMPLE) from None
+
+
+def _behind_sentinels(
+    path: str, login: str, hosts: str, options: dict[str, Any], *, tls: bool
+) -> Any:
+    service, _, database = path.strip("/").partition("/")
+    if not service:
+        raise ValueError("it does not name the service that the sentinels watch")
+    user, _, password = login.partition(":")
+    if password:
+        options["password"] = unquote(password)
+        options["username"] = unquote(user) or None
+    sentinels = [_host_and_port(one) for one in hosts.split(",")]
+    make: Any = sentinel.Sentinel  # it has no types
+    watched = make(sentinels, ssl=tls, **options)
+    return watched.master_for(service, db=int(database or 0), max_connections=4 * _CONNECTIONS)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    found = urlsplit(f"//{text}")
+    if not found.hostname:
+        raise ValueError(f"{text!r} is not a host")
+    return found.hostname, found.port or _SENTINEL_PORT
+
+
+def _goes_on() -> bool:
+    """Whether this task was not cancelled: `redis` may swallow that, and it comes only once."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _literal(text: str) -> str:
+    """A text as a pattern that matches nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

@@ -1,0 +1,217 @@
+"""One contract for everything that coordinates; what holds for one holds for the others."""
+
+import uuid
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.redis_coordinator import open_redis
+from multitap.errors import ConfigError
+from tests.cluster.redis_server import free_port, running_redis
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def open_local(_):
+    yield LocalCoordinator()
+
+
+@asynccontextmanager
+async def open_on_redis(server):
+    async with open_redis(server.url, namespace=uuid.uuid4().hex) as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(params=[open_local, open_on_redis], ids=["local", "redis"])
+async def coordinator(request, redis_server):
+    async with request.param(redis_server) as made:
+        yield made
+
+
+async def test_records_are_kept_swapped_and_removed_only_as_expected(coordinator):
+    records = coordinator.records
+    assert await records.read("a") is None
+    assert await records.swap("a", None, b"1")
+    assert not await records.swap("a", None, b"2")
+    assert not await records.swap("a", b"9", b"2")
+    assert await records.swap("a", b"1", b"2")
+    await records.write("ab", b"3", ttl=60)
+    await records.write("b", b"4")
+
+    assert await records.scan("a") == {"a": b"2", "ab": b"3"}
+    assert not await records.delete("a", b"1")
+    assert await records.delete("a", b"2")
+    assert not await records.delete("a")
+    assert await records.scan("") == {"ab": b"3", "b": b"4"}
+
+
+async def test_records_end_with_their_time_unless_touched(coordinator):
+    records = coordinator.records
+    await records.write("short", b"x", ttl=0.05)
+    await records.write("kept", b"x", ttl=0.05)
+
+    assert await records.touch("kept", 60)
+    with anyio.fail_after(5):
+        while await records.read("short") is not None:
+            await anyio.sleep(0.01)
+    assert await records.read("kept") == b"x"
+    assert not await records.touch("short", 60)
+
+
+async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinator):
+    leases = coordinator.leases
+    first = await leases.acquire("calc", "a", ttl=60, note=b"at a")
+    assert await leases.acquire("calc", "b", ttl=60) is None
+    assert await leases.renew({"calc": first, "other": 3}, ttl=60) == {"calc"}
+    seen = (await leases.look("calc", "other"))["calc"]
+    assert (seen.holder, seen.token, seen.note, seen.is_held) == ("a", first, b"at a", True)
+    assert not await leases.release("calc", first - 1)
+    assert await leases.release("calc", first)
+    assert not (await leases.look("calc"))["calc"].is_held
+
+    second = await leases.acquire("calc", "b", ttl=60)
+
+    assert second > first
+    assert await leases.renew({"calc": first}, ttl=60) == frozenset()
+    assert await leases.acquire("calc", "b", ttl=60) > second
+
+
+async def test_an_expired_lease_can_be_taken_and_not_renewed(coordinator):
+    leases = coordinator.leases
+    first = await leases.acquire("calc", "a", ttl=0.05)
+    with anyio.fail_after(5):
+        while (second := await leases.acquire("calc", "b", ttl=0.05)) is None:
+            await anyio.sleep(0.01)
+
+    assert second > first
+    assert await leases.renew({"calc": first}, ttl=60) == frozenset()
+
+
+async def test_published_messages_reach_those_who_listen(coordinator):
+    channels = coordinator.channels
+    async with channels.subscribe("news", "more") as heard, channels.subscribe("other") as other:
+        await channels.publish("news", b"1")
+        await channels.publish("more", b"2")
+        await channels.publish("other", b"3")
+        with anyio.fail_after(5):
+            got = [await _message(heard), await _message(heard), await _message(other)]
+
+    assert [(one.channel, one.data) for one in got] == [
+        ("news", b"1"),
+        ("more", b"2"),
+        ("other", b"3"),
+    ]
+
+
+async def _message(heard):
+    while (found := await anext(heard)) is None:
+        pass
+    return found
+
+
+async def test_streams_are_bounded_and_read_from_any_entry_on(coordinator):
+    streams = coordinator.streams
+    assert await streams.ends("s") is None
+    ids = [await streams.append("s", str(n).encode(), most=3, ttl=60) for n in range(5)]
+
+    kept = await streams.entries("s")
+    assert [(one.id, one.data) for one in kept] == list(
+        zip(ids[2:], [b"2", b"3", b"4"], strict=True)
+    )
+    assert [one.data for one in await streams.entries("s", ids[3])] == [b"4"]
+    assert [one.data for one in await streams.entries("s", limit=1)] == [b"2"]
+    ends = await streams.ends("s")
+    assert (ends.first, ends.last) == (ids[2], ids[4])
+    await streams.trim("s", ids[4])
+    assert [one.data for one in await streams.entries("s")] == [b"4"]
+    await streams.trim("s")
+    assert await streams.entries("s") == []
+
+
+async def test_who_waits_for_a_stream_gets_the_next_entry(coordinator):
+    streams, got = coordinator.streams, []
+
+    async def read():
+        got.extend(await streams.entries("s", wait=10))
+
+    assert await streams.entries("s", wait=0.01) == []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.sleep(0.05)
+        await streams.append("s", b"x", most=10)
+
+    assert [one.data for one in got] == [b"x"]
+
+
+async def test_limits_are_exact_and_say_when_to_come_back(coordinator):
+    limits = coordinator.limits
+    taken = [await limits.take("k", limit=100, window=60) for _ in range(103)]
+
+    assert [one.allowed for one in taken].count(True) == 100
+    assert taken[99].left == 0
+    assert 0 < taken[-1].retry_after <= 60
+    assert [await limits.count("c", 2, ttl=60) for _ in range(3)] == [2, 4, 6]
+
+
+async def test_a_limit_is_free_again_after_its_window(coordinator):
+    limits = coordinator.limits
+    assert (await limits.take("k", limit=1, window=0.2)).allowed
+    with anyio.fail_after(5):
+        while not (again := await limits.take("k", limit=1, window=0.2)).allowed:
+            await anyio.sleep(again.retry_after)
+
+
+async def test_the_coordinator_tells_the_time(coordinator):
+    first = await coordinator.time()
+
+    assert await coordinator.time() >= first > 1_700_000_000
+
+
+async def test_a_redis_that_comes_back_is_used_again():
+    with running_redis() as server:
+        async with (
+            open_redis(server.url) as coordinator,
+            coordinator.channels.subscribe("news") as heard,
+        ):
+            first = await coordinator.leases.acquire("calc", "a", ttl=60)
+            server.stop()
+            with pytest.raises(CoordinatorDown, match=f"127.0.0.1:{server.port}"):
+                await coordinator.records.read("a")
+            assert not coordinator.health.is_up
+            server.start()
+            await until(lambda: coordinator.health.is_up)
+            # it has lost everything: the token still rises
+            assert await coordinator.leases.acquire("calc", "b", ttl=60) > first
+            with anyio.fail_after(10):
+                while await anext(heard) is not None:
+                    pass
+                await coordinator.channels.publish("news", b"1")
+                assert (await _message(heard)).data == b"1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://x", "redis+sentinel://host:1", "", "redis://h:port", "redis+sentinel://:1/x"],
+)
+async def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ConfigError, match="address cannot be used"):
+        async with open_redis(url):
+            pass
+
+
+async def test_a_user_without_rights_is_told_so():
+    with running_redis("--requirepass", "s3cret") as server:
+        async with open_redis(server.url) as coordinator:
+            with pytest.raises(CoordinatorDown, match="refuses"):
+                await coordinator.records.read("a")
+        async with open_redis(f"redis://default:s3cret@127.0.0.1:{server.port}") as coordinator:
+            assert await coordinator.records.read("a") is None
+
+
+async def test_nothing_listens_at_the_address():
+    async with open_redis(f"redis://127.0.0.1:{free_port()}") as coordinator:
+        with pytest.raises(CoordinatorDown, match="does not answer"):
+            await coordinator.time()

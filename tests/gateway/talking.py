@@ -13,6 +13,7 @@ from multitap import open_hub
 from multitap.config import StdioServer
 from multitap.gateway.eras.parked_calls import TTL
 from multitap.gateway.fronts.http_front import HttpFront, serve_http
+from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.http.server.access import Access
 from multitap.http.server.http_server import bind
@@ -40,7 +41,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(settings, *, tokens=(), patience=TTL):
+async def gate(settings, *, tokens=(), patience=TTL, limits=SessionLimits()):
     """A running gateway whose servers have settled."""
 
     def opens(handlers):
@@ -49,7 +50,7 @@ async def gate(settings, *, tokens=(), patience=TTL):
     async with open_gateway(opens, patience=patience) as gateway:
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
-        front = HttpFront(gateway, Access("127.0.0.1", tokens))
+        front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=limits)
         async with serve_http(front, bind("127.0.0.1", 0)) as url:
             yield Gate(gateway, front, url)
 

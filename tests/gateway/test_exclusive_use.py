@@ -12,8 +12,8 @@ from multitap.gateway.client import Client
 from multitap.gateway.client_message import EMPTY, Params
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.exclusive_use import ExclusiveUse
-from multitap.gateway.fronts.http_sessions import Mailbox
 from multitap.gateway.private_links import PrivateLinks
+from multitap.http.server.event_writer import EventWriter
 from multitap.wire.jsonrpc.deadline import Deadline
 from tests.gateway.talking import (
     PATIENCE,
@@ -38,7 +38,7 @@ async def text(talker, tool, **arguments):
 
 def context():
     """A call of somebody else."""
-    client = Client(Mailbox())
+    client = Client(EventWriter())
     client.introduce("2025-11-25", EMPTY, {})
     return ClientRequest(
         client,

@@ -22,9 +22,9 @@ from multitap.gateway.client_message import EMPTY, Params
 from multitap.gateway.client_request import modern_turn
 from multitap.gateway.eras import subscriptions
 from multitap.gateway.eras.parked_calls import MOST_EACH, TTL, ParkedCalls
-from multitap.gateway.fronts.http_sessions import Mailbox
 from multitap.gateway.private_links import PrivateLinks
 from multitap.http.server.access import Token
+from multitap.http.server.event_writer import EventWriter
 from multitap.upstream import notifications
 from multitap.upstream.on_behalf_of import CallContext
 from tests.conftest import descendants
@@ -580,7 +580,7 @@ async def test_each_client_has_a_session_of_its_own_where_a_server_wants_that(se
 async def test_sessions_of_single_clients_are_bounded(settings):
     async with gate(settings(own=zoo(session="per-client"))) as opened:
         private = PrivateLinks(opened.hub, opened.gateway.tasks, most=1)
-        one, other = Client(Mailbox()), Client(Mailbox())
+        one, other = Client(EventWriter()), Client(EventWriter())
         for client in (one, other):
             client.introduce("2025-11-25", EMPTY, {})
         shared = opened.hub.links["own"]
@@ -749,7 +749,7 @@ async def test_a_client_does_not_wait_for_the_calls_of_another_one(settings):
 
 
 async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_one_in_the_end():
-    client = Client(Mailbox(), principal="ada")
+    client = Client(EventWriter(), principal="ada")
     meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
     guests, ends, answers = {}, {}, []
 

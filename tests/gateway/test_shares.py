@@ -15,8 +15,9 @@ from multitap.gateway.client_message import EMPTY, Params, Refused
 from multitap.gateway.client_request import modern_turn
 from multitap.gateway.eras.parked_calls import MOST_EACH, ParkedCalls
 from multitap.gateway.eras.subscriptions import Subscriptions
-from multitap.gateway.fronts.http_sessions import Mailbox, SessionLimits
+from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.private_links import PrivateLinks
+from multitap.http.server.event_writer import EventWriter
 from tests.gateway.hostile.raw import (
     dial,
     hello,
@@ -36,13 +37,13 @@ PATIENCE = 15
 
 
 def client(principal):
-    client = Client(Mailbox(), principal=principal)
+    client = Client(EventWriter(), principal=principal)
     client.introduce("2025-11-25", EMPTY, {})
     return client
 
 
 def request(principal):
-    client = Client(Mailbox(), principal=principal)
+    client = Client(EventWriter(), principal=principal)
     return modern_turn(client, Raw(b"1"), client.outlet, Params(), None)
 
 
@@ -125,7 +126,7 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
 
     def asked(principal):
         meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
-        client = Client(Mailbox(), principal=principal)
+        client = Client(EventWriter(), principal=principal)
         return modern_turn(client, Raw(b"1"), client.outlet, Params(meta=meta), None)
 
     assert MOST_EACH > 6

@@ -26,7 +26,9 @@ from multitap.gateway.client_message import (
 from multitap.gateway.client_request import ClientRequest, modern_turn
 from multitap.gateway.eras.stateless_admission import MODERN, claims_modern
 from multitap.gateway.fronts.duplex import Duplex
+from multitap.gateway.fronts.event_log import NOTHING_KEPT
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions, SessionLimits
+from multitap.gateway.fronts.resumable_streams import ResumableStream, parse_event_id
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
 from multitap.gateway.fronts.status_pages import StatusPages
 from multitap.gateway.fronts.token_sources import TokenSources
@@ -40,6 +42,7 @@ from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
 
 _SESSION = b"mcp-session-id"
+_LAST_EVENT = b"last-event-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _ORDINARY = frozenset({"tools/call", "tools/list"})
@@ -259,6 +262,7 @@ class HttpFront:
             )
         else:
             http_request.is_pending = True
+            http_request.keeper = session.streams
             http_request.run(self._answer(http_request, client, message, None, key))
 
     async def _answer(
@@ -335,11 +339,23 @@ class HttpFront:
         session = self._session(http_request, _NO_ID)
         if session is None:
             return
-        stream = session.mailbox.listen()
+        streams = session.streams
+        stream: ResumableStream = streams.mailbox
+        after = streams.mailbox.heard
+        if (given := http_request.head.headers.get(_LAST_EVENT)) is not None:
+            name, after = parse_event_id(given) or ("", 0)
+            found = streams.find(name)
+            # not 404, which would say that the session is gone
+            if found is None or after > found.number:
+                http_request.say(400, "this Last-Event-ID is unknown or no longer kept")
+                return
+            stream = found
+        writer = stream.connect(after)
         try:
-            await stream.pour(http_request, [(_SESSION, session.id.encode())])
+            extra = [(_SESSION, session.id.encode())]
+            await writer.pour(http_request, extra, stream.opening(after))
         finally:
-            session.mailbox.hang_up(stream)
+            streams.leave(stream, writer)
 
     def _too_many_sessions(self, http_request: HttpRequest) -> None:
         words = self.sessions.shares.refusal(http_request.head.holder)
@@ -356,14 +372,16 @@ class HttpFront:
         await in_task(http_request)
         head = http_request.head
         try:
-            session = self.sessions.open(head.admitted, self._chosen(head), head.holder)
+            session = self.sessions.open(
+                head.admitted, self._chosen(head), head.holder, NOTHING_KEPT
+            )
         except Refused as exc:
             http_request.say(400, str(exc))
             return
         if session is None:
             self._too_many_sessions(http_request)
             return
-        stream = session.mailbox.listen()
+        stream = session.streams.mailbox.connect(0)
         endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
         try:
             await stream.pour(http_request, [], endpoint)
@@ -381,8 +399,8 @@ class HttpFront:
         elif not http_request.head.keeps_body:
             _say_wrong_kind(http_request)
         else:
-            tasks = self._gateway.tasks
-            Duplex(self._gateway, session.client, session.mailbox, tasks).take(http_request.body)
+            mailbox, tasks = session.streams.mailbox, self._gateway.tasks
+            Duplex(self._gateway, session.client, mailbox, tasks).take(http_request.body)
             http_request.say(202, "Accepted")
 
     def _chosen(self, head: RequestHead) -> Audience:

@@ -3,16 +3,16 @@
 import asyncio
 import heapq
 import secrets
-from collections import deque
 from collections.abc import Iterator
 
 import anyio
 
 from multitap.catalog.audience import Audience
 from multitap.gateway.client import Client
+from multitap.gateway.fronts.event_log import MOST_BYTES, EventLog, LogLimits
+from multitap.gateway.fronts.resumable_streams import MOST_AWAY, SessionStreams
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Admitted
-from multitap.http.server.event_writer import EventWriter
 from multitap.records import dataclass
 from multitap.shares import Shares
 from multitap.upstream.attempt import now
@@ -32,62 +32,16 @@ class SessionLimits:
     """Requests of one session that are worked on at the same time."""
     grace: float = 60.0
     """Seconds without a message before which a session in use makes no room for another."""
+    log: LogLimits = LogLimits()
+    """What is kept of their streams."""
 
 
-_BACKLOG = 256
-_ROOM = 1024 * 1024
-"""Bytes that are kept for a client that does not listen."""
+PRIMED = "2025-11-25"
+"""From this version on, clients take events without a message."""
 _FEW = 2
 """Messages before which a session counts as one that nobody uses."""
 _AT_ONCE = 100
 """One in this many sessions ends at once to make room."""
-
-
-class Mailbox:
-    """What a client is told outside its requests, kept until it listens; an `Outlet`."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
-        self._size = 0
-        self._stream: EventWriter | None = None
-
-    @property
-    def open(self) -> bool:
-        return self._stream is not None
-
-    def send(self, message: bytes) -> bool:
-        if self._stream is not None:
-            if self._stream.send(message):
-                return True
-            self._stream.end()  # it does not read: that something is missing, it has to notice
-            return False
-        self._waiting.append(message)
-        self._size += len(message)
-        # many clients never listen: what they miss must not be kept for good
-        while len(self._waiting) > _BACKLOG or self._size > _ROOM:
-            self._size -= len(self._waiting.popleft())
-        return True
-
-    def listen(self) -> EventWriter:
-        """The stream on which the client listens from now on; an earlier one ends."""
-        if self._stream is not None:
-            self._stream.end()
-        stream = self._stream = EventWriter()
-        while self._waiting:
-            stream.send(self._waiting.popleft())
-        self._size = 0
-        return stream
-
-    def hang_up(self, stream: EventWriter) -> None:
-        """The client does not listen there any more."""
-        stream.end()
-        if self._stream is stream:
-            self._stream = None
-
-    def close(self) -> None:
-        """Let a client that listens know that there is no more."""
-        if self._stream is not None:
-            self._stream.end()
 
 
 class HttpSession:
@@ -97,14 +51,20 @@ class HttpSession:
         admitted: Who it is.
         audience: With whom it shares what it sees.
         holder: On whose share it counts.
+        log: Keeps what it is sent.
+        away: Counts the requests whose clients are away.
     """
 
-    def __init__(self, admitted: Admitted, audience: Audience, holder: str) -> None:
+    def __init__(
+        self, admitted: Admitted, audience: Audience, holder: str, log: EventLog, away: Shares
+    ) -> None:
         # 192 random bits: without tokens, the id is all that protects a session
         self.id = secrets.token_urlsafe(24)
-        self.mailbox = Mailbox()
+        self.streams = SessionStreams(
+            log, away, holder, is_primed=lambda: self.client.version >= PRIMED
+        )
         self.client = Client(
-            self.mailbox, principal=admitted.principal, holder=holder, audience=audience
+            self.streams.mailbox, principal=admitted.principal, holder=holder, audience=audience
         )
         self.used = now()
         self.uses = 0
@@ -112,7 +72,7 @@ class HttpSession:
 
     @property
     def busy(self) -> bool:
-        return bool(self.client.scopes) or self.mailbox.open
+        return bool(self.client.scopes) or self.streams.mailbox.is_connected
 
 
 class HttpSessions:
@@ -129,6 +89,8 @@ class HttpSessions:
         self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._sessions: dict[str, HttpSession] = {}
         self.shares = Shares(limits.most, "sessions")
+        self._bytes_kept = Shares(MOST_BYTES, "bytes of kept events")
+        self._away = Shares(MOST_AWAY, "requests whose clients are away")
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -137,13 +99,16 @@ class HttpSessions:
         # a copy: sessions end while somebody walks through them
         return iter(tuple(self._sessions.values()))
 
-    def open(self, admitted: Admitted, audience: Audience, holder: str) -> HttpSession | None:
+    def open(
+        self, admitted: Admitted, audience: Audience, holder: str, log: LogLimits | None = None
+    ) -> HttpSession | None:
         """A new session; None where there are too many that are in use."""
         if not self.shares.take(holder):
             self._make_room(holder)
             if not self.shares.take(holder):
                 return None
-        session = HttpSession(admitted, audience, holder)
+        kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
+        session = HttpSession(admitted, audience, holder, kept, self._away)
         self._sessions[session.id] = session
         return session
 
@@ -164,7 +129,7 @@ class HttpSessions:
     def end_streams(self) -> None:
         """Let every client that listens know that there is no more."""
         for session in self:
-            session.mailbox.close()
+            session.streams.mailbox.disconnect()
 
     async def reap(self) -> None:
         """End sessions that nobody uses, until cancelled."""
@@ -172,6 +137,7 @@ class HttpSessions:
             await anyio.sleep(self.limits.look)
             oldest = now() - self.limits.idle
             for session in self:
+                session.streams.expire(now())
                 if session.used < oldest and not session.busy:
                     self.close_soon(session)
 
@@ -198,4 +164,4 @@ class HttpSessions:
         session.is_open = False
         del self._sessions[session.id]
         self.shares.give(session.client.holder)
-        session.mailbox.close()
+        session.streams.close()

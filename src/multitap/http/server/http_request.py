@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from msgspec import Raw
 
 from multitap.http.server.access import ANYBODY, TEXT, Admitted, Denied
-from multitap.http.server.event_writer import EventWriter
+from multitap.http.server.event_writer import EventWriter, MessageStream, StreamKeeper
 from multitap.http.server.peer_user import Peer
 from multitap.tasks import LightTask
 
@@ -123,8 +123,10 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     responded: bool = False
     extra: Headers | None = None
     """Headers of the response to a message."""
-    stream_begun: EventWriter | None = None
+    stream_begun: MessageStream | None = None
     """What ends with the answer, once anything preceded it."""
+    keeper: StreamKeeper | None = None
+    """Keeps the stream if the connection is lost; None: the request ends with its connection."""
     _chunked: bool = False
     _poured: asyncio.Event | None = None
 
@@ -152,6 +154,13 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         if self.stream_begun is not None:
             self.stream_begun.end()
 
+    def lose(self) -> None:
+        """Its connection is lost; it ends with that unless its stream can be resumed."""
+        stream, keeper = self.stream_begun, self.keeper
+        if stream is None or keeper is None or not keeper.lost(stream):
+            self.abandon()
+            self.cancel()
+
     def give_up(self, exc: BaseException) -> None:
         """There will be no answer: the client is gone, or what worked on it is wrong."""
         if isinstance(exc, Exception):
@@ -166,12 +175,13 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     def fall_silent(self) -> None:
         """Begin a stream: the answer takes a while, or something precedes it."""
         if self.head.takes_stream and self.stream_begun is None and not self.responded:
-            self.stream_begun = EventWriter()
+            keeper = self.keeper
+            self.stream_begun = EventWriter() if keeper is None else keeper.begin(self.cancel)
             self._poured = asyncio.Event()
             # in a task: a callback of the server or a timer may be what begins it
             self.tasks.start_soon(self._pour, self.stream_begun, self._poured)
 
-    async def _pour(self, stream: EventWriter, poured: asyncio.Event) -> None:
+    async def _pour(self, stream: MessageStream, poured: asyncio.Event) -> None:
         try:
             await stream.pour(self, self.extra)
         finally:

@@ -107,8 +107,7 @@ class Responder:
         if http_request is not None:
             if http_request.is_counted:
                 self._connections.under_way.give(http_request.head.holder)
-            http_request.abandon()
-            http_request.cancel()
+            http_request.lose()
         if self._readable is not None:
             self._readable.set()
 

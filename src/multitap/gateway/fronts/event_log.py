@@ -1,0 +1,98 @@
+"""What was sent on the streams of one session, for as long as its client may come back for it."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from multitap.records import dataclass
+from multitap.shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How much is kept of what one session was sent."""
+
+    events: int = 1024
+    room: int = 4 * 1024 * 1024
+    """Bytes; the newest event is kept even if it is longer."""
+    age: float = 300.0
+    """Seconds that an event is kept, and that a request goes on whose client is away."""
+
+
+NOTHING_KEPT = LogLimits(events=0)
+"""For streams that cannot be resumed."""
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Bytes that are kept for all sessions."""
+
+
+class LoggedEvent(NamedTuple):
+    """One event as it was sent."""
+
+    stream: str
+    number: int
+    encoded: bytes
+    is_last: bool
+    """Whether the stream ends with it."""
+    at: float
+
+
+class EventLog:
+    """The latest events of one session, in the order in which they were sent.
+
+    Args:
+        limits: How much is kept.
+        bytes_kept: What all sessions keep.
+        holder: On whose share this one counts.
+    """
+
+    __slots__ = ("_events", "_holder", "_shares", "_size", "limits", "on_gone")
+
+    def __init__(self, limits: LogLimits, bytes_kept: Shares, holder: str) -> None:
+        self.limits = limits
+        self._shares = bytes_kept
+        self._holder = holder
+        self._events: deque[LoggedEvent] = deque()
+        self._size = 0
+        self.on_gone: Callable[[str], None] | None = None
+        """Told of streams whose last event is not kept any more."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, event: LoggedEvent) -> None:
+        """Keep an event, and drop older ones for it where that must be."""
+        if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):
+            self._gone(event)
+            return
+        self._events.append(event)
+        self._size += len(event.encoded)
+        while len(self._events) > self.limits.events or (
+            self._size > self.limits.room and len(self._events) > 1
+        ):
+            self._drop_oldest()
+
+    def after(self, stream: str, number: int) -> list[LoggedEvent]:
+        """What was sent on a stream after one of its events, as far as it is kept."""
+        return [one for one in self._events if one.stream == stream and one.number > number]
+
+    def expire(self, now: float) -> None:
+        """Drop what is too old."""
+        while self._events and self._events[0].at < now - self.limits.age:
+            self._drop_oldest()
+
+    def close(self) -> None:
+        """Drop everything, and keep nothing from here on."""
+        self.limits = NOTHING_KEPT
+        while self._events:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._events.popleft()
+        self._size -= len(oldest.encoded)
+        self._shares.give(self._holder, len(oldest.encoded))
+        self._gone(oldest)
+
+    def _gone(self, event: LoggedEvent) -> None:
+        if event.is_last and self.on_gone is not None:
+            self.on_gone(event.stream)

@@ -1,0 +1,275 @@
+"""Streams of one session that survive the loss of their connection.
+
+Every event has an id, `STREAM-NUMBER`. A client that lost a stream asks for it again with the last
+id it saw, gets what it missed, and then what follows. Meanwhile the request goes on.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from itertools import count
+
+from multitap.gateway.fronts.event_log import EventLog, LoggedEvent
+from multitap.http.server.event_writer import (
+    BACKLOG,
+    EventWriter,
+    Headers,
+    MessageStream,
+    Streaming,
+    event,
+)
+from multitap.shares import Shares
+
+MOST_AWAY = 1024
+"""Requests of all clients that go on though their clients are away."""
+RETRY = 1000
+"""Milliseconds after which a client that lost a stream should ask for it again."""
+MAILBOX = "0"
+"""The stream of what belongs to no request."""
+
+_EVENT_ID = re.compile(rb"([a-z0-9]{1,24})-([0-9]{1,9})")
+
+
+def parse_event_id(given: bytes) -> tuple[str, int] | None:
+    """The stream and the number that an event id names; None: it is not one of ours."""
+    found = _EVENT_ID.fullmatch(given)
+    return (found[1].decode(), int(found[2])) if found else None
+
+
+class ResumableStream:
+    """One stream, whether or not its client is connected to it right now; an `Outlet`.
+
+    Args:
+        name: Its part of each event's id.
+        log: Keeps its events.
+        is_primed: Whether its client takes an event without a message, from which it can resume
+            though it has seen nothing else yet.
+        on_end: Told when nothing follows any more, and whether that is because of an answer.
+    """
+
+    __slots__ = (
+        "_is_primed", "_log", "_on_end", "_writer", "expiry", "give_up", "is_counted", "is_over",
+        "name", "number",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        log: EventLog,
+        *,
+        is_primed: Callable[[], bool],
+        on_end: Callable[["ResumableStream", bool], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.number = 0
+        """That of the last event."""
+        self.is_over = False
+        self.give_up: Callable[[], None] | None = None
+        """Ends the request that it answers."""
+        self.expiry: asyncio.TimerHandle | None = None
+        """Runs while the client is away."""
+        self.is_counted = False
+        """Whether it counts among the requests whose clients are away."""
+        self._log = log
+        self._is_primed = is_primed
+        self._on_end = on_end
+        self._writer: EventWriter | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None
+
+    def send(self, message: bytes) -> bool:
+        if self.is_over:
+            return False
+        encoded = self._encoded(message)
+        # without an id: what a slow client is spared, it must not miss either
+        if self._writer is not None and not self._writer.push(encoded):
+            return False
+        self._note(encoded, is_last=False)
+        return True
+
+    def end(self, last: bytes | None = None) -> None:
+        """Send the answer, after which nothing follows."""
+        if self.is_over:
+            return
+        encoded = b"" if last is None else self._encoded(last)
+        self.is_over = True
+        if self._writer is not None:
+            self._writer.close(encoded)
+        if self._on_end is not None:
+            self._on_end(self, bool(encoded))
+        if encoded:
+            self._note(encoded, is_last=True)
+
+    async def pour(self, response: Streaming, extra: Headers | None) -> None:
+        """Be the body of the response to the request that this stream answers."""
+        if (writer := self._writer) is not None:
+            await writer.pour(response, extra, self.opening(0))
+
+    def connect(self, after: int) -> EventWriter:
+        """The stream from after an event on, for a client that came (back); an earlier one ends."""
+        missed = self._log.after(self.name, after)
+        self.disconnect()
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+        writer = EventWriter(len(missed) + BACKLOG)
+        for one in missed:
+            writer.push(one.encoded)
+        if self.is_over:
+            writer.end()
+        else:
+            self._writer = writer
+        return writer
+
+    def disconnect(self, writer: EventWriter | None = None) -> bool:
+        """Its connection is lost, or must end; False: the client has another one already."""
+        current = self._writer
+        if writer is not None:
+            writer.end()
+            if writer is not current:
+                return False
+        if current is not None:
+            current.end()
+        self._writer = None
+        return True
+
+    def opening(self, after: int) -> bytes:
+        """What a connection begins with: how to come back if it is lost."""
+        if not self._is_primed():
+            return b"retry: %d\r\n\r\n" % RETRY
+        return b"id: %b-%d\r\nretry: %d\r\ndata: \r\n\r\n" % (self.name.encode(), after, RETRY)
+
+    def _encoded(self, message: bytes) -> bytes:
+        return event(message, b"%b-%d" % (self.name.encode(), self.number + 1))
+
+    def _note(self, encoded: bytes, *, is_last: bool) -> None:
+        self.number += 1
+        now = asyncio.get_running_loop().time()
+        self._log.add(LoggedEvent(self.name, self.number, encoded, is_last, now))
+
+
+class Mailbox(ResumableStream):
+    """What a client is told outside its requests, kept until it listens; an `Outlet`."""
+
+    __slots__ = ("heard",)
+
+    def __init__(self, log: EventLog, *, is_primed: Callable[[], bool]) -> None:
+        super().__init__(MAILBOX, log, is_primed=is_primed)
+        self.heard = 0
+        """The last event that was sent over any connection."""
+
+    def send(self, message: bytes) -> bool:
+        if self.is_over:
+            return False
+        encoded = self._encoded(message)
+        self._note(encoded, is_last=False)
+        if self._writer is not None:
+            if self._writer.push(encoded):
+                self.heard = self.number
+            else:
+                self.disconnect()  # it does not read: it may come back for what it misses
+        return True
+
+    def connect(self, after: int) -> EventWriter:
+        writer = super().connect(after)
+        self.heard = self.number
+        return writer
+
+
+class SessionStreams:
+    """The streams of one session; the `StreamKeeper` of its requests.
+
+    Args:
+        log: Keeps their events.
+        away: Counts the requests of all sessions whose clients are away.
+        holder: On whose share this session counts.
+        is_primed: See `ResumableStream`.
+    """
+
+    __slots__ = ("_away", "_holder", "_is_primed", "_names", "_streams", "log", "mailbox")
+
+    def __init__(
+        self, log: EventLog, away: Shares, holder: str, *, is_primed: Callable[[], bool]
+    ) -> None:
+        self.log = log
+        log.on_gone = self._forget
+        self.mailbox = Mailbox(log, is_primed=is_primed)
+        self._away = away
+        self._holder = holder
+        self._is_primed = is_primed
+        self._names = count(1)
+        self._streams: dict[str, ResumableStream] = {}
+
+    def find(self, name: str) -> ResumableStream | None:
+        """A stream that goes on, or of which something is kept."""
+        return self.mailbox if name == MAILBOX else self._streams.get(name)
+
+    def begin(self, give_up: Callable[[], None]) -> MessageStream:
+        name = str(next(self._names))
+        stream = ResumableStream(name, self.log, is_primed=self._is_primed, on_end=self._ended)
+        stream.give_up = give_up
+        stream.connect(0)
+        self._streams[name] = stream
+        return stream
+
+    def lost(self, stream: MessageStream) -> bool:
+        return isinstance(stream, ResumableStream) and self._let_wait(stream)
+
+    def leave(self, stream: ResumableStream, writer: EventWriter) -> None:
+        """The connection over which a stream was resumed is gone."""
+        if stream.disconnect(writer) and stream is not self.mailbox and not self._let_wait(stream):
+            self._give_up(stream)
+
+    def expire(self, now: float) -> None:
+        """Forget what nobody came back for in time."""
+        self.log.expire(now)
+
+    def close(self) -> None:
+        """End all of them: the session is over."""
+        self.mailbox.end()
+        for stream in self._streams.values():
+            self._done(stream)
+            stream.disconnect()
+        self._streams.clear()
+        self.log.close()
+
+    def _let_wait(self, stream: ResumableStream) -> bool:
+        """Have a request go on for a while though its client is away, if that may be."""
+        stream.disconnect()
+        if stream.is_over:
+            return True
+        # counted: a connection no longer bounds how many there are
+        if not self.log.limits.events or stream.name not in self._streams:
+            return False
+        if not stream.is_counted and not self._away.take(self._holder):
+            self._streams.pop(stream.name, None)
+            return False
+        stream.is_counted = True
+        loop = asyncio.get_running_loop()
+        stream.expiry = loop.call_later(self.log.limits.age, self._give_up, stream)
+        return True
+
+    def _give_up(self, stream: ResumableStream) -> None:
+        self._streams.pop(stream.name, None)
+        self._done(stream)
+        if stream.give_up is not None:
+            stream.give_up()
+
+    def _done(self, stream: ResumableStream) -> None:
+        if stream.expiry is not None:
+            stream.expiry.cancel()
+            stream.expiry = None
+        if stream.is_counted:
+            stream.is_counted = False
+            self._away.give(self._holder)
+
+    def _ended(self, stream: ResumableStream, is_answered: bool) -> None:  # noqa: FBT001 - a callback
+        self._done(stream)
+        stream.give_up = None
+        if not is_answered:
+            self._forget(stream.name)
+
+    def _forget(self, name: str) -> None:
+        self._streams.pop(name, None)

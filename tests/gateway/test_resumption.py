@@ -279,18 +279,18 @@ async def test_a_session_that_ends_takes_its_calls_and_streams_with_it(settings)
 
         assert response.status == 404
         assert not opened.front.sessions._bytes_kept.total
-        assert not opened.front.sessions._away.total
+        assert not opened.front.sessions.away.total
 
 
 async def test_a_call_ends_when_its_client_does_not_come_back(settings):
-    limits = SessionLimits(log=LogLimits(age=0.05))
+    limits = SessionLimits(log=LogLimits(away=0.05))
     async with gate(settings(zoo=zoo("good_legacy")), limits=limits) as opened:
         client = await Raw(port_of(opened), {}, "2025-11-25").shake_hands()
         async with client.streams(progress_of(100_000)) as stream:
             await stream.event()
         await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)
 
-        assert not opened.front.sessions._away.total
+        assert not opened.front.sessions.away.total
 
 
 async def test_the_sdk_resumes_a_call_by_itself(settings):

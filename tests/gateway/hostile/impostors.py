@@ -189,6 +189,10 @@ async def vanish_while_they_are_asked(stage, healthy):
         session = await shake_hands(old, capabilities=ASKED)
         await old.send(in_session(session, call(1, "ask")))
         await stage.until_upstream(open=1)
+        await old.head()  # of a stream, for which it may come back
+    await stage.until(lambda: stage.front.sessions.away.total == 1)
+    async with stage.dial() as again:
+        await again.asks(http("DELETE", mcp_session_id=session))
     await stage.until_upstream(open=0)
     async with stage.dial() as new:
         asked = stateless(1, "tools/call", name="asks_ask", arguments={}, able=ASKED)

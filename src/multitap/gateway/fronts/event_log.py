@@ -16,7 +16,9 @@ class LogLimits:
     room: int = 4 * 1024 * 1024
     """Bytes; the newest event is kept even if it is longer."""
     age: float = 300.0
-    """Seconds that an event is kept, and that a request goes on whose client is away."""
+    """Seconds that an event is kept."""
+    away: float = 60.0
+    """Seconds that a request goes on whose client is away."""
 
 
 NOTHING_KEPT = LogLimits(events=0)

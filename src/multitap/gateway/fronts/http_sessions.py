@@ -90,7 +90,7 @@ class HttpSessions:
         self._sessions: dict[str, HttpSession] = {}
         self.shares = Shares(limits.most, "sessions")
         self._bytes_kept = Shares(MOST_BYTES, "bytes of kept events")
-        self._away = Shares(MOST_AWAY, "requests whose clients are away")
+        self.away = Shares(MOST_AWAY, "requests whose clients are away")
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -108,7 +108,7 @@ class HttpSessions:
             if not self.shares.take(holder):
                 return None
         kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
-        session = HttpSession(admitted, audience, holder, kept, self._away)
+        session = HttpSession(admitted, audience, holder, kept, self.away)
         self._sessions[session.id] = session
         return session
 

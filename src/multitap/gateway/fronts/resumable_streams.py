@@ -248,7 +248,7 @@ class SessionStreams:
             return False
         stream.is_counted = True
         loop = asyncio.get_running_loop()
-        stream.expiry = loop.call_later(self.log.limits.age, self._give_up, stream)
+        stream.expiry = loop.call_later(self.log.limits.away, self._give_up, stream)
         return True
 
     def _give_up(self, stream: ResumableStream) -> None:

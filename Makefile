@@ -11,7 +11,7 @@ MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map lock clean
+.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map reference lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ schema: setup  ## Regenerate schema/ from the code
 
 map: setup  ## Renew the picture of the packages in docs/internals.md
 	$(BIN)/python -m scripts.package_map
+
+reference: setup  ## Write the reference pages of docs/ from the code
+	$(BIN)/python -m scripts.reference
 
 lock: setup  ## Update the locked dependency versions
 	$(BIN)/uv pip compile pyproject.toml --group dev --upgrade --universal --python-version 3.11 \

@@ -92,6 +92,9 @@ SECTIONS: Mapping[str, Mapping[str, _Home]] = {
     },
     "Find problems": {
         "doctor": _Home("server_commands", "doctor", "Diagnose problems and say how to fix them"),
+        "help": _Home(
+            "server_commands", "help_", "Explain a failure code, an error message or a command"
+        ),
         "logs": _Home(
             "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
         ),

@@ -21,6 +21,13 @@ def complete_tool(ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return [name for name in tool_names(_options(ctx)) if name.startswith(incomplete)]
 
 
+def complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Failure codes that begin like that."""
+    from multitap.cli.servers.help_command import explanations  # noqa: PLC0415 - only a shell asks
+
+    return [one.code for one in explanations() if one.code.startswith(incomplete)]
+
+
 def _options(ctx: click.Context) -> CommonOptions:
     root: dict[str, Any] = ctx.find_root().params
     files = ctx.params.get("files") or root.get("files") or ()

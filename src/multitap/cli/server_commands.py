@@ -2,7 +2,7 @@
 
 import click
 
-from multitap.cli.completion import complete_server
+from multitap.cli.completion import complete_code, complete_server
 from multitap.cli.options import (
     CommonOptions,
     ServerCommand,
@@ -126,3 +126,19 @@ def logout(options: CommonOptions, server: str, *, revoke: bool) -> int:
     from multitap.cli.servers.login_command import logout
 
     return logout(options, server, revoke=revoke)
+
+
+@click.command(name="help")
+@click.argument("words", nargs=-1, metavar="[CODE|MESSAGE|COMMAND]", shell_complete=complete_code)
+def help_(words: tuple[str, ...]) -> int | None:
+    """Explain a failure code, an error message or a command
+
+    Works without a network. Without an argument, list all codes.
+    """
+    from multitap.cli.commands import COMMANDS, multitap
+    from multitap.cli.servers.help_command import explain, explanations
+
+    if words and words[0] in COMMANDS and words[0] not in {one.code for one in explanations()}:
+        help_words = [*words, "--help"]
+        return multitap.main(help_words, "multitap", standalone_mode=False)  # type: ignore[no-any-return]
+    return explain(" ".join(words) or None)

@@ -161,3 +161,5 @@ def _show(found: Findings) -> None:
             say(f"{_INDENT}| {printable(words)}")
         if check.hint:
             say(f"{_INDENT}hint: {printable(check.hint)}")
+        if check.code:
+            say(f"{_INDENT}more: `multitap help {check.code}`")

@@ -52,13 +52,15 @@ class Check:
     hint: str | None = None
     details: tuple[str, ...] = ()
     """The server's own last words."""
+    code: str | None = None
+    """What `multitap help` explains about it."""
 
 
 def of_problems(wrong: Iterable[Problem]) -> Iterator[Check]:
     """What is wrong with a configuration, remarks aside."""
     for problem in serious(wrong):
         verdict = CheckVerdict.FAILED if problem.severity is Severity.ERROR else CheckVerdict.ODD
-        yield Check("config", verdict, line(problem), problem.hint)
+        yield Check("config", verdict, line(problem), problem.hint, code=_code_of(problem))
 
 
 def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
@@ -88,7 +90,7 @@ def of_trust(pending: Pending | None) -> Iterator[Check]:
     if pending is not None:
         what = "" if pending.kind == "server" else f"{pending.kind} {pending.name}".strip()
         words = f"{what} ({near(pending.place)}) {pending.words}" if what else pending.words
-        yield Check("trust", CheckVerdict.FAILED, words, pending.hint)
+        yield Check("trust", CheckVerdict.FAILED, words, pending.hint, code="untrusted")
 
 
 def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
@@ -97,13 +99,17 @@ def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
     try:
         scope = trusted_scope(loaded, name, config)
     except Untrusted as refused:
-        yield Check("trust", CheckVerdict.FAILED, str(refused), refused.hint)
+        yield Check("trust", CheckVerdict.FAILED, str(refused), refused.hint, code="untrusted")
         return
     places = {key: near(place) for key, place in loaded.places(name).items()}
     used = variables(config)
     unset = [
         Check(
-            "variables", CheckVerdict.FAILED, f"{places.get(key, name)}: `{key}`: {exc}", exc.hint
+            "variables",
+            CheckVerdict.FAILED,
+            f"{places.get(key, name)}: `{key}`: {exc}",
+            exc.hint,
+            code=FailureCode.CONFIG,
         )
         for key, reference in used
         if (exc := _unset(reference, scope))
@@ -114,7 +120,7 @@ def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
     try:
         expand_server(config, scope, places=places)
     except ConfigError as exc:
-        yield Check("variables", CheckVerdict.FAILED, str(exc), exc.hint)
+        yield Check("variables", CheckVerdict.FAILED, str(exc), exc.hint, code=FailureCode.CONFIG)
         return
     if used:
         names = dict.fromkeys(reference.name for _, reference in used)
@@ -134,7 +140,14 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
         yield Check(step, CheckVerdict.OK, _achieved(step, server, failure))
     if failure is not None:
         words = _last_words(failure)
-        yield Check(stop or "health", CheckVerdict.FAILED, str(failure), failure.hint, words)
+        yield Check(
+            stop or "health",
+            CheckVerdict.FAILED,
+            str(failure),
+            failure.hint,
+            words,
+            code=failure.code,
+        )
         yield from _skipped(steps[len(reached) + 1 :])
 
 
@@ -145,7 +158,8 @@ def _unfinished(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]
         yield Check(step, CheckVerdict.OK, _achieved(step, server, None))
     words = f"it is still starting, after {time.time() - server.since:.0f} s"
     waiting, *rest = steps[len(reached) :] or ("list",)
-    yield Check(waiting, CheckVerdict.FAILED, words, "use `--wait 1m` to wait longer")
+    hint = "use `--wait 1m` to wait longer"
+    yield Check(waiting, CheckVerdict.FAILED, words, hint, code=FailureCode.HANG)
     yield from _skipped(rest)
 
 
@@ -214,6 +228,12 @@ def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]
         yield Check(
             "schemas", CheckVerdict.OK, "usable by OpenAI, Anthropic and Gemini as they are"
         )
+
+
+def _code_of(problem: Problem) -> str | None:
+    if problem.severity is not Severity.ERROR:
+        return None
+    return FailureCode.CONFIG if problem.server is not None else "unreadable_file"
 
 
 def _about_tool(warning: str) -> bool:

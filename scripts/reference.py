@@ -70,7 +70,7 @@ def troubleshooting() -> str:
 <!-- Made by `make reference` from `src/multitap/cli/servers/troubleshooting.md`; edit that. -->
 
 Find the code or the message. `multitap doctor` names the code of each problem, and
-`multitap help CODE` prints the same text at the prompt, without a network; `multitap help 'MESSAGE'`
+`multitap help CODE` prints the same text without a network; `multitap help 'MESSAGE'`
 finds it by the words of an error.
 
 {body}"""
@@ -85,8 +85,8 @@ def configuration() -> str:
         "# Configuration reference",
         _MADE,
         (
-            "Every key of `multitap.toml`, with its type and default. [The configuration](config.md) "
-            "explains files, layers, variables and reload; `multitap config schema` prints the same as "
+            "Every key of `multitap.toml`, with type and default. [The configuration](config.md) "
+            "explains files, layers, variables and reload; `multitap config schema` prints it as "
             'JSON Schema for editors. Durations are seconds, or texts such as `"500ms"` and '
             '`"1m30s"`.'
         ),
@@ -129,7 +129,7 @@ def python() -> str:
         "# Python reference",
         _MADE,
         (
-            "Everything that `from multitap import …` offers, and the modules that users import from. "
+            "Everything that `from multitap import …` offers, and the modules to import from. "
             "The built site (`make docs`) has all parameters and attributes."
         ),
     ]

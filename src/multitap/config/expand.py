@@ -53,6 +53,7 @@ def expand_server(
         reason = error["msg"].removeprefix("Value error, ")
         invalid = ConfigError(f"not valid after its variables are expanded: {reason}")
         raise put.placed(invalid, str(error["loc"][0])) from None
+    expanded = expanded.at_home(config.home)
     expanded.redact.learn(put.confided)
     return expanded
 

@@ -8,9 +8,10 @@ from multitap.config import validate
 from multitap.config.approval import Approval, NobodyAsked, Pending
 from multitap.config.dialects.draft import Entry, Reading
 from multitap.config.documents import Node
-from multitap.config.models import ServerConfig, Settings
+from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Problem
 from multitap.config.project_layers import adopted, proposed
+from multitap.config.search import start_folder
 from multitap.config.stacks import Stack, built, usable
 from multitap.records import dataclass
 
@@ -58,7 +59,7 @@ def merge(
         model, about_server = built(stack)
         problems += about_server
         if model is not None:
-            configs[name] = model
+            configs[name] = _at_home(model, stack)
     pending: list[Pending] = []
     for root, readings in _projects(layers).items():
         said = proposed(readings, root, folder or Path.cwd())
@@ -92,6 +93,14 @@ def _stacks(readings: Iterable[Reading]) -> dict[str, Stack]:
         for entry in reading.entries:
             entries.setdefault(entry.name, []).append(entry)
     return {name: Stack(tuple(said)) for name, said in entries.items()}
+
+
+def _at_home(model: ServerConfig, stack: Stack) -> ServerConfig:
+    """The same, at home where it is described; what was never in a file stays where we are."""
+    document = stack.merged().node.document
+    if not document.path.is_absolute():
+        return model
+    return model.at_home(ServerHome(document.path.parent, start_folder(document.path)))
 
 
 def _projects(layers: Iterable[Layer]) -> dict[Path, list[Reading]]:

@@ -13,6 +13,7 @@ from multitap.config.mask import masked
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
+from multitap.records import dataclass
 from multitap.redaction import Redactor
 
 MIB = 1024 * 1024
@@ -182,7 +183,28 @@ class _Confidant(_ConfigModel):
         yield from ()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerHome:
+    """What takes the place of the current folder, which may be a stranger's, for one server."""
+
+    paths: Path | None = None
+    """Where relative paths in its configuration start; None: in the current folder."""
+    start: Path | None = None
+    """Where its program starts; None: in the current folder."""
+
+
 class _Server(_Confidant):
+    @cached_property
+    def home(self) -> ServerHome:
+        """Where it is at home, as far as it does not say so itself."""
+        return ServerHome()
+
+    def at_home(self, home: ServerHome) -> Self:
+        """The same, at home somewhere else."""
+        copy = self.model_copy()
+        copy.__dict__["home"] = home  # kept beside the fields: no file can say it
+        return copy
+
     enabled: bool = True
     description: str | None = None
     """For people; tools keep their own."""
@@ -271,10 +293,17 @@ class StdioServer(_Server):
     env_file: Path | None = None
     """A file of `NAME=value` lines; `env` wins over it."""
     cwd: Path | None = None
+    """Where the program starts; by default, for a server of your own configuration, your home
+    folder, and for one of a file that you named, the folder of that file."""
     sandbox: Literal["auto"] | bool = "auto"
     """Whether the program is confined: `auto` confines what a project or a registry described,
     `true` refuses to start it where that is not possible."""
     sandbox_rules: SandboxRules = SandboxRules()
+
+    @property
+    def start_folder(self) -> Path | None:
+        """Where the program starts; None: in the current folder."""
+        return self.cwd or self.home.start
 
     def _secrets(self) -> Iterator[str]:
         yield from in_variables(self.env)

@@ -48,6 +48,8 @@ class Scope:
     auth: Callable[[str], str | None] = _no_secrets
     """Looks up a secret; None: there is none of that name. May raise `Unresolved`."""
     read: Callable[[Path], str] = _read
+    base: Path | None = None
+    """Where relative paths start, if not in the folder that is worked in."""
 
     @classmethod
     def of_process(cls, folder: Path | None = None) -> "Scope":
@@ -199,7 +201,7 @@ def content(name: str, scope: Scope) -> str:
 
 
 def located(path: str, scope: Scope) -> Path:
-    """A path with `~` put in, relative to the folder that is worked in."""
+    """A path with `~` put in; a relative one starts where the scope says."""
     if path == "~" or path.startswith("~/"):
         return scope.home / path[2:]
-    return scope.folder / path
+    return (scope.base or scope.folder) / path

@@ -182,6 +182,21 @@ def agent_core(where: Surroundings, environment: str, *, root: Path | None = Non
     )
 
 
+def start_folder(file: Path) -> Path:
+    """Where programs start that a file of the user's describes, unless it says where.
+
+    Never the current folder, which may be a stranger's repository: `npx` would run what lies in
+    its `node_modules`, and programs would read its `.env`.
+    """
+    whole = file.absolute()
+    settings = platformdirs.user_config_path("multitap", appauthor=False).parent
+    if whole.is_relative_to(settings):
+        return Path.home()
+    folder = whole.parent
+    # `.vscode/mcp.json` and `~/.cursor/mcp.json` are about the folder around them
+    return folder.parent if folder.name.startswith(".") else folder
+
+
 def state_directory(configured: Path | None = None) -> Path:
     """Where logs, call history and catalogs are kept."""
     return configured or Path(platformdirs.user_state_dir("multitap"))

@@ -189,7 +189,7 @@ def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
     if not isinstance(expanded, StdioServer):
         raise ConfigError(f"{name!r} is not a program")
     env = child_environment(os.environ, expanded.env)
-    program = locate(expanded.command, env, expanded.cwd)
+    program = locate(expanded.command, env, expanded.start_folder)
     return plan_here(loaded.state_directory, name, expanded, program, env)
 
 

@@ -33,7 +33,7 @@ async def of_program(config: StdioServer) -> Check:
     """Whether the program of a server is there; its variables are already put in."""
     env = child_environment(os.environ, config.env)
     try:
-        path = locate(config.command, env, config.cwd)
+        path = locate(config.command, env, config.start_folder)
     except CannotStart as exc:
         return Check("program", CheckVerdict.FAILED, str(exc), exc.hint)
     version = await _version(path, env)
@@ -65,10 +65,11 @@ async def _version(path: str, env: dict[str, str]) -> str:
     """What it says about itself; nothing where it does not say it soon."""
     if not _TELLS_VERSION.fullmatch(Path(path).name):
         return ""
+    home = Path.home()  # the current folder may hold settings of a stranger
     with anyio.move_on_after(TIMEOUT):
         try:
             done = await anyio.run_process(
-                [path, "--version"], stdin=DEVNULL, stderr=STDOUT, check=False, env=env
+                [path, "--version"], stdin=DEVNULL, stderr=STDOUT, check=False, env=env, cwd=home
             )
         except OSError:
             return ""

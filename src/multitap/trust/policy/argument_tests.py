@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +182,17 @@ def _cwd(config: ServerConfig) -> Path | None:
     """Where a server's relative paths start."""
     match config:
         case StdioServer():
-            return Path.cwd() if config.cwd is None else _located(config.cwd)
+            if config.cwd is None:
+                return config.home.start or Path.cwd()
+            return _located(config.cwd, config.home.paths)
         case HttpServer():
             return None
         case _:
             return Path.cwd()
 
 
-def _located(path: Path) -> Path | None:
-    scope = Scope.of_process()
+def _located(path: Path, base: Path | None = None) -> Path | None:
+    scope = replace(Scope.of_process(), base=base)
     try:
         return located(expand(str(path), scope), scope).absolute()
     except ConfigError:

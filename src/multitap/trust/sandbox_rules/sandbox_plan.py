@@ -130,7 +130,7 @@ def plan_sandbox(
     folder = own_folder(state, name, config, here)
     is_project = config.provenance == "project"
     work = config.cwd or (here if is_project and not _holds(here, home) else None)
-    cwd = config.cwd or (folder / "home" if config.provenance == "registry" else None)
+    cwd = config.cwd or (None if is_project else folder / "home")
     given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
     given += _script(config, home)
     if work is not None:

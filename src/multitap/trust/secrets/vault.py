@@ -183,7 +183,7 @@ def scope_for(
         folder: The folder that is worked in; the current one if not given.
         granted: The secrets that a project's server may use; it gets no others.
     """
-    scope = Scope.of_process(folder)
+    scope = replace(Scope.of_process(folder), base=config.home.paths)
     return replace(scope, auth=_secrets_for(server, config, scope, granted))
 
 

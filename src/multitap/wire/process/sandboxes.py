@@ -128,7 +128,7 @@ class Sandboxes:
         """
         decision = decide(config, self.support.reason)
         if not decision.confined:
-            return Launch(env, config.cwd)
+            return Launch(env, config.start_folder)
         if self.support.reason is not None:
             raise CannotStart(
                 self.support.reason,

@@ -153,8 +153,8 @@ async def open_stdio(
         CannotStart: The program is missing or the system refuses.
     """
     env = child_environment(os.environ, config.env)
-    program = locate(config.command, env, config.cwd)
-    launch = Launch(env, config.cwd)
+    program = locate(config.command, env, config.start_folder)
+    launch = Launch(env, config.start_folder)
     if sandboxes is not None:
         launch = await sandboxes.launch(name, config, program, env)
     stderr = StderrLog(log, config.redact)

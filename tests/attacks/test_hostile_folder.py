@@ -1,0 +1,131 @@
+"""Threat: your own servers, started while you work in a stranger's folder, find its files there."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multitap.config import Settings, StdioServer
+from multitap.config.models import ServerHome
+from multitap.config.search import start_folder
+from multitap.trust.policy.policy import Decision, Policy
+from tests.waiting import PATIENCE
+from tests.zoo.modes import command
+
+MARK = "import pathlib; pathlib.Path({marks!r}, {name!r}).touch()\n"
+HONEST = """
+import os, pathlib
+if pathlib.Path(".env").exists() and "HOSTILE" in pathlib.Path(".env").read_text():
+    pathlib.Path({marks!r}, "dotenv").touch()
+if "HOSTILE" in os.environ:
+    pathlib.Path({marks!r}, "env_file").touch()
+os.execv({argv[0]!r}, {argv!r})
+"""
+SERVERS = """
+[servers.module]
+command = "{python}"
+args = ["-m", "honest"]
+env = {{ PYTHONPATH = "{lib}" }}
+[servers.dotenv]
+command = "{python}"
+args = ["{lib}/honest.py"]
+[servers.env_file]
+command = "{python}"
+args = ["{lib}/honest.py"]
+env_file = "settings.env"
+[servers.relative]
+command = "./tool"
+[servers.secret]
+url = "http://127.0.0.1:1/${{file:token.txt}}"
+"""
+NPX = """
+[servers.launched]
+command = "npx"
+args = ["--offline", "-y", "honest-package"]
+"""
+
+
+def executable(path, code):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n{code}")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A home with servers in it, and a stranger's folder with files of the same names."""
+    home, clone, marks = (tmp_path / name for name in ("home", "clone", "marks"))
+    for place in (home / "lib", clone, marks):
+        place.mkdir(parents=True)
+    honest = HONEST.format(marks=str(marks), argv=[*command("good")])
+    (home / "lib" / "honest.py").write_text(honest)
+    executable(home / "tool", honest)
+    for name in ("honest.py", "tool", "node_modules/.bin/honest-package"):
+        executable(clone / name, MARK.format(marks=str(marks), name=Path(name).name))
+    (clone / "package.json").write_text('{"name": "clone", "bin": {"honest-package": "tool"}}')
+    (clone / ".env").write_text("HOSTILE=1\n")
+    (clone / "settings.env").write_text("HOSTILE=1\n")
+    (clone / "token.txt").write_text("theirs")
+    return home, clone, marks
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["found", "named by a variable"])
+def test_nothing_of_the_current_folder_is_used(places, named):
+    home, clone, marks = places
+    text = SERVERS.format(python=sys.executable, lib=home / "lib")
+    file = home / "servers.toml" if named else home / ".config" / "multitap" / "multitap.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    (file.parent / "settings.env").write_text("HARMLESS=1\n")
+    (file.parent / "token.txt").write_text("mine")
+    file.write_text(text + (NPX if shutil.which("npx") and not named else ""))
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    env = {**kept, "HOME": str(home), **({"MULTITAP_CONFIG": str(file)} if named else {})}
+
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "multitap", "status", "--json", "--timeout", "60"],
+        cwd=clone,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    states = {one["name"]: one["state"] for one in json.loads(ended.stdout)["servers"]}
+    assert [path.name for path in marks.iterdir()] == []
+    assert {states[name] for name in ("module", "dotenv", "env_file", "relative")} == {"connected"}
+    assert "theirs" not in ended.stdout + ended.stderr
+
+
+def test_a_rule_about_paths_reads_them_as_the_server_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rule = {"decision": "deny", "arguments": {"path": {"inside": [str(tmp_path / "home")]}}}
+    config = StdioServer.model_validate({"command": "x", "policy": [rule]})
+    policy = Policy(Settings(servers={"s": config}))
+
+    guard = policy.guard("s", config.at_home(ServerHome(start=tmp_path / "home")), "read", {})
+
+    assert guard is not None
+    assert guard.decide(b'{"path": "notes.txt"}').decision is Decision.DENY
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"),
+    [
+        (".config/multitap/multitap.toml", ""),
+        (".config/Claude/claude_desktop_config.json", ""),
+        (".cursor/mcp.json", ""),
+        (".kode.json", ""),
+        ("work/servers.json", "work"),
+        ("work/.vscode/mcp.json", "work"),
+    ],
+)
+def test_where_servers_of_a_file_start(tmp_path, monkeypatch, file, folder):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    assert start_folder(tmp_path / file) == tmp_path / folder

@@ -13,9 +13,9 @@ from multitap.store import (
     call_records,
     open_store,
 )
+from multitap.store.backlog import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.database import FILE_NAME
 from multitap.store.start_outcomes import MAX_OUTCOMES
-from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.stored_catalogs import MAX_CATALOGS
 from multitap.store.troubles import RECENT
 from tests.waiting import until
@@ -133,7 +133,7 @@ async def test_calls_wait_while_another_process_holds_the_file(tmp_path):
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
             other.execute("BEGIN IMMEDIATE")
             store.log_call(call())
-            store.save_catalog("git", "f", catalog())
+            store.servers.save_catalog("git", "f", catalog())
             await store.flush()
             assert "delayed" in store.warnings[0]
 
@@ -175,21 +175,21 @@ async def test_a_catalog_is_there_at_the_next_start(tmp_path):
         title="Git 2.0",
     )
     async with open_store(tmp_path) as store:
-        store.save_catalog("git", "fingerprint", stored)
+        store.servers.save_catalog("git", "fingerprint", stored)
 
     async with open_store(tmp_path) as store:
-        assert store.load_catalogs() == {("git", "fingerprint"): stored}
+        assert store.servers.load_catalogs() == {("git", "fingerprint"): stored}
 
 
 async def test_a_newer_catalog_replaces_the_older_of_the_same_server(tmp_path):
     async with open_store(tmp_path) as store:
-        store.save_catalog("git", "a", catalog())
+        store.servers.save_catalog("git", "a", catalog())
         await store.flush()
-        store.save_catalog("git", "a", catalog(tools=[]))
-        store.save_catalog("git", "b", catalog())
+        store.servers.save_catalog("git", "a", catalog(tools=[]))
+        store.servers.save_catalog("git", "b", catalog())
 
     async with open_store(tmp_path) as store:
-        found = store.load_catalogs()
+        found = store.servers.load_catalogs()
     assert {key: stored.tools for key, stored in found.items()} == {
         ("git", "a"): [],
         ("git", "b"): TOOLS,
@@ -198,63 +198,63 @@ async def test_a_newer_catalog_replaces_the_older_of_the_same_server(tmp_path):
 
 async def test_the_same_catalog_is_not_written_twice(tmp_path):
     async with open_store(tmp_path) as store:
-        store.save_catalog("git", "a", catalog(saved_at=1.0))
+        store.servers.save_catalog("git", "a", catalog(saved_at=1.0))
         await store.flush()
-        store.save_catalog("git", "a", catalog(saved_at=2.0))
+        store.servers.save_catalog("git", "a", catalog(saved_at=2.0))
 
     async with open_store(tmp_path) as store:
-        assert store.load_catalogs()["git", "a"].saved_at == 1.0
+        assert store.servers.load_catalogs()["git", "a"].saved_at == 1.0
 
 
 async def test_how_the_last_start_of_a_server_ended_is_remembered(tmp_path):
     async with open_store(tmp_path) as store:
-        assert store.load_outcomes() == {}
-        store.save_outcome("git", "a", is_up=True)
-        store.save_outcome("web", "a", is_up=True)
+        assert store.servers.load_outcomes() == {}
+        store.servers.save_outcome("git", "a", is_up=True)
+        store.servers.save_outcome("web", "a", is_up=True)
         await store.flush()
-        store.save_outcome("web", "a", is_up=False)
+        store.servers.save_outcome("web", "a", is_up=False)
 
     async with open_store(tmp_path) as store:
-        assert store.load_outcomes() == {("git", "a"): True, ("web", "a"): False}
+        assert store.servers.load_outcomes() == {("git", "a"): True, ("web", "a"): False}
 
 
 async def test_that_a_server_asks_is_remembered(tmp_path):
     async with open_store(tmp_path) as store:
-        assert store.load_asking() == set()
-        store.save_asking("git", "a")
+        assert store.servers.load_asking() == set()
+        store.servers.save_asking("git", "a")
         await store.flush()
-        store.save_asking("web", "b")
-        store.save_asking("git", "a")
+        store.servers.save_asking("web", "b")
+        store.servers.save_asking("git", "a")
 
     async with open_store(tmp_path) as store:
-        assert store.load_asking() == {("git", "a"), ("web", "b")}
+        assert store.servers.load_asking() == {("git", "a"), ("web", "b")}
 
 
 async def test_only_the_newest_outcomes_are_kept(tmp_path):
     async with open_store(tmp_path) as store:
         for number in range(MAX_OUTCOMES + 10):
-            store.save_outcome("git", str(number), is_up=True)
+            store.servers.save_outcome("git", str(number), is_up=True)
 
     async with open_store(tmp_path) as store:
-        assert len(store.load_outcomes()) == MAX_OUTCOMES
+        assert len(store.servers.load_outcomes()) == MAX_OUTCOMES
 
 
 async def test_a_catalog_that_cannot_be_read_is_skipped_with_a_warning(tmp_path):
     async with open_store(tmp_path) as store:
-        store.save_catalog("git", "a", catalog())
-        store.save_catalog("web", "a", catalog())
+        store.servers.save_catalog("git", "a", catalog())
+        store.servers.save_catalog("web", "a", catalog())
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
         connection.execute("UPDATE catalogs SET body = '{\"tools\": 5}' WHERE server = 'git'")
         connection.commit()
 
     async with open_store(tmp_path) as store:
-        assert list(store.load_catalogs()) == [("web", "a")]
+        assert list(store.servers.load_catalogs()) == [("web", "a")]
         assert "'git'" in store.warnings[0]
 
 
 async def test_a_catalog_that_cannot_be_written_is_reported(tmp_path):
     async with open_store(tmp_path) as store:
-        store.save_catalog("git", "a", catalog(instructions="\ud800"))
+        store.servers.save_catalog("git", "a", catalog(instructions="\ud800"))
         await store.flush()
 
         assert "not written" in store.warnings[0]
@@ -263,10 +263,12 @@ async def test_a_catalog_that_cannot_be_written_is_reported(tmp_path):
 async def test_catalogs_not_seen_for_long_make_room(tmp_path):
     async with open_store(tmp_path) as store:
         for number in range(MAX_CATALOGS + 5):
-            store.save_catalog(f"server {number}", "a", catalog(tools=[], saved_at=float(number)))
+            store.servers.save_catalog(
+                f"server {number}", "a", catalog(tools=[], saved_at=float(number))
+            )
 
     async with open_store(tmp_path) as store:
-        found = store.load_catalogs()
+        found = store.servers.load_catalogs()
     assert len(found) == MAX_CATALOGS
     assert ("server 4", "a") not in found
 
@@ -299,7 +301,7 @@ async def test_without_a_usable_directory_everything_works_until_the_end(tmp_pat
 
     async with open_store(tmp_path / "file") as store:
         store.log_call(call())
-        store.save_catalog("git", "a", catalog())
+        store.servers.save_catalog("git", "a", catalog())
         await store.flush()
 
         assert len((await store.calls()).records) == 1
@@ -327,19 +329,19 @@ async def test_two_stores_may_share_a_directory(tmp_path):
 async def test_choices_are_there_the_next_time_in_their_order(tmp_path):
     chosen = {("b", "x"): "b_x", ("a", "y"): "a_y"}
     async with open_store(tmp_path) as store:
-        store.save_choices({"tools": chosen}, {"a", "b"})
+        store.servers.save_choices({"tools": chosen}, {"a", "b"})
 
     async with open_store(tmp_path) as store:
-        assert [*store.load_choices()["tools"].items()] == [*chosen.items()]
+        assert [*store.servers.load_choices()["tools"].items()] == [*chosen.items()]
 
 
 async def test_a_choice_that_another_process_made_first_counts(tmp_path):
     heard = []
     async with open_store(tmp_path) as one, open_store(tmp_path) as other:
-        other.on_disagreement = lambda: heard.append(other.load_choices())
-        one.save_choices({"tools": {("a", "b_c"): "a_b_c"}}, {"a", "a_b"})
+        other.servers.on_disagreement = lambda: heard.append(other.servers.load_choices())
+        one.servers.save_choices({"tools": {("a", "b_c"): "a_b_c"}}, {"a", "a_b"})
         await one.flush()
-        other.save_choices({"tools": {("a_b", "c"): "a_b_c"}}, {"a", "a_b"})
+        other.servers.save_choices({"tools": {("a_b", "c"): "a_b_c"}}, {"a", "a_b"})
         await other.flush()
 
     assert heard == [{"tools": {("a", "b_c"): "a_b_c"}}]
@@ -347,9 +349,9 @@ async def test_a_choice_that_another_process_made_first_counts(tmp_path):
 
 async def test_a_name_of_a_server_that_is_not_configured_is_taken_over(tmp_path):
     async with open_store(tmp_path) as store:
-        store.save_choices({"tools": {("git", "log"): "log"}}, {"git"})
+        store.servers.save_choices({"tools": {("git", "log"): "log"}}, {"git"})
         await store.flush()
-        store.save_choices({"tools": {("github", "log"): "log"}}, {"github"})
+        store.servers.save_choices({"tools": {("github", "log"): "log"}}, {"github"})
         await store.flush()
 
-        assert store.load_choices() == {"tools": {("github", "log"): "log"}}
+        assert store.servers.load_choices() == {"tools": {("github", "log"): "log"}}

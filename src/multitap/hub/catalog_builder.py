@@ -97,7 +97,7 @@ class CatalogBuilder:
         if is_stocked:
             self._on_stocked()
         if chosen := self.books.take_unsaved():
-            self._store.save_choices(chosen, self.books.servers)
+            self._store.servers.save_choices(chosen, self.books.servers)
         fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)
         if not _same(fresh, last):
             return fresh
@@ -107,7 +107,7 @@ class CatalogBuilder:
 
     def _fill_books(self, given: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
         """Names for what is known: what is given, then what is remembered, then what is stored."""
-        stored = self._store.load_choices()
+        stored = self._store.servers.load_choices()
         stored = {**stored, (kind := f"tools {self._settings.naming}"): self._locked(stored, kind)}
         choices = {
             kind: {**(mine := given.get(kind, {})), **_without(stored.get(kind, {}), mine)}

@@ -159,7 +159,7 @@ class Hub:
         """Who is logged in where; None where `dial` was given."""
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
-        store.on_disagreement = self._reread_choices
+        store.servers.on_disagreement = self._reread_choices
         if self.pins.files:
             tasks.start_soon(PinKeeper(self.pins, self._vet_again).run)
         tasks.start_soon(self._scans.run)

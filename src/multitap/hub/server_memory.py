@@ -22,9 +22,9 @@ class ServerMemory:
     def __init__(self, store: Store, *, recall: bool) -> None:
         self._store = store
         self._recall = recall
-        self._catalogs = store.load_catalogs()
-        self._outcomes = store.load_outcomes()
-        self._asking = store.load_asking()
+        self._catalogs = store.servers.load_catalogs()
+        self._outcomes = store.servers.load_outcomes()
+        self._asking = store.servers.load_asking()
         self._habits: dict[CatalogKey, ServerHabits] = {}
 
     def recall(self, name: str, config: ServerConfig) -> Known:
@@ -60,7 +60,7 @@ class ServerMemory:
     def _habits_of(self, key: CatalogKey) -> ServerHabits:
         if (habits := self._habits.get(key)) is None:
             habits = self._habits[key] = ServerHabits(
-                asks=key in self._asking, on_learned=lambda: self._store.save_asking(*key)
+                asks=key in self._asking, on_learned=lambda: self._store.servers.save_asking(*key)
             )
         return habits
 
@@ -72,7 +72,7 @@ class ServerMemory:
         before = self._catalogs.get(key)
         # an era that was asked for says nothing about which one a server prefers
         era = before.era if before and link.config.era != "auto" else session.era.value
-        self._store.save_catalog(
+        self._store.servers.save_catalog(
             *key,
             StoredCatalog(
                 era=era,
@@ -92,7 +92,7 @@ class ServerMemory:
         key = (link.name, fingerprint(link.config))
         if self._outcomes.get(key) is not link.was_up:
             self._outcomes[key] = link.was_up
-            self._store.save_outcome(*key, is_up=link.was_up)
+            self._store.servers.save_outcome(*key, is_up=link.was_up)
 
 
 def _offers(stored: StoredCatalog) -> Offers:

@@ -2,12 +2,11 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,34 +24,32 @@ from multitap.store.audit_file import AuditFile
 from multitap.store.audit_records import AuditRecord
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
-from multitap.store.database import Database, is_unreadable, open_database, renewed
 from multitap.store.exchanges import Exchange
+from multitap.store.live_database import LiveDatabase
 from multitap.store.log_query import MAX_LIMIT, encodable, page_size
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
 from multitap.store.record_filter import EVERYTHING
-from multitap.store.rows import Row, insert
+from multitap.store.rows import Row
 from multitap.store.start_outcomes import Outcomes
 from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Troubles
-
-_T = TypeVar("_T")
 
 
 class Archive:
     """Reads and writes the database, and replaces it once it is found to be damaged."""
 
     def __init__(self, directory: Path, troubles: Troubles | None = None) -> None:
-        self._troubles = troubles or Troubles()
-        self._database = self._reported(open_database(directory))
-        self._audit = AuditFile(directory)
         self._digests: dict[CatalogKey, bytes] = {}
+        # a new file in place of a damaged one has none of the old catalogs
+        self._database = LiveDatabase(directory, troubles or Troubles(), self._forget_digests)
+        self._audit = AuditFile(directory)
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
         self.outcomes = self._outcomes()
         """Whether each server's last start succeeded, as of now."""
         self.asking = self._asking()
         """Which servers ask without saying for which call, as of now."""
-        self.choices: Choices = self._try(chosen_names.read)
+        self.choices: Choices = self._database.use(chosen_names.read)
         """Which names were given, as of when they were last written."""
 
     @property
@@ -61,13 +58,13 @@ class Archive:
 
     def close(self) -> None:
         self._audit.close()
-        self._database.connection.close()
+        self._database.close()
 
     def read_calls(self, query: CallQuery) -> Page:
         return query.page(self._matching(query))
 
     def write_calls(self, records: Collection[CallRecord]) -> None:
-        self._append(
+        self._database.append(
             call_records.INSERT,
             [record.row() for record in records],
             call_records.TRIM,
@@ -77,10 +74,12 @@ class Archive:
         if said:
             rows = [exchange.row(at) for exchange, at in said]
             oldest = time.time() - exchanges.MAX_AGE
-            self._append(exchanges.INSERT, rows, exchanges.TRIM, oldest, exchanges.MAX_EXCHANGES)
+            self._database.append(
+                exchanges.INSERT, rows, exchanges.TRIM, oldest, exchanges.MAX_EXCHANGES
+            )
 
     def read_exchange(self, exchange_id: str) -> Exchange | None:
-        rows = self._rows(exchanges.SELECT, (exchange_id,))
+        rows = self._database.rows(exchanges.SELECT, (exchange_id,))
         return Exchange(*rows[0]) if rows else None
 
     def write_audit(self, records: Iterable[AuditRecord], keep: int) -> None:
@@ -94,7 +93,7 @@ class Archive:
         return query.page(self._matching(query))
 
     def write_logs(self, records: Iterable[LogRecord]) -> None:
-        self._append(
+        self._database.append(
             log_records.INSERT,
             [record.row() for record in records],
             log_records.TRIM,
@@ -112,18 +111,24 @@ class Archive:
                 digests[key] = digest
                 rows.append((*key, catalog.saved_at, body))
         if rows:
-            self._write(lambda connection: connection.executemany(stored_catalogs.REPLACE, rows))
+            self._database.write(
+                lambda connection: connection.executemany(stored_catalogs.REPLACE, rows)
+            )
         self._digests |= digests
 
     def write_outcomes(self, seen: Outcomes) -> None:
         at = time.time()
         rows = [(encodable(server), mark, at, is_up) for (server, mark), is_up in seen.items()]
-        self._write(lambda connection: connection.executemany(start_outcomes.REPLACE, rows))
+        self._database.write(
+            lambda connection: connection.executemany(start_outcomes.REPLACE, rows)
+        )
 
     def write_asking(self, seen: Asking) -> None:
         at = time.time()
         rows = [(encodable(server), mark, at) for server, mark in seen]
-        self._write(lambda connection: connection.executemany(asking_servers.REPLACE, rows))
+        self._database.write(
+            lambda connection: connection.executemany(asking_servers.REPLACE, rows)
+        )
 
     def write_choices(
         self, chosen: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
@@ -135,76 +140,34 @@ class Archive:
             agreed[:] = [chosen_names.add(connection, chosen, servers)]
             self.choices = chosen_names.read(connection)
 
-        self._write(write)
+        self._database.write(write)
         return agreed[0]
 
+    def _forget_digests(self) -> None:
+        self._digests.clear()
+
     def _catalogs(self) -> dict[CatalogKey, tuple[float, bytes]]:
-        rows = self._rows(stored_catalogs.SELECT)
+        rows = self._database.rows(stored_catalogs.SELECT)
         return {(server, mark): (saved_at, body) for server, mark, saved_at, body in rows}
 
     def _outcomes(self) -> Outcomes:
-        rows = self._rows(start_outcomes.SELECT)
+        rows = self._database.rows(start_outcomes.SELECT)
         return {(server, mark): bool(is_up) for server, mark, is_up in rows}
 
     def _asking(self) -> Asking:
-        return {(server, mark) for server, mark in self._rows(asking_servers.SELECT)}
+        return {(server, mark) for server, mark in self._database.rows(asking_servers.SELECT)}
 
     def _matching(self, query: CallQuery | HappeningQuery) -> list[Row]:
         """The rows of one page and, if there are more, one of the next."""
         if query.filter is EVERYTHING:
-            return self._rows(*query.select())
+            return self._database.rows(*query.select())
         return [*islice(self._filtered(query), page_size(query.limit) + 1)]
 
     def _filtered(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
         step = replace(query, limit=MAX_LIMIT)
         while True:
-            rows = self._rows(*step.select())
+            rows = self._database.rows(*step.select())
             yield from filter(step.passes, rows[:MAX_LIMIT])
             if len(rows) <= MAX_LIMIT:
                 return
             step = replace(step, cursor=step.cursor_after(rows[MAX_LIMIT - 1]))
-
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._try(lambda connection: connection.execute(statement, values).fetchall())
-
-    def _append(self, statement: str, rows: Sequence[Row], trim: str, *limits: float) -> None:
-        def write(connection: sqlite3.Connection) -> None:
-            insert(connection, statement, rows)
-            connection.execute(trim, limits)
-
-        self._write(write)
-
-    def _write(self, write: Callable[[sqlite3.Connection], object]) -> None:
-        self._try(lambda connection: _atomically(connection, write))
-
-    def _try(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        try:
-            return work(self._database.connection)
-        except sqlite3.DatabaseError as exc:
-            if not is_unreadable(exc):
-                raise
-            self._database = self._reported(renewed(self._database, exc))
-            # the new file has none of the old catalogs
-            self._digests.clear()
-            return work(self._database.connection)
-
-    def _reported(self, database: Database) -> Database:
-        self._troubles.lasting = database.trouble
-        for warning in database.warnings:
-            self._troubles.happened(warning)
-        return database
-
-
-def _atomically(
-    connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], object]
-) -> None:
-    # the lock now: a transaction that reads first and writes later is refused without a wait
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        write(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        # after some errors SQLite has rolled back already
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

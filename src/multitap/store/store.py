@@ -3,43 +3,32 @@
 import asyncio
 import sqlite3
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar, TypeVarTuple, Unpack
+from typing import TypeVar
 
 import anyio
-import msgspec
 
 from multitap.config.models import Audit, LogLevel
 from multitap.config.search import state_directory
-from multitap.errors import counted, quoted, ungrouped
+from multitap.errors import counted, ungrouped
 from multitap.events import Outcome
-from multitap.store import stored_catalogs
 from multitap.store.archive import Archive
-from multitap.store.asking_servers import Asking
 from multitap.store.audit_records import AuditRecord
+from multitap.store.backlog import Backlog
 from multitap.store.call_records import CallQuery, CallRecord, Page
-from multitap.store.chosen_names import Choices, Pair
 from multitap.store.exchanges import Exchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
 from multitap.store.record_filter import EVERYTHING, RecordFilter
-from multitap.store.start_outcomes import Outcomes
-from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
+from multitap.store.server_notes import ServerNotes
+from multitap.store.store_thread import StoreThread
 from multitap.store.troubles import Clock, Troubles
 
-# seconds, entries: a transaction costs more than the rows in it
 FLUSH_INTERVAL = 0.5
-FLUSH_COUNT = 2048
-# entries that are kept while the disk does not take any
-MAX_BUFFERED = 10_000
-PATIENCE = 10.0
-"""Seconds; SQLite itself waits two for another process to finish writing."""
+"""Seconds; a transaction costs more than the rows in it."""
 
 _T = TypeVar("_T")
-_Ts = TypeVarTuple("_Ts")
 
 
 @asynccontextmanager
@@ -52,7 +41,7 @@ async def open_store(
         state_dir: Where its file is; the user's state directory if not given.
         clock: By which warnings fade.
     """
-    thread = _Thread()
+    thread = StoreThread()
     try:
         troubles = Troubles(clock)
         archive = await thread.run(Archive, state_directory(state_dir), troubles)
@@ -69,79 +58,6 @@ async def open_store(
         await thread.end()
 
 
-class _Thread:
-    """One thread that does one thing after the other."""
-
-    def __init__(self) -> None:
-        # one: SQLite lets one write at a time, and the order is ours without a lock
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
-
-    async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
-        """Do it to its end even if the caller is cancelled, so that nothing is done by half.
-
-        Raises:
-            TimeoutError: The file system hangs.
-        """
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
-        with anyio.move_on_after(PATIENCE, shield=True):
-            await asyncio.wait([future])
-        if not future.done():
-            # network folders may hang for good; the hub goes on without them
-            raise TimeoutError("the state directory does not answer")
-        return future.result()
-
-    async def end(self) -> None:
-        """Leave no thread behind, unless it hangs."""
-        try:
-            await self.run(_nothing)
-        except TimeoutError:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        else:
-            self._executor.shutdown()
-
-
-def _nothing() -> None:
-    pass
-
-
-class _Backlog(Generic[_T]):
-    """What waits to be written; where there is too much of it, the oldest is dropped.
-
-    Args:
-        pending: Set when there is anything.
-        full: Set when there is so much that it should be written now.
-    """
-
-    def __init__(self, pending: asyncio.Event, full: asyncio.Event) -> None:
-        self.dropped = 0
-        self._pending = pending
-        self._full = full
-        self._records: deque[_T] = deque()
-
-    def add(self, record: _T) -> None:
-        records = self._records
-        # every call comes by here: one look, and nothing is awaited
-        if not records:
-            self._pending.set()
-        elif len(records) >= FLUSH_COUNT:
-            self._full.set()
-            if len(records) == MAX_BUFFERED:
-                records.popleft()
-                self.dropped += 1
-        records.append(record)
-
-    def take(self) -> deque[_T]:
-        records, self._records = self._records, deque()
-        return records
-
-    def put_back(self, records: deque[_T]) -> None:
-        records.extend(self._records)
-        while len(records) > MAX_BUFFERED:
-            records.popleft()
-            self.dropped += 1
-        self._records = records
-
-
 class Store:
     """What outlives the process; made by `open_store`.
 
@@ -149,30 +65,25 @@ class Store:
     dropped, with a warning.
     """
 
-    def __init__(self, thread: _Thread, archive: Archive, troubles: Troubles) -> None:
+    def __init__(self, thread: StoreThread, archive: Archive, troubles: Troubles) -> None:
         self._thread = thread
         self._archive = archive
         self._troubles = troubles
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
-        self._calls = _Backlog[CallRecord](self._pending, self._full)
-        self._log = _Backlog[LogRecord](self._pending, self._full)
+        self._calls = Backlog[CallRecord](self._pending, self._full)
+        self._log = Backlog[LogRecord](self._pending, self._full)
         self.log_call = self._calls.add
         """Notes a call; it is written within a second."""
         self.log = self._log.add
         """Notes what else happened; it is written within a second."""
-        self._audit = _Backlog[AuditRecord](self._pending, self._full)
+        self._audit = Backlog[AuditRecord](self._pending, self._full)
         self.audit = self._audit.add
         """Notes who did what, for the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
-        self._offers: dict[CatalogKey, StoredCatalog] = {}
-        self._outcomes: Outcomes = {}
-        self._asking: Asking = set()
-        self._choices: Choices = {}
-        self._chosen_for: Collection[str] = ()
-        self.on_disagreement: Callable[[], None] | None = None
-        """Called when another process was first to choose a name; `load_choices` tells which."""
+        self.servers = ServerNotes(archive, troubles, self._pending)
+        """What is remembered about servers between runs."""
         self._noted = 0
         """Of how many lost entries the troubles say so."""
 
@@ -195,61 +106,6 @@ class Store:
     def is_audit_delayed(self) -> bool:
         """Whether the audit log cannot be written right now."""
         return self._troubles.is_present("audit")
-
-    def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
-        """Remember what a server offers; it is written within a second."""
-        self._offers[server, fingerprint] = catalog
-        self._pending.set()
-
-    def load_catalogs(self) -> dict[CatalogKey, StoredCatalog]:
-        """What each server last offered, as of when the store was opened."""
-        found: dict[CatalogKey, StoredCatalog] = {}
-        for key, (saved_at, body) in self._archive.saved.items():
-            try:
-                catalog = stored_catalogs.decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._troubles.happened(
-                    f"the stored catalog of {quoted(key[0])} cannot be read: {exc}"
-                )
-            else:
-                found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
-        return found
-
-    def save_outcome(self, server: str, fingerprint: str, *, is_up: bool) -> None:
-        """Remember how a server's last start ended; it is written within a second."""
-        self._outcomes[server, fingerprint] = is_up
-        self._pending.set()
-
-    def load_outcomes(self) -> Outcomes:
-        """How each server's last start ended, as of when the store was opened."""
-        return dict(self._archive.outcomes)
-
-    def save_asking(self, server: str, fingerprint: str) -> None:
-        """Remember that a server asks without saying for which call; written within a second."""
-        self._asking.add((server, fingerprint))
-        self._pending.set()
-
-    def load_asking(self) -> Asking:
-        """Which servers ask without saying for which call, as of when the store was opened."""
-        return set(self._archive.asking)
-
-    def save_choices(
-        self, choices: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
-    ) -> None:
-        """Remember names that were given; they are written within a second.
-
-        Args:
-            choices: The name by server and the server's own name, for each kind of thing.
-            servers: Those that are configured; the names of others may be taken over.
-        """
-        for kind, chosen in choices.items():
-            self._choices.setdefault(kind, {}).update(chosen)
-        self._chosen_for = servers
-        self._pending.set()
-
-    def load_choices(self) -> Choices:
-        """The names that were given, as of when the store was opened or last wrote some."""
-        return {kind: dict(chosen) for kind, chosen in self._archive.choices.items()}
 
     async def calls(
         self,
@@ -353,9 +209,6 @@ class Store:
         self._note_losses()
         # all of it before the first wait: what comes meanwhile is for the next time
         calls, log, audit = self._calls.take(), self._log.take(), self._audit.take()
-        offers, self._offers = self._offers, {}
-        outcomes, self._outcomes = self._outcomes, {}
-        asking, self._asking = self._asking, set()
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
@@ -367,17 +220,7 @@ class Store:
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
             self._pending.set()
-        if offers and not await self._written("catalogs", self._archive.write_catalogs, offers):
-            # what came meanwhile is newer, and wins
-            self._offers = offers | self._offers
-            self._pending.set()
-        if outcomes and not await self._written("outcomes", self._archive.write_outcomes, outcomes):
-            self._outcomes = outcomes | self._outcomes
-            self._pending.set()
-        if asking and not await self._written("asking", self._archive.write_asking, asking):
-            self._asking |= asking
-            self._pending.set()
-        await self._flush_choices()
+        await self.servers.flush(self._written)
 
     def _write_audit(self, records: Collection[AuditRecord]) -> None:
         self._archive.write_audit(records, self.audit_kept)
@@ -389,25 +232,6 @@ class Store:
                 f"{counted(dropped, 'log record')} lost: they came faster than they were written"
             )
             self._troubles.happened(words, kind="lost entries")
-
-    async def _flush_choices(self) -> None:
-        choices, self._choices = self._choices, {}
-        if not choices:
-            return
-        agreed = True
-
-        def write(chosen: Choices) -> None:
-            nonlocal agreed
-            agreed = self._archive.write_choices(chosen, self._chosen_for)
-
-        if not await self._written("choices", write, choices):
-            self._choices = {
-                kind: choices.get(kind, {}) | self._choices.get(kind, {})
-                for kind in choices.keys() | self._choices.keys()
-            }
-            self._pending.set()
-        elif not agreed and self.on_disagreement is not None:
-            self.on_disagreement()
 
     async def close(self) -> None:
         """Write the rest and close the file; `open_store` does it when its block is left."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from multitap.catalog.catalog import allowed
@@ -15,11 +14,12 @@ from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.results import ToolResult
+from multitap.tools.provider_formats import ProviderFormats
 from multitap.tools.tool import NOBODY, Arguments, HubTool, ToolContext, ToolDef, ToolInfo, failed
 
 if TYPE_CHECKING:
     from multitap.tools import providers
-    from multitap.tools.providers import Offer, Provider
+    from multitap.tools.providers import Offer
 else:
     providers = Later("multitap.tools.providers")
 
@@ -57,12 +57,9 @@ class ToolRegistry:
         self._own: dict[str, ToolInfo] = {}
         self._attached: list[Mapping[str, ToolInfo]] = []
         self._skipped: set[str] = set()
+        self._formats = ProviderFormats(self)
         for tool in tools:
             self.register(tool)
-
-    @cached_property
-    def _conversions(self) -> providers.Conversions:
-        return providers.Conversions()
 
     def __iter__(self) -> Iterator[ToolInfo]:
         return iter(self.list())
@@ -102,7 +99,7 @@ class ToolRegistry:
     def get(self, name: str) -> ToolInfo | None:
         """The tool of that name; the three that search are found too, though never listed."""
         if name in SEARCH_TOOLS:
-            return self._search[name]
+            return self._formats.search[name]
         for tools in (self._own, *self._attached):
             if (tool := tools.get(name)) is not None:
                 return tool
@@ -132,7 +129,7 @@ class ToolRegistry:
         servers: Counter[str | None] = Counter()
         tools: dict[str, int] = {}
         for tool in self.list():
-            tools[tool.name] = self._conversions.cost(tool)
+            tools[tool.name] = self._formats.conversions.cost(tool)
             servers[tool.server if isinstance(tool, HubTool) else None] += tools[tool.name]
         return TokenCost(tools, servers)
 
@@ -153,11 +150,11 @@ class ToolRegistry:
             tool_budget: Tokens for one definition; a larger one says less.
         """
         provider = providers.openai_provider(strict=strict, api=api)
-        return self._offer(provider, budget, tool_budget)
+        return self._formats.offer(provider, budget, tool_budget)
 
     def for_anthropic(self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET) -> Offer:
         """The tools in the format of Anthropic; see `for_openai`."""
-        return self._offer(providers.ANTHROPIC, budget, tool_budget)
+        return self._formats.offer(providers.ANTHROPIC, budget, tool_budget)
 
     def for_gemini(
         self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET, images: bool = True
@@ -169,7 +166,7 @@ class ToolRegistry:
             tool_budget: Tokens for one definition.
             images: Send images of results; models before Gemini 3 accept none.
         """
-        return self._offer(providers.gemini_provider(images=images), budget, tool_budget)
+        return self._formats.offer(providers.gemini_provider(images=images), budget, tool_budget)
 
     async def execute(
         self, name: str, arguments: Arguments, context: ToolContext = NOBODY
@@ -193,36 +190,6 @@ class ToolRegistry:
             raise MultitapError(f"the tool {quoted(name)} must be awaited", hint="use `execute`")
         return tool.call(arguments)
 
-    def _offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
-        tools = self.list()
-        whole = self._offered(tools, provider, tool_budget)
-        if budget is None or (whole.tokens <= budget and provider.holds(len(tools))):
-            return whole
-        return self._offered(tuple(self._search.values()), provider, tool_budget, searching=True)
-
-    def _offered(
-        self,
-        tools: tuple[ToolInfo, ...],
-        provider: Provider,
-        tool_budget: int,
-        *,
-        searching: bool = False,
-    ) -> Offer:
-        return providers.offered(
-            tools,
-            provider,
-            tool_budget=tool_budget,
-            conversions=self._conversions,
-            execute=self.execute,
-            searching=searching,
-        )
-
-    @cached_property
-    def _search(self) -> Mapping[str, ToolInfo]:
-        from multitap.tools.search import search_mode  # noqa: PLC0415 - it needs registries itself
-
-        return {tool.name: tool for tool in search_mode(self)}
-
     def _find(self, name: str) -> ToolInfo:
         if (tool := self.get(name)) is not None:
             return tool
@@ -243,11 +210,8 @@ class _Narrowed(ToolRegistry):
         super().__init__()
         self._whole = whole
         self._shown = _Shown(whole, shows)
+        self._formats = ProviderFormats(self, whole._formats)  # noqa: SLF001 - the same tools
         self.attach(self._shown)
-
-    @cached_property
-    def _conversions(self) -> providers.Conversions:
-        return self._whole._conversions  # noqa: SLF001 - a view of the same tools
 
     def _find(self, name: str) -> ToolInfo:
         if self.get(name) is None and self._shown.hides(name):

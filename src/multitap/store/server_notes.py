@@ -1,0 +1,140 @@
+"""What the store remembers about servers between runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from multitap.errors import quoted
+from multitap.store import stored_catalogs
+from multitap.store.archive import Archive
+from multitap.store.asking_servers import Asking
+from multitap.store.chosen_names import Choices, Pair
+from multitap.store.start_outcomes import Outcomes
+from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
+from multitap.store.troubles import Troubles
+
+
+class Written(Protocol):
+    """Writes something off the event loop; False if it has to be tried again."""
+
+    def __call__(
+        self, kind: str, write: Callable[[Any], None], what: Any, /
+    ) -> Awaitable[bool]: ...
+
+
+class ServerNotes:
+    """Catalogs, outcomes of starts, habits and chosen names.
+
+    Saving never waits: everything is written within a second.
+
+    Args:
+        archive: Where it is kept.
+        troubles: What cannot be read is reported here.
+        pending: Set when there is something to write.
+    """
+
+    def __init__(self, archive: Archive, troubles: Troubles, pending: asyncio.Event) -> None:
+        self._archive = archive
+        self._troubles = troubles
+        self._pending = pending
+        self._offers: dict[CatalogKey, StoredCatalog] = {}
+        self._outcomes: Outcomes = {}
+        self._asking: Asking = set()
+        self._choices: Choices = {}
+        self._chosen_for: Collection[str] = ()
+        self.on_disagreement: Callable[[], None] | None = None
+        """Called when another process was first to choose a name; `load_choices` tells which."""
+
+    def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
+        """Remember what a server offers; it is written within a second."""
+        self._offers[server, fingerprint] = catalog
+        self._pending.set()
+
+    def load_catalogs(self) -> dict[CatalogKey, StoredCatalog]:
+        """What each server last offered, as of when the store was opened."""
+        found: dict[CatalogKey, StoredCatalog] = {}
+        for key, (saved_at, body) in self._archive.saved.items():
+            try:
+                catalog = stored_catalogs.decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                self._troubles.happened(
+                    f"the stored catalog of {quoted(key[0])} cannot be read: {exc}"
+                )
+            else:
+                found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
+        return found
+
+    def save_outcome(self, server: str, fingerprint: str, *, is_up: bool) -> None:
+        """Remember how a server's last start ended; it is written within a second."""
+        self._outcomes[server, fingerprint] = is_up
+        self._pending.set()
+
+    def load_outcomes(self) -> Outcomes:
+        """How each server's last start ended, as of when the store was opened."""
+        return dict(self._archive.outcomes)
+
+    def save_asking(self, server: str, fingerprint: str) -> None:
+        """Remember that a server asks without saying for which call; written within a second."""
+        self._asking.add((server, fingerprint))
+        self._pending.set()
+
+    def load_asking(self) -> Asking:
+        """Which servers ask without saying for which call, as of when the store was opened."""
+        return set(self._archive.asking)
+
+    def save_choices(
+        self, choices: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
+    ) -> None:
+        """Remember names that were given; they are written within a second.
+
+        Args:
+            choices: The name by server and the server's own name, for each kind of thing.
+            servers: Those that are configured; the names of others may be taken over.
+        """
+        for kind, chosen in choices.items():
+            self._choices.setdefault(kind, {}).update(chosen)
+        self._chosen_for = servers
+        self._pending.set()
+
+    def load_choices(self) -> Choices:
+        """The names that were given, as of when the store was opened or last wrote some."""
+        return {kind: dict(chosen) for kind, chosen in self._archive.choices.items()}
+
+    async def flush(self, written: Written) -> None:
+        """Write what is waiting; what cannot be written waits for the next time."""
+        # all of it before the first wait: what comes meanwhile is for the next time
+        offers, self._offers = self._offers, {}
+        outcomes, self._outcomes = self._outcomes, {}
+        asking, self._asking = self._asking, set()
+        if offers and not await written("catalogs", self._archive.write_catalogs, offers):
+            # what came meanwhile is newer, and wins
+            self._offers = offers | self._offers
+            self._pending.set()
+        if outcomes and not await written("outcomes", self._archive.write_outcomes, outcomes):
+            self._outcomes = outcomes | self._outcomes
+            self._pending.set()
+        if asking and not await written("asking", self._archive.write_asking, asking):
+            self._asking |= asking
+            self._pending.set()
+        await self._flush_choices(written)
+
+    async def _flush_choices(self, written: Written) -> None:
+        choices, self._choices = self._choices, {}
+        if not choices:
+            return
+        agreed = True
+
+        def write(chosen: Choices) -> None:
+            nonlocal agreed
+            agreed = self._archive.write_choices(chosen, self._chosen_for)
+
+        if not await written("choices", write, choices):
+            self._choices = {
+                kind: choices.get(kind, {}) | self._choices.get(kind, {})
+                for kind in choices.keys() | self._choices.keys()
+            }
+            self._pending.set()
+        elif not agreed and self.on_disagreement is not None:
+            self.on_disagreement()

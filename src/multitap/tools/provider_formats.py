@@ -1,0 +1,67 @@
+"""A registry's tools as a provider of models accepts them: all of them, or a search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from multitap.later import Later
+from multitap.tools.tool import ToolInfo
+
+if TYPE_CHECKING:
+    from multitap.tools import providers
+    from multitap.tools.providers import Offer, Provider
+    from multitap.tools.registry import ToolRegistry
+else:
+    providers = Later("multitap.tools.providers")
+
+
+class ProviderFormats:
+    """Converts the tools of one registry, each once per provider.
+
+    Args:
+        registry: Whose tools.
+        whole: The formats of the registry that `registry` is a part of; they share conversions.
+    """
+
+    def __init__(self, registry: ToolRegistry, whole: ProviderFormats | None = None) -> None:
+        self._registry = registry
+        self._whole = whole
+
+    @cached_property
+    def conversions(self) -> providers.Conversions:
+        """What was converted before."""
+        return providers.Conversions() if self._whole is None else self._whole.conversions
+
+    @cached_property
+    def search(self) -> Mapping[str, ToolInfo]:
+        """The tools that find and call all others, by name."""
+        from multitap.tools.search import search_mode  # noqa: PLC0415 - it needs registries itself
+
+        return {tool.name: tool for tool in search_mode(self._registry)}
+
+    def offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
+        """The tools in a provider's format; a search among them if they cost more than `budget`."""
+        tools = self._registry.list()
+        everything = self._offered(tools, provider, tool_budget)
+        if budget is None or (everything.tokens <= budget and provider.holds(len(tools))):
+            return everything
+        return self._offered(tuple(self.search.values()), provider, tool_budget, searching=True)
+
+    def _offered(
+        self,
+        tools: tuple[ToolInfo, ...],
+        provider: Provider,
+        tool_budget: int,
+        *,
+        searching: bool = False,
+    ) -> Offer:
+        return providers.offered(
+            tools,
+            provider,
+            tool_budget=tool_budget,
+            conversions=self.conversions,
+            execute=self._registry.execute,
+            searching=searching,
+        )

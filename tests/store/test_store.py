@@ -160,7 +160,7 @@ async def test_what_went_wrong_is_reported_for_a_while_and_what_stays_wrong_for_
         after = [store.warnings for store in (moved, lost)]
 
     assert before == [1, 1]
-    assert [words.split()[0] for words in during[1:]] == ["3", "something"]
+    assert [words.split()[0] for words in during[1:]] == ["3", "some"]
     assert [len(warnings) for warnings in after] == [0, 1]
     assert "nothing will be remembered" in after[1][0]
 

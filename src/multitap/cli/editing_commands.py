@@ -184,17 +184,21 @@ def set_setting(
 
 @click.command()
 @click.option("--force", is_flag=True, help="Even if files changed since; discards these changes")
+@click.option("--all", "everything", is_flag=True, help="Undo every change that --list shows")
 @click.option("--list", "listing", is_flag=True, help="Show what can be undone")
 @json_option
-def undo(*, force: bool, listing: bool, as_json: bool) -> int:
+def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
     """Undo the last change to files
 
     Restores every file of the last add, remove, enable, disable, rename, set, import, export,
-    install or uninstall, byte for byte. Run it again to go further back.
+    install or uninstall, byte for byte, together with the secrets and pins that it changed. Run it
+    again to go further back.
     """
     from multitap.cli.editing.undo_command import list_operations, undo
 
-    return list_operations(as_json=as_json) if listing or as_json else undo(force=force)
+    if listing or as_json:
+        return list_operations(as_json=as_json)
+    return undo(force=force, everything=everything)
 
 
 @click.command("import")

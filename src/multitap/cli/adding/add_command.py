@@ -2,38 +2,41 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from multitap.cli.adding.add_words import AddRequest, resolve
-from multitap.cli.adding.trial_start import Trial, start_once
+from multitap.cli.adding.draft_answers import answers_to, project_variable, with_options
+from multitap.cli.adding.trial_start import Given, Trial, start_once
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.editing.edit_run import run_edits, write_with_secrets
+from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, checked, edit_target
 from multitap.cli.editing.own_edits import trusting_own_edits
+from multitap.cli.editing.pin_edits import pins_of_new
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, note, say
+from multitap.cli.terminal.output import advise, complain, note, say
 from multitap.cli.terminal.tables import table
 from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
 from multitap.config.dialects import DIALECTS, Dialect
-from multitap.config.dialects.rewrites import literal
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import DraftInput, ServerDraft, filled, how_to_give, paths_in
+from multitap.config.edit.server_draft import ServerDraft, filled, paths_in
 from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
+from multitap.config.project_sandbox import restrained
 from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
+from multitap.trust.pins.lock_places import places_of
 from multitap.trust.secrets.vault import Vault
 
 
@@ -54,122 +57,118 @@ class Addition:
 
     name: str
     config: StdioServer | HttpServer
+    """As it is to be written."""
     secrets: Mapping[str, str]
     """Those that the vault gets, by name."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Those of a project that its user sets themselves; the trial gets what was typed."""
+    is_published: bool = False
 
 
 def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     """Add servers: say what they are, ask what is missing, start them once, write them down."""
-    drafts = [_with_options(draft, request) for draft in resolve(request)]
+    drafts = [with_options(draft, request) for draft in resolve(request)]
     target = edit_target(options, project=how.project)
     loaded = load_configuration(options)
-    additions = [_addition(draft, request, target, how) for draft in drafts]
+    additions = [_addition(draft, asked.inputs, target, how) for draft, asked in drafts]
     label = f"add {' '.join(one.name for one in additions)}"
-    for one, draft in zip(additions, drafts, strict=True):
+    for one, (draft, _) in zip(additions, drafts, strict=True):
         _show(one, draft)
     if how.dry_run:
         edits = [_writing(target, one) for one in additions]
         return run_edits(label, edits, dry_run=True, done="")
     for one in additions:
         _check_free(one.name, loaded, target)
-    if any(draft.provenance != "user" for draft in drafts):
+    if any(one.is_published for one in additions):
         _confirm(how)
-    trials = {one.name: _tried(loaded, one, options) for one in additions} if how.check else {}
+    trials = {one.name: _tried(loaded, one, options, how) for one in additions} if how.check else {}
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
     additions = [_confined(one, trials.get(one.name)) for one in additions]
-    edits = [_writing(target, one) for one in additions]
-    secrets = {name: value for one in additions for name, value in one.secrets.items()}
-    with trusting_own_edits([one.name for one in additions] if target.is_project else ()):
-        write_with_secrets(label, edits, secrets)
+    _write(label, additions, trials, target, loaded)
     _report(additions, trials, target, as_json=how.as_json)
     return Exit.DONE
 
 
-def _with_options(draft: ServerDraft, request: AddRequest) -> ServerDraft:
-    """A draft with the variables and headers that were given besides."""
-    fields = dict(draft.fields)
-    for key, given in (("env", request.env), ("headers", request.headers)):
-        if given:
-            fields[key] = {**fields.get(key, {}), **given}
-    return replace(draft, fields=fields)
+def _write(
+    label: str,
+    additions: Sequence[Addition],
+    trials: Mapping[str, Trial],
+    target: EditTarget,
+    loaded: Loaded,
+) -> None:
+    edits = [_writing(target, one) for one in additions]
+    secrets = {name: value for one in additions for name, value in one.secrets.items()}
+    pins = [
+        edit
+        for name, trial in trials.items()
+        if trial.pins is not None
+        for edit in pins_of_new(places_of(loaded), name, trial.pins, project=target.is_project)
+    ]
+    with trusting_own_edits([one.name for one in additions] if target.is_project else ()):
+        write_edits(label, edits, secrets=secrets, pins=pins)
 
 
 def _addition(
-    draft: ServerDraft, request: AddRequest, target: EditTarget, how: AddOptions
+    draft: ServerDraft, given: Mapping[str, tuple[str, ...]], target: EditTarget, how: AddOptions
 ) -> Addition:
-    answers, secrets = _answers(draft, request, how)
-    fields = filled(draft, answers)
-    if draft.provenance != "user":
+    vault = Vault()
+    answers = answers_to(
+        draft,
+        given,
+        () if how.project else vault.secrets(),
+        ask=not how.yes,
+        placeholders=how.dry_run,
+        refer=project_variable if how.project else auth_variable,
+    )
+    fields = filled(draft, answers.values)
+    is_published = draft.provenance != "user"
+    if is_published:
         fields["provenance"] = draft.provenance
-        if (paths := paths_in(draft, answers)) and "command" in fields:
+        if (paths := paths_in(draft, answers.values)) and "command" in fields:
             fields["sandbox_rules"] = {"write": [*paths]}
-    document = Document(target.path, {"servers": {draft.name: fields}})
-    checked(document, DIALECTS["multitap"], [draft.name])
-    reading = read_document(document, target.path.parent, told="multitap")
-    config = merge([Layer(reading)]).settings.servers[draft.name]
-    if not isinstance(config, StdioServer | HttpServer):  # no file describes any other
-        raise ConfigError(f"{draft.name!r} cannot be written down")
+    if how.project and fields.get("cwd") == str(target.path.parent):
+        del fields["cwd"]  # it is where a project's servers run, and others have it elsewhere
+    config = _read(draft.name, fields, target)
     if how.project:
-        return _for_project(draft.name, config, secrets)
-    kept = {name: value for name in Vault().secrets() if (value := Vault().value(name))}
-    changed, found = without_secrets(draft.name, config, kept | secrets)
-    return Addition(draft.name, config.model_copy(update=changed), {**secrets, **found})
+        return _for_project(draft.name, config, answers.secrets, is_published=is_published)
+    kept = {name: value for name in vault.secrets() if (value := vault.value(name))}
+    changed, found = without_secrets(draft.name, config, {**kept, **answers.secrets})
+    secrets = {**answers.secrets, **found}
+    changed_config = config.model_copy(update=changed)
+    return Addition(draft.name, changed_config, secrets, is_published=is_published)
+
+
+def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServer | HttpServer:
+    """The server as it would be read from the file.
+
+    Raises:
+        ConfigError: It would be wrong there; a project may say less than its user.
+    """
+    document = Document(target.path, {"servers": {name: dict(fields)}})
+    checked(document, DIALECTS["multitap"], [name])
+    reading = read_document(document, target.path.parent, told="multitap")
+    config = merge([Layer(reading)]).settings.servers[name]
+    if not isinstance(config, StdioServer | HttpServer):  # no file describes any other
+        raise ConfigError(f"{name!r} cannot be written down")
+    if target.is_project:
+        _, problems = restrained(config, reading.entries[0])
+        for problem in problems:
+            raise ConfigError(problem.message, hint="add it without `--project` if it needs that")
+    return config
 
 
 def _for_project(
-    name: str, config: StdioServer | HttpServer, secrets: Mapping[str, str]
+    name: str, config: StdioServer | HttpServer, secrets: Mapping[str, str], *, is_published: bool
 ) -> Addition:
     """A project's file is for others too: it names variables, never secrets."""
-    changed, found = without_secrets(name, config, {}, refer=_variable)
-    for one in (*secrets, *found):
-        note(f"set the variable {_variable(one)[2:-1]} where the server is started")
-    return Addition(name, config.model_copy(update=changed), {})
-
-
-def _variable(secret: str) -> str:
-    return f"${{{secret.rpartition('/')[2].replace('-', '_').upper()}}}"
-
-
-def _answers(
-    draft: ServerDraft, request: AddRequest, how: AddOptions
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """What stands for each input, and the secrets among them by name."""
-    known = {one.name for one in draft.inputs}
-    if unknown := [name for name in request.inputs if name not in known]:
-        words = f"`--{'`, `--'.join(sorted(known))}`" if known else "none"
-        raise ConfigError(
-            f"{draft.name!r} takes no option `--{unknown[0]}`", hint=f"its options: {words}"
-        )
-    answers: dict[str, tuple[str, ...]] = {}
-    secrets: dict[str, str] = {}
-    for one in draft.inputs:
-        given = request.inputs.get(one.name) or _asked(draft, one, how)
-        if one.choices and any(value not in one.choices for value in given):
-            choices = ", ".join(one.choices)
-            raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=how_to_give(one))
-        if one.secret and given:
-            name = f"{draft.name}/{one.name}"
-            secrets[name] = given[0]
-            answers[one.name] = (_variable(name) if how.project else auth_variable(name),)
-        else:
-            answers[one.name] = tuple(map(literal, given))
-    return answers, secrets
-
-
-def _asked(draft: ServerDraft, one: DraftInput, how: AddOptions) -> tuple[str, ...]:
-    """What the person types; nothing for what need not be asked."""
-    if not one.required or (one.default is not None and not one.secret):
-        return ()
-    if how.yes or how.dry_run or not sys.stdin.isatty():
-        if how.dry_run:
-            return (f"<{one.name}>",)
-        words = f"{draft.name!r} needs a value for `{one.name}`"
-        raise ConfigError(words, hint=how_to_give(one))
-    about = f" ({printable(one.description)})" if one.description else ""
-    text: str = click.prompt(f"{one.name}{about}", hide_input=one.secret, err=True)
-    return tuple(shlex.split(text)) if one.multiple else (text,)
+    changed, found = without_secrets(name, config, {}, refer=project_variable)
+    variables = {project_variable(one)[2:-1]: text for one, text in {**secrets, **found}.items()}
+    for variable in variables:
+        note(f"set the variable {variable} where the server is started")
+    written = config.model_copy(update=changed)
+    return Addition(name, written, {}, variables, is_published=is_published)
 
 
 def _confirm(how: AddOptions) -> None:
@@ -177,10 +176,11 @@ def _confirm(how: AddOptions) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            "this would run a program that somebody else published",
-            hint="look at the command above, then add `--yes` to run it without a question",
+            "this is a program that somebody else published",
+            hint="look at the command above, then repeat yours with `--yes`",
         )
-    click.confirm("Start it now?", default=True, abort=True, err=True)
+    question = "Start it once, and add it if it works?" if how.check else "Add it?"
+    click.confirm(question, default=True, abort=True, err=True)
 
 
 def _show(one: Addition, draft: ServerDraft) -> None:
@@ -237,9 +237,14 @@ def _confined(one: Addition, trial: Trial | None) -> Addition:
     return replace(one, config=one.config.model_copy(update={"sandbox_rules": rules}))
 
 
-def _tried(loaded: Loaded, one: Addition, options: CommonOptions) -> Trial:
+def _tried(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOptions) -> Trial:
+    """Start it as it will be started later: a project's server is confined already."""
     wait = options.timeout or one.config.connect_timeout
-    return run_async(lambda: start_once(loaded, one.name, one.config, one.secrets, wait=wait))
+    config = one.config
+    if how.project:
+        config = config.model_copy(update={"provenance": "project"})
+    given = Given(one.secrets, one.variables)
+    return run_async(lambda: start_once(loaded, one.name, config, given, wait=wait))
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
@@ -260,10 +265,16 @@ def _report(
     for name, trial in trials.items():
         rows = [(tool, f"{tokens:,}") for tool, tokens in sorted(trial.tools.items())]
         if rows:
-            table(("TOOL", "TOKENS"), rows)
+            table(("TOOL", "TOKENS"), rows, right=("TOKENS",))
         say(printable(f"{name}: {trial.summary}"))
     names = ", ".join(one.name for one in additions)
     note(f"added {names} to {target.name}; `multitap undo` takes it back")
+    for one in additions:
+        if one.is_published and one.name not in trials and isinstance(one.config, StdioServer):
+            note(f"{one.name} runs in a sandbox, which does not know yet what it needs")
+            advise(f"`multitap sandbox learn {one.name}` starts it and finds out")
+    if trials:
+        advise("`multitap install CLIENT` gives a client all of your servers")
 
 
 def _for_programs(one: Addition, trial: Trial | None, path: Path) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """Starts a server once before anything about it is written."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+import shutil
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from dataclasses import field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 
@@ -10,12 +14,23 @@ from multitap.cli.terminal.progress import progress
 from multitap.config import HttpServer, Loaded, Scope, ServerConfig, StdioServer, expand_server
 from multitap.errors import counted
 from multitap.events import Failure, LinkState
-from multitap.hub.hub import open_hub
+from multitap.hub.hub import Hub, open_hub
 from multitap.records import dataclass
 from multitap.tools.providers.token_cost import estimate
-from multitap.trust.pins.lock_places import places_of
+from multitap.trust.pins.lock_file import ServerPins
+from multitap.trust.pins.lock_places import places_in
 from multitap.trust.sandbox_rules.learned_rules import host_rule
+from multitap.trust.sandbox_rules.sandbox_plan import own_folder
 from multitap.trust.secrets.vault import scope_for
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a server is given that is written nowhere yet."""
+
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """By the names under which the vault will have them."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,8 @@ class Trial:
     title: str = ""
     hosts: tuple[str, ...] = ()
     """What its sandbox must let it reach: where its package comes from, above all."""
+    pins: ServerPins | None = None
+    """What its tools say about themselves, to be pinned."""
     failure: Failure | None = None
     reason: str = ""
     """Why it is not up, if it is not."""
@@ -41,17 +58,20 @@ async def start_once(
     loaded: Loaded,
     name: str,
     config: StdioServer | HttpServer,
-    secrets: Mapping[str, str],
+    given: Given,
     *,
     wait: float,
 ) -> Trial:
     """Start a server with the settings that it would have, and see what it offers.
 
+    Nothing of it is kept: its pins are noted apart, and the folder of its sandbox goes with a
+    server that does not come up.
+
     Args:
         loaded: The configuration that it would be a part of.
         name: What it would be called.
         config: With variables.
-        secrets: Those that it names and the vault does not have yet.
+        given: Values for those of them that nobody knows yet.
         wait: Seconds that it has.
     """
     logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
@@ -61,10 +81,20 @@ async def start_once(
     settings = loaded.settings.model_copy(update={"servers": {name: trial}})
 
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
-        return expand_server(wanted, _scope(loaded, name, wanted, secrets))
+        return expand_server(wanted, _scope(loaded, name, wanted, given))
 
-    locks = places_of(loaded)  # what its tools say of themselves is pinned as of now
-    async with open_hub(settings, expand=expand, files=loaded.files, locks=locks) as hub:
+    with _sandbox_of(loaded, name, trial) as sandbox, TemporaryDirectory() as scratch:
+        locks = places_in(Path(scratch))
+        opening = open_hub(settings, expand=expand, files=loaded.files, locks=locks)
+        seen = await _seen(opening, name, wait)
+        if seen.reason:
+            return seen
+        sandbox.pop_all()  # its package is in it, which the next start needs
+        return replace(seen, pins=locks.own.read().servers.get(name))
+
+
+async def _seen(opening: AbstractAsyncContextManager[Hub], name: str, wait: float) -> Trial:
+    async with opening as hub:
         async with progress(hub):
             with anyio.move_on_after(wait):
                 await hub.settled()
@@ -93,10 +123,23 @@ def _rules(hosts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({host_rule(host) for host in hosts if ":" in host}))
 
 
-def _scope(loaded: Loaded, name: str, config: ServerConfig, secrets: Mapping[str, str]) -> Scope:
+@contextmanager
+def _sandbox_of(
+    loaded: Loaded, name: str, config: StdioServer | HttpServer
+) -> Generator[ExitStack]:
+    """What to clean up after the block: the folder of the server's sandbox, if it is new."""
+    with ExitStack() as leftovers:
+        if isinstance(config, StdioServer):
+            folder = own_folder(loaded.state_directory, name, config, Path.cwd())
+            if not folder.exists():
+                leftovers.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield leftovers
+
+
+def _scope(loaded: Loaded, name: str, config: ServerConfig, given: Given) -> Scope:
     scope = scope_for(name, config, loaded.search.folder)
 
     def look_up(wanted: str) -> str | None:
-        return secrets.get(wanted) or scope.auth(wanted)
+        return given.secrets.get(wanted) or scope.auth(wanted)
 
-    return replace(scope, auth=look_up)
+    return replace(scope, auth=look_up, env={**scope.env, **given.variables})

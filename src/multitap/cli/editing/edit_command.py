@@ -11,6 +11,7 @@ from multitap.cli.editing.edit_target import (
     edit_target,
     entry_places,
 )
+from multitap.cli.editing.pin_edits import pins_renamed, pins_without
 from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note
@@ -47,8 +48,10 @@ def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> in
             raise _found_in_folder(loaded, name)
         edits += (_dropping(place, name) for place in reversed(places))
         note(f"{name} leaves {', '.join(dict.fromkeys(one.target.name for one in places))}")
-    label = f"remove {' '.join(names)}"
-    return run_edits(label, edits, dry_run=how.dry_run, done=f"removed {', '.join(names)}")
+    label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
+    # an entry in another file may remain: the server is then still there, and so are its pins
+    pins = pins_without(loaded, names) if how.scope is None else ()
+    return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
 
 
 def switch(options: CommonOptions, names: Sequence[str], how: EditOptions, *, on: bool) -> int:
@@ -83,8 +86,9 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
     edits += _following(loaded, old, new)
     if not how.dry_run:
         _widen_secrets(old, new)
-    label = f"rename {old} {new}"
-    return run_edits(label, edits, dry_run=how.dry_run, done=f"{old} is now {new}")
+    label, done = f"rename {old} {new}", f"{old} is now {new}"
+    pins = pins_renamed(loaded, old, new)
+    return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
 
 
 def _places(loaded: Loaded, name: str, how: EditOptions) -> tuple[EntryPlace, ...]:

@@ -1,8 +1,9 @@
 """Runs an edit for a command: shows it, writes it and reports it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from multitap.cli.editing.own_edits import trusting_own_edits
+from multitap.cli.editing.pin_edits import PinEdit, recorded, write_pins
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.differences import show_differences
 from multitap.cli.terminal.output import note
@@ -11,7 +12,14 @@ from multitap.errors import MultitapError
 from multitap.trust.secrets.vault import Vault
 
 
-def run_edits(label: str, edits: Sequence[FileEdit], *, dry_run: bool, done: str) -> int:
+def run_edits(
+    label: str,
+    edits: Sequence[FileEdit],
+    *,
+    dry_run: bool,
+    done: str,
+    pins: Sequence[PinEdit] = (),
+) -> int:
     """Make edits, or show them.
 
     Args:
@@ -19,37 +27,46 @@ def run_edits(label: str, edits: Sequence[FileEdit], *, dry_run: bool, done: str
         edits: To which files.
         dry_run: Only show them.
         done: What to say afterwards.
+        pins: Which pins change with them.
     """
-    journal = Journal()
     if dry_run:
-        show_differences(journal.preview(edits))
+        show_differences(Journal().preview(edits))
         note("nothing was written")
         return Exit.DONE
     with trusting_own_edits():
-        operation = journal.apply(label, edits)
+        operation = write_edits(label, edits, pins=pins)
     note(f"{done}; `multitap undo` takes it back" if operation else "nothing to change")
     return Exit.DONE
 
 
-def write_with_secrets(
-    label: str, edits: Sequence[FileEdit], secrets: dict[str, str]
+def write_edits(
+    label: str,
+    edits: Sequence[FileEdit],
+    *,
+    secrets: Mapping[str, str] | None = None,
+    pins: Sequence[PinEdit] = (),
 ) -> Operation | None:
-    """Make edits together with the secrets that they name; neither without the other."""
+    """Make edits together with what belongs to them; nothing is left of it if that fails.
+
+    Args:
+        label: What is done, in words that `multitap undo --list` shows.
+        edits: To which files.
+        secrets: New secrets by the names that the edits use.
+        pins: What is pinned from now on.
+    """
+    new = secrets or {}
     vault = Vault()
-    before = vault.secrets()
-    replaced = {name: vault.value(name) for name in secrets if name in before}
-    new = [name for name in secrets if name not in before]
     try:
-        for name, value in secrets.items():
-            if replaced.get(name) != value:
-                vault.set(name, value)
-        return Journal().apply(label, edits, secrets=new)
+        for name, value in new.items():
+            vault.set(name, value)
+        operation = Journal().apply(label, edits, secrets=[*new], pins=recorded(pins))
     except BaseException:
-        forget(new)
-        for name, old in replaced.items():
-            if old is not None:
-                vault.set(name, old, servers=before[name].servers, origins=before[name].origins)
+        forget([*new])
         raise
+    if operation is not None:
+        # the pins come last: killed before, `undo` finds them as they were
+        write_pins(pins)
+    return operation
 
 
 def forget(secrets: Sequence[str]) -> None:

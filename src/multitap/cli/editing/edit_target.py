@@ -6,6 +6,7 @@ from pathlib import Path
 
 from multitap.cli.configuration.problem_lines import plain_line
 from multitap.cli.options import CommonOptions
+from multitap.cli.terminal.output import short_path
 from multitap.config import Document, Loaded, Surroundings, detect, native
 from multitap.config.dialects import DIALECTS, Dialect, dialect
 from multitap.config.documents import KeyPath
@@ -50,9 +51,7 @@ class EditTarget:
     @property
     def name(self) -> str:
         """As a person would say it."""
-        home = str(Path.home())
-        path = str(self.path)
-        return f"~{path[len(home) :]}" if path.startswith(home + os.sep) else path
+        return short_path(self.path)
 
 
 def dialect_of(document: Document) -> Dialect:

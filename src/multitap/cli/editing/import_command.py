@@ -12,12 +12,12 @@ import click
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.editing.client_table import dialect_named
-from multitap.cli.editing.edit_run import run_edits, write_with_secrets
+from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, edit_target
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, note
+from multitap.cli.terminal.output import advise, note, short_path
 from multitap.cli.terminal.tables import table
 from multitap.config import (
     Document,
@@ -84,7 +84,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     if not how.yes and sys.stdin.isatty():
         question = f"Add {counted(len(new), 'server')} to {target.name}?"
         click.confirm(question, default=True, abort=True, err=True)
-    write_with_secrets(label, edits, secrets)
+    write_edits(label, edits, secrets=secrets)
     _conclude(new, in_clear, secrets, target)
     return Exit.DONE
 
@@ -154,7 +154,7 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
     for file in files:
         count = counted(len(file.servers) + len(file.broken), "server")
         whose = "" if file.trusted else ", of this project"
-        note(f"{_short(file.path)} ({file.title}{whose}): {count}")
+        note(f"{short_path(file.path)} ({file.title}{whose}): {count}")
     if not files:
         note("no client's configuration was found on this machine")
     rows = [(one.old_name, one.origin.title, _what(one), _fate(one)) for one in found]
@@ -166,7 +166,9 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
     for file in files:
         problem_lines.show(one for one in file.problems)
         if any(one.severity is Severity.ERROR for one in file.problems):
-            advise(f"correct {_short(file.path)}, then run `multitap import {file.dialect}` again")
+            advise(
+                f"correct {short_path(file.path)}, then run `multitap import {file.dialect}` again"
+            )
 
 
 def _what(one: Arrival) -> str:
@@ -214,11 +216,6 @@ def _conclude(
     advise(
         "`multitap install CLIENT` connects a client to all of them, `multitap doctor` tries them"
     )
-
-
-def _short(path: Path) -> str:
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def _for_programs(

@@ -12,7 +12,7 @@ from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.differences import show_differences
-from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.output import note, say, short_path
 from multitap.config import Document, HttpServer, StdioServer, Surroundings, native
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.dialects.rewrites import literal
@@ -164,6 +164,6 @@ def _carried_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int
         note("nothing to change")
     else:
         for one in previews:
-            note(f"changed {one.path}")
+            note(f"changed {short_path(one.path)}")
         note("restart these clients; `multitap undo` takes it back")
     return Exit.DONE

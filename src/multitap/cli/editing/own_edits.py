@@ -5,32 +5,35 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from multitap.config.approval import Standing
-from multitap.trust.projects.project_review import review
+from multitap.trust.projects.project_review import ProjectReview, review
 from multitap.trust.projects.trusted_projects import Projects
 
 
 @contextmanager
-def trusting_own_edits(added: Collection[str] = ()) -> Generator[None]:
-    """Within the block, the person changes files here by a command of ours.
+def trusting_own_edits(
+    added: Collection[str] = (), *, folders: Collection[Path] = ()
+) -> Generator[None]:
+    """Within the block, the person changes files by a command of ours.
 
     Parts of a project that they trusted before stay trusted as they are afterwards, without the
     secrets they were granted if they changed; what was not trusted stays so.
 
     Args:
         added: Servers that they add to the project's file, which are trusted, too.
+        folders: Where the files are; the current folder if not given.
     """
     projects = Projects()
-    folder = Path.cwd()
+    wanted = {*folders} or {Path.cwd()}
     before = {
         (project.root, one.part.key)
-        for project in review(folder, projects)[0]
+        for project in _projects(wanted, projects)
         for one in project.parts
         if one.standing is Standing.TRUSTED
     }
     yield
     if not before and not added:
         return
-    for project in review(folder, projects)[0]:
+    for project in _projects(wanted, projects):
         accepted = [
             one.part
             for one in project.parts
@@ -40,3 +43,8 @@ def trusting_own_edits(added: Collection[str] = ()) -> Generator[None]:
             one.standing is not Standing.TRUSTED and one.part in accepted for one in project.parts
         ):
             projects.trust(project.root, accepted)
+
+
+def _projects(folders: Collection[Path], projects: Projects) -> list[ProjectReview]:
+    found = (one for folder in folders if folder.is_dir() for one in review(folder, projects)[0])
+    return [*{one.root: one for one in found}.values()]

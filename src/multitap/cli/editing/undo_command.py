@@ -4,21 +4,36 @@ import time
 from pathlib import Path
 
 from multitap.cli.editing.edit_run import forget
+from multitap.cli.editing.own_edits import trusting_own_edits
+from multitap.cli.editing.pin_edits import restore_pins
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import note
+from multitap.cli.terminal.output import advise, note, short_path
 from multitap.cli.terminal.tables import table
 from multitap.config.edit.journal import Journal, Operation
 
 
-def undo(*, force: bool) -> int:
-    """Restore the files of the last operation."""
-    operation = Journal().undo(force=force)
+def undo(*, force: bool, everything: bool = False) -> int:
+    """Restore the files of the last operation, or of all that are known."""
+    journal = Journal()
+    _undo_last(journal, force=force)
+    while everything and journal.operations():
+        _undo_last(journal, force=force)
+    if earlier := journal.operations():
+        advise(f"`multitap undo` again undoes `{earlier[0].label}`")
+    return Exit.DONE
+
+
+def _undo_last(journal: Journal, *, force: bool) -> None:
+    last = journal.operations()[:1]
+    folders = {Path(file.path).parent for one in last for file in one.files}
+    with trusting_own_edits(folders={Path.cwd(), *folders}):
+        operation = journal.undo(force=force)
+    restore_pins(operation.pins)
     forget(operation.secrets)
     for one in operation.files:
-        note(f"{'removed' if one.before is None else 'restored'} {one.path}")
+        note(f"{'removed' if one.before is None else 'restored'} {short_path(Path(one.path))}")
     note(f"undone: {operation.label}")
-    return Exit.DONE
 
 
 def list_operations(*, as_json: bool) -> int:
@@ -48,8 +63,4 @@ def _when(one: Operation) -> str:
 
 
 def _files(one: Operation) -> str:
-    here = Path.home()
-    paths = (Path(file.path) for file in one.files)
-    return ", ".join(
-        f"~/{path.relative_to(here)}" if path.is_relative_to(here) else str(path) for path in paths
-    )
+    return ", ".join(short_path(Path(file.path)) for file in one.files)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Literal, TextIO
 
 import click
@@ -31,6 +32,12 @@ def complain(text: str, hint: str | None = None) -> None:
 def advise(hint: str) -> None:
     """What to do next."""
     click.echo(f"{painted('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
+
+
+def short_path(path: Path) -> str:
+    """A path as people say it: `~` is their home."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def say_text(text: str) -> None:

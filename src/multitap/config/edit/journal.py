@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -65,6 +66,19 @@ class FileRecord(msgspec.Struct, frozen=True):
     """Those that were made for it."""
 
 
+class PinRecord(msgspec.Struct, frozen=True):
+    """What a lock file said about a server before an operation."""
+
+    path: str
+    server: str
+    before: dict[str, Any] | None
+    """None: nothing."""
+    private: bool = True
+    """Whether only its owner may read the file."""
+    existed: bool = True
+    """Whether there was such a file."""
+
+
 class Operation(msgspec.Struct, frozen=True):
     """One change to any number of files."""
 
@@ -74,6 +88,8 @@ class Operation(msgspec.Struct, frozen=True):
     files: list[FileRecord]
     secrets: list[str] = []
     """Names of secrets that came into the vault with it."""
+    pins: list[PinRecord] = []
+    """What lock files said; they change all the time, and are not restored as a whole."""
     done: bool = False
     """Off while it is under way; if it was killed then, it is rolled back."""
 
@@ -102,21 +118,33 @@ class Journal:
         return tuple(one for one in all_of if one.before != one.after)
 
     def apply(
-        self, label: str, edits: Sequence[FileEdit], *, secrets: Sequence[str] = ()
+        self,
+        label: str,
+        edits: Sequence[FileEdit],
+        *,
+        secrets: Sequence[str] = (),
+        pins: Sequence[PinRecord] = (),
     ) -> Operation | None:
         """Change all the files, or none; None if there is nothing to change.
+
+        Args:
+            label: What is done, in words that `multitap undo --list` shows.
+            edits: To which files.
+            secrets: Names of secrets that came into the vault for it.
+            pins: What lock files say that change with it.
 
         Raises:
             ConfigError: A file cannot be read, understood or written; all are as they were.
         """
         with self._locked():
             self._recover()
+            blank = Operation(0, label, 0.0, [], [*secrets], [*pins])
             for _ in range(ATTEMPTS):
                 found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
                 wanted = _wanted(edits, found)
                 if not wanted:
                     return None
-                if operation := self._written(label, wanted, found, secrets):
+                if operation := self._written(blank, wanted, found):
                     return operation
         paths = ", ".join(str(edit.path) for edit in edits)
         raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
@@ -158,10 +186,9 @@ class Journal:
 
     def _written(
         self,
-        label: str,
+        blank: Operation,
         wanted: dict[Path, tuple[bytes, int]],
         found: dict[Path, bytes | None],
-        secrets: Sequence[str],
     ) -> Operation | None:
         """What was done; None if a file changed in the meantime."""
         staged: list[Staged] = []
@@ -182,7 +209,7 @@ class Journal:
                 )
                 for one in staged
             ]
-            operation = Operation(number, label, time.time(), files, [*secrets])
+            operation = msgspec.structs.replace(blank, number=number, at=time.time(), files=files)
             self._record(operation, found)
             for one in staged:
                 one.commit()

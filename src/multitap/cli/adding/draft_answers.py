@@ -1,0 +1,143 @@
+"""Answers to what a draft leaves open: from the command line, or asked at the prompt."""
+
+import re
+import shlex
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from multitap.cli.adding.add_words import AddRequest
+from multitap.config.dialects.rewrites import literal
+from multitap.config.documents import is_list, is_table
+from multitap.config.edit.clear_secrets import Reference, auth_variable
+from multitap.config.edit.server_draft import DraftInput, ServerDraft, how_to_give
+from multitap.errors import ConfigError
+from multitap.printable import printable
+from multitap.records import dataclass
+
+_WHOLE = re.compile(r"\$\{input:([^}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What stands for each input of a draft."""
+
+    values: Mapping[str, tuple[str, ...]]
+    secrets: Mapping[str, str]
+    """Those among them that are secret, by the names under which the configuration has them."""
+
+
+def project_variable(secret: str) -> str:
+    """How a project's file names a secret: a variable that everybody sets for themselves."""
+    return f"${{{secret.rpartition('/')[2].replace('-', '_').upper()}}}"
+
+
+def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, AddRequest]:
+    """A draft with the variables and headers of `-e` and `-H`, and the inputs that they answer.
+
+    A variable that only passes an input on is that input: its value is checked, and kept as a
+    secret if it is one. Inputs that nothing needs any more are not asked for.
+    """
+    fields = dict(draft.fields)
+    inputs = dict(request.inputs)
+    for key, given in (("env", request.env), ("headers", request.headers)):
+        present: dict[str, Any] = dict(fields.get(key, {}))
+        for name, value in given.items():
+            whole = _WHOLE.fullmatch(str(present.get(name, "")))
+            if whole and "${" not in value:
+                inputs[whole[1]] = (value,)
+            else:
+                present[name] = value
+        if given:
+            fields[key] = present
+    wanted = {*_named(fields)}
+    asked = tuple(one for one in draft.inputs if one.name in wanted)
+    return replace(draft, fields=fields, inputs=asked), replace(request, inputs=inputs)
+
+
+def answers_to(
+    draft: ServerDraft,
+    given: Mapping[str, tuple[str, ...]],
+    taken: Collection[str],
+    *,
+    ask: bool,
+    placeholders: bool,
+    refer: Reference = auth_variable,
+) -> Answers:
+    """What stands for each input of a draft.
+
+    Args:
+        draft: With its inputs.
+        given: The options that were typed.
+        taken: Names of secrets that are kept already; none of them is replaced.
+        ask: Whether there is somebody to ask.
+        placeholders: Whether a word in angle brackets does instead of an answer.
+        refer: How the configuration names a secret.
+
+    Raises:
+        ConfigError: An option is not one of the draft's, or a required answer is missing or wrong.
+    """
+    _check_options(draft, given)
+    values: dict[str, tuple[str, ...]] = {}
+    secrets: dict[str, str] = {}
+    for one in draft.inputs:
+        said = given.get(one.name, ())
+        if not said and _is_needed(one):
+            said = _missing(draft, one, ask=ask, placeholders=placeholders)
+        if one.choices and any(value not in one.choices for value in said):
+            choices = ", ".join(one.choices)
+            raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=how_to_give(one))
+        if one.secret and said and not placeholders:
+            name = _free(f"{draft.name}/{one.name}", {*taken, *secrets})
+            secrets[name] = said[0]
+            values[one.name] = (refer(name),)
+        else:
+            values[one.name] = tuple(map(literal, said))
+    return Answers(values, secrets)
+
+
+def _check_options(draft: ServerDraft, given: Mapping[str, tuple[str, ...]]) -> None:
+    known = {one.name for one in draft.inputs}
+    if unknown := [name for name in given if name not in known]:
+        words = f"`--{'`, `--'.join(sorted(known))}`" if known else "none"
+        raise ConfigError(
+            f"{draft.name!r} has no option `--{unknown[0]}`", hint=f"its options: {words}"
+        )
+
+
+def _is_needed(one: DraftInput) -> bool:
+    return one.required and (one.default is None or one.secret)
+
+
+def _missing(
+    draft: ServerDraft, one: DraftInput, *, ask: bool, placeholders: bool
+) -> tuple[str, ...]:
+    if placeholders:
+        return (f"<{one.name}>",)
+    if not ask or not sys.stdin.isatty():
+        words = f"{draft.name!r} needs a value for `{one.name}`"
+        raise ConfigError(words, hint=how_to_give(one))
+    about = f" ({printable(one.description)})" if one.description else ""
+    kind = click.Choice(one.choices) if one.choices else click.STRING
+    text: str = click.prompt(f"{one.name}{about}", type=kind, hide_input=one.secret, err=True)
+    return tuple(shlex.split(text)) if one.multiple else (text,)
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """A name that no secret has: `undo` must find every older one as it was."""
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)
+
+
+def _named(value: Any) -> list[str]:
+    """The inputs that stand in a value, however deep."""
+    if isinstance(value, str):
+        return _WHOLE.findall(value)
+    if is_table(value):
+        return [name for member in value.values() for name in _named(member)]
+    if is_list(value):
+        return [name for member in value for name in _named(member)]
+    return []

@@ -1,0 +1,116 @@
+"""Pins that come, go and move with the entries of servers, so that `undo` restores them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from multitap.cli.terminal.output import note
+from multitap.config import Loaded
+from multitap.config.edit.journal import PinRecord
+from multitap.records import dataclass
+from multitap.trust.pins.lock_file import LockError, LockFile, ServerPins
+from multitap.trust.pins.lock_places import LockPlaces, places_of
+
+
+@dataclass(frozen=True, slots=True)
+class PinEdit:
+    """What a lock file shall say about one server; None: nothing."""
+
+    lock: LockFile
+    server: str
+    after: ServerPins | None
+    is_private: bool = True
+
+
+def pins_of_new(
+    places: LockPlaces, server: str, pins: ServerPins, *, project: bool
+) -> tuple[PinEdit, ...]:
+    """The pins of a server that was just tried: a person adds it as it is, whatever was before."""
+    if not project:
+        return (PinEdit(places.own, server, pins),)
+    private = PinEdit(places.private, server, pins)
+    if places.project is None:
+        return (private,)
+    committed = ServerPins(package=pins.package, tools=pins.tools)
+    return private, PinEdit(places.project, server, committed, is_private=False)
+
+
+def pins_without(loaded: Loaded, servers: Iterable[str]) -> tuple[PinEdit, ...]:
+    """The edits after which no lock file mentions these servers."""
+    return tuple(
+        PinEdit(lock, server, None, is_private=private)
+        for server in servers
+        for lock, private, _ in _entries(loaded, server)
+    )
+
+
+def pins_renamed(loaded: Loaded, old: str, new: str) -> tuple[PinEdit, ...]:
+    """The edits after which a server is pinned by its new name."""
+    return tuple(
+        edit
+        for lock, private, pins in _entries(loaded, old)
+        for edit in (
+            PinEdit(lock, new, pins, is_private=private),
+            PinEdit(lock, old, None, is_private=private),
+        )
+    )
+
+
+def recorded(edits: Sequence[PinEdit]) -> list[PinRecord]:
+    """What the lock files say now, for `undo`."""
+    return [
+        PinRecord(
+            str(edit.lock.path),
+            edit.server,
+            before=_plain(_read(edit.lock).get(edit.server)),
+            private=edit.is_private,
+            existed=edit.lock.stamp() is not None,
+        )
+        for edit in edits
+    ]
+
+
+def write_pins(edits: Sequence[PinEdit]) -> None:
+    """Change the lock files; what cannot be written is pinned again when the server starts."""
+    for edit in edits:
+        _write(edit.lock, edit.server, edit.after)
+
+
+def restore_pins(records: Sequence[PinRecord]) -> None:
+    """Make lock files what they were before an operation, as far as it changed them."""
+    for one in reversed(records):
+        lock = LockFile(Path(one.path), is_private=one.private)
+        before = None if one.before is None else msgspec.convert(one.before, ServerPins)
+        _write(lock, one.server, before)
+        if not one.existed and not _read(lock):
+            lock.path.unlink(missing_ok=True)
+
+
+def _entries(loaded: Loaded, server: str) -> list[tuple[LockFile, bool, ServerPins]]:
+    places = places_of(loaded)
+    found = ((lock, _read(lock).get(server)) for lock in places.files)
+    return [(lock, lock is not places.project, pins) for lock, pins in found if pins is not None]
+
+
+def _read(lock: LockFile) -> dict[str, ServerPins]:
+    try:
+        return lock.read().servers
+    except LockError:
+        return {}  # it says so itself wherever it is used
+
+
+def _write(lock: LockFile, server: str, pins: ServerPins | None) -> None:
+    try:
+        with lock.changing() as content:
+            if pins is not None:
+                content.servers[server] = pins
+            else:
+                content.servers.pop(server, None)
+    except LockError as exc:
+        note(f"warning: {exc}")
+
+
+def _plain(pins: ServerPins | None) -> dict[str, object] | None:
+    plain: dict[str, object] | None = None if pins is None else msgspec.to_builtins(pins)
+    return plain

@@ -94,7 +94,7 @@ class Machine:
             path: path.read_bytes()
             for folder in found
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.suffix != ".lock"  # the gateway's own, of what it has seen
+            if path.is_file()
         }
 
     async def tools(self, command, args):
@@ -187,10 +187,10 @@ async def test_six_configurations_become_one_place_and_back(machine):
     assert "mcp.json:19:5: error: `mcpServers.broken`" in imported.stderr
     assert "did you mean `command` instead of `comand`?" in imported.stderr
     assert "added 12 servers" in imported.stderr
-    assert machine.files().keys() - before.keys() == {machine.config / "multitap/multitap.toml"}
+    ours = machine.config / "multitap/multitap.toml"
+    assert machine.files().keys() - before.keys() == {ours}
     assert not any(key in imported.stdout + imported.stderr for key in KEYS.values())
-    ours = (machine.config / "multitap/multitap.toml").read_text()
-    assert not any(key in ours for key in KEYS.values())
+    assert not any(key in ours.read_text() for key in KEYS.values())
 
     cursor = machine.home / ".cursor/mcp.json"
     cursor.write_text(cursor.read_text().replace('"comand"', '"command"'))
@@ -201,6 +201,7 @@ async def test_six_configurations_become_one_place_and_back(machine):
     installed = machine.multitap("install", "cursor", "codex")
     assert installed.returncode == 0, installed.stderr
     assert "+" in installed.stdout
+    assert "cursor still starts 4 servers itself; codex still starts 3" in installed.stderr
     assert not any(key in installed.stdout + installed.stderr for key in KEYS.values())
 
     text = "\n".join(cursor.read_text().splitlines())
@@ -213,14 +214,37 @@ async def test_six_configurations_become_one_place_and_back(machine):
     assert len(tools[0]) == 13
     assert "github_github_tool" in tools[0]
 
-    for _ in range(3):
+    for following in ("`import cursor`", "`import all`", ""):
         undone = machine.multitap("undo")
         assert undone.returncode == 0, undone.stderr
+        assert following in undone.stderr
     cursor_before = before.pop(cursor)
     assert machine.files() == {**before, cursor: fixed[cursor]}
     assert cursor_before.replace(b'"comand"', b'"command"') == fixed[cursor]
     assert machine.multitap("undo").returncode == 2
     assert machine.multitap("secret", "list", "--json").stdout.strip() == "[]"
+
+
+def test_keys_that_were_imported_in_the_clear_move_to_the_vault_later(machine):
+    imported = machine.multitap("import", "all")
+    assert "`multitap secret move`" in imported.stderr
+    before = machine.files()
+
+    shown = machine.multitap("secret", "move", "--dry-run")
+    assert shown.stdout.count("+++ ") == 1
+    assert machine.files() == before
+    moved = machine.multitap("secret", "move")
+
+    assert "moved 3 keys to the vault" in moved.stderr
+    texts = (shown.stdout, moved.stdout, moved.stderr)
+    assert not any(key in text for key in KEYS.values() for text in texts)
+    ours = (machine.config / "multitap/multitap.toml").read_text()
+    assert not any(key in ours for key in KEYS.values())
+    assert "no keys stand in the clear" in machine.multitap("secret", "move").stderr
+    machine.multitap("undo")
+    assert machine.files() == before
+    machine.multitap("undo", "--all")
+    assert not (machine.config / "multitap").exists()
 
 
 def test_a_second_import_adds_nothing(machine):

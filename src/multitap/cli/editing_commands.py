@@ -79,14 +79,22 @@ def add(  # noqa: PLR0917 - click passes them by name
 ) -> int:
     """Add a server
 
-    NAME -- COMMAND adds a program, NAME URL a remote server. A line for another client, such as
-    `claude mcp add ...`, and a JSON snippet from a README work as they are; - reads them from
-    standard input. The server is started once, and written only if it works.
-    """
+    \b
+    add NAME -- COMMAND...        a program
+    add [NAME] URL                a remote server
+    add claude mcp add ...        a line for another client, as it is
+    add '{"mcpServers": ...}'     a snippet from a README; - reads it from standard input
+    add [NAME] filesystem         a name that `multitap search` finds
+    add [NAME] @scope/package     a package: npm:NAME, pypi:NAME, oci:IMAGE, nuget:NAME
+    add [NAME] FILE               a server.json, or an .mcpb bundle
+
+    What a published server has to know is given as --its-name VALUE or, for a variable, with -e;
+    you are asked for what is missing. The server is started once, and written only if it works.
+    """  # noqa: D301 - click's mark for lines that stay as they are
     from multitap.cli.adding.add_command import AddOptions, add
     from multitap.cli.adding.add_words import typed
 
-    if not words and not ctx.meta.get("command") and not ctx.meta.get("line") and _is_terminal():
+    if not words and not ctx.meta.get("line"):
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
     request = typed(
         words,
@@ -101,10 +109,6 @@ def add(  # noqa: PLR0917 - click passes them by name
         how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
     )
     return add(options, request, chosen)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
 
 
 def _piped(words: tuple[str, ...]) -> str:

@@ -151,6 +151,20 @@ def list_secrets(*, as_json: bool) -> int:
     return list_secrets(as_json=as_json)
 
 
+@secret.command("move")
+@click.argument("servers", nargs=-1, metavar="[SERVER]...", shell_complete=complete_server)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing")
+@with_config
+def move_secrets(options: CommonOptions, servers: tuple[str, ...], *, dry_run: bool) -> int:
+    """Move keys that stand in the clear in your configuration to the vault
+
+    The configuration names them from then on: ${auth:SERVER/KEY}. Of all servers if none is named.
+    """
+    from multitap.cli.editing.edit_command import EditOptions, move_secrets
+
+    return move_secrets(options, servers, EditOptions(dry_run=dry_run))
+
+
 @secret.command("remove")
 @click.argument("name")
 def remove_secret(name: str) -> int:

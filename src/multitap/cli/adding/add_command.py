@@ -16,7 +16,7 @@ from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, checked, edit_target
 from multitap.cli.editing.own_edits import trusting_own_edits
-from multitap.cli.editing.pin_edits import pins_of_new
+from multitap.cli.editing.pin_edits import PinEdit, pins_of_new, pins_to_come
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -36,7 +36,7 @@ from multitap.config.project_sandbox import restrained
 from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
-from multitap.trust.pins.lock_places import places_of
+from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.secrets.vault import Vault
 
 
@@ -100,14 +100,22 @@ def _write(
 ) -> None:
     edits = [_writing(target, one) for one in additions]
     secrets = {name: value for one in additions for name, value in one.secrets.items()}
+    places = places_of(loaded)
     pins = [
         edit
-        for name, trial in trials.items()
-        if trial.pins is not None
-        for edit in pins_of_new(places_of(loaded), name, trial.pins, project=target.is_project)
+        for one in additions
+        for edit in _pins(places, one.name, trials.get(one.name), project=target.is_project)
     ]
     with trusting_own_edits([one.name for one in additions] if target.is_project else ()):
         write_edits(label, edits, secrets=secrets, pins=pins)
+
+
+def _pins(
+    places: LockPlaces, name: str, trial: Trial | None, *, project: bool
+) -> tuple[PinEdit, ...]:
+    if trial is None or trial.pins is None:
+        return () if project else pins_to_come(places, [name])
+    return pins_of_new(places, name, trial.pins, project=project)
 
 
 def _addition(

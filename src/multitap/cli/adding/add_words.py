@@ -196,5 +196,6 @@ RECOGNISERS: tuple[Recogniser, ...] = (a_command, an_address, a_pasted_text)
 
 _HINT = (
     "`multitap add NAME -- COMMAND ARGS…`, `multitap add NAME URL`, a line such as"
-    " `claude mcp add …`, or a JSON snippet from a README"
+    " `claude mcp add …`, a JSON snippet from a README, a package, or a name that"
+    " `multitap search` finds"
 )

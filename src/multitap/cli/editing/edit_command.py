@@ -1,9 +1,10 @@
 """`multitap remove`, `enable`, `disable`, `rename` and `set`: change existing servers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from multitap.cli.configuration.chosen import load_configuration
-from multitap.cli.editing.edit_run import run_edits
+from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import (
     EditTarget,
     EntryPlace,
@@ -13,17 +14,20 @@ from multitap.cli.editing.edit_target import (
 )
 from multitap.cli.editing.pin_edits import pins_renamed, pins_without
 from multitap.cli.editing.setting_words import Assignment
+from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note
 from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.documents import is_list
 from multitap.config.edit.changes import Change, Drop, Put, Rename, changed, differences
+from multitap.config.edit.clear_secrets import without_secrets
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
-from multitap.errors import ConfigError
+from multitap.config.models import OAuth
+from multitap.errors import ConfigError, counted
 from multitap.names import plain_name
 from multitap.records import dataclass
 from multitap.trust.secrets.vault import Vault
@@ -89,6 +93,47 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
     label, done = f"rename {old} {new}", f"{old} is now {new}"
     pins = pins_renamed(loaded, old, new)
     return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
+
+
+def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
+    """Move keys that stand in the clear to the vault, of some servers or of all."""
+    loaded = load_configuration(options)
+    for name in names:
+        entry_places(loaded, name)  # an unknown name is an error, not nothing to do
+    vault = Vault()
+    known = {name: value for name in vault.secrets() if (value := vault.value(name))}
+    moved: dict[str, str] = {}
+    edits: list[FileEdit] = []
+    for name, config in loaded.settings.servers.items():
+        if (names and name not in names) or not isinstance(config, StdioServer | HttpServer):
+            continue
+        if config.provenance == "project":
+            continue  # others read that file, and could not use this vault
+        changed_fields, found = without_secrets(name, config, {**known, **moved})
+        if changed_fields:
+            moved |= found
+            edits.append(_setting(loaded, name, [*_leaves(changed_fields)], options, how))
+            note(f"{name}: {', '.join(found) or 'keys that the vault has already'}")
+    if not edits:
+        note("no keys stand in the clear")
+        return Exit.DONE
+    if how.dry_run:
+        return run_edits("", edits, dry_run=True, done="")
+    write_edits(f"secret move {' '.join(names)}".strip(), edits, secrets=moved)
+    note(f"moved {counted(len(moved), 'key')} to the vault; `multitap undo` takes it back")
+    return Exit.DONE
+
+
+def _leaves(fields: Mapping[str, Any]) -> Iterator[Assignment]:
+    """What to set for each field: of a table, its members one by one."""
+    for key, value in fields.items():
+        if isinstance(value, OAuth):
+            yield Assignment((key, "client_secret"), value.client_secret)
+        elif isinstance(value, Mapping):
+            members: Mapping[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+            yield from (Assignment((key, name), member) for name, member in members.items())
+        else:
+            yield Assignment((key,), [*value] if isinstance(value, tuple) else value)
 
 
 def _places(loaded: Loaded, name: str, how: EditOptions) -> tuple[EntryPlace, ...]:

@@ -14,6 +14,7 @@ from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.editing.client_table import dialect_named
 from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, edit_target
+from multitap.cli.editing.pin_edits import pins_to_come
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
@@ -37,6 +38,7 @@ from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.hosts import host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
+from multitap.trust.pins.lock_places import places_of
 from multitap.trust.secrets.vault import Vault
 
 
@@ -64,7 +66,10 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     files = [read_host(source, where.folder) for source in chosen]
     target = edit_target(options, project=how.project)
     vault = Vault()
-    found = arrivals(files, _present(load_configuration(options)), vault.value)
+    loaded = load_configuration(options)
+    present = _present(loaded)
+    in_clear_here = any(next(clear_secrets(one), None) for one in present.values())
+    found = arrivals(files, present, vault.value)
     new = [one for one in found if one.is_new]
     in_clear = [one for one in new if any(clear_secrets(one.config))]
     if not how.as_json:
@@ -75,6 +80,10 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
         say_json(_for_programs(files, found, target, secrets))
     if not new:
         note("no servers to import" if not found else "everything is here already")
+        if not found:
+            advise("`multitap add NAME -- COMMAND` adds one, `multitap search WORD` finds some")
+        elif how.secrets == "vault" and in_clear_here:
+            advise("`multitap secret move` puts keys that stand in the clear into the vault")
         return _exit(files)
     label = f"import {' '.join(hosts) or 'all'}"
     edits = [_writing(target, configs)]
@@ -84,7 +93,8 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     if not how.yes and sys.stdin.isatty():
         question = f"Add {counted(len(new), 'server')} to {target.name}?"
         click.confirm(question, default=True, abort=True, err=True)
-    write_edits(label, edits, secrets=secrets)
+    pins = pins_to_come(places_of(loaded), configs)
+    write_edits(label, edits, secrets=secrets, pins=pins)
     _conclude(new, in_clear, secrets, target)
     return Exit.DONE
 
@@ -164,7 +174,12 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
     if rows:
         table(("SERVER", "FROM", "WHAT", "NOTE"), rows)
     for file in files:
-        problem_lines.show(one for one in file.problems)
+        problem_lines.show(
+            one
+            for one in file.problems
+            # what else is odd about an entry that is not imported only distracts
+            if one.server not in file.broken or one.severity is Severity.ERROR
+        )
         if any(one.severity is Severity.ERROR for one in file.problems):
             advise(
                 f"correct {short_path(file.path)}, then run `multitap import {file.dialect}` again"
@@ -212,7 +227,7 @@ def _conclude(
         note(f"moved {counted(len(secrets), 'key')} to the vault")
     elif in_clear:
         names = ", ".join(one.name for one in in_clear)
-        note(f"keys of {names} stand in the clear; `--secrets vault` keeps them in the vault")
+        note(f"keys of {names} stand in the clear; `multitap secret move` puts them into the vault")
     advise(
         "`multitap install CLIENT` connects a client to all of them, `multitap doctor` tries them"
     )

@@ -12,7 +12,7 @@ from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.differences import show_differences
-from multitap.cli.terminal.output import note, say, short_path
+from multitap.cli.terminal.output import advise, note, say, short_path
 from multitap.config import Document, HttpServer, StdioServer, Surroundings, native
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.dialects.rewrites import literal
@@ -25,7 +25,7 @@ from multitap.config.hosts import host_file
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.search import Source
-from multitap.errors import ConfigError
+from multitap.errors import ConfigError, counted
 from multitap.trust.secrets.vault import Vault
 
 NAME = "multitap"
@@ -45,6 +45,7 @@ def install(
         if isinstance(one, StdioServer | HttpServer)
     }
     edits: list[FileEdit] = []
+    doubled: list[str] = []
     for name, client in _chosen(names):
         if client.dialect is None:
             _instruct(client, options, url)
@@ -52,7 +53,16 @@ def install(
         target = _target(client.dialect)
         _check_expressible(name, client.dialect, config)
         edits.append(_adding(target, client, config, own if replace else set()))
-    return _carried_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
+        if not replace and (count := _count_copies(target, own)):
+            doubled.append(f"{name} still starts {counted(count, 'server')} itself")
+    code = _carried_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
+    if doubled:
+        note(f"{'; '.join(doubled)}, which the gateway has, too")
+        advise(f"`multitap install {' '.join(names)} --replace` removes these entries")
+    if not present:
+        note("no servers are configured yet: the gateway has nothing to offer")
+        advise("`multitap import` brings in those of your clients, `multitap add` adds one")
+    return code
 
 
 def uninstall(names: Sequence[str], *, dry_run: bool) -> int:
@@ -129,6 +139,14 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
 
 def _last(path: tuple[str | int, ...]) -> int:
     return path[-1] if isinstance(path[-1], int) else 0
+
+
+def _count_copies(target: EditTarget, own: set[object]) -> int:
+    try:
+        text = target.path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return 0  # it is not there yet, or the edit says what is wrong with it
+    return len([*_copies(target.document(text), dialect(target.told or ""), own)])
 
 
 def _copies(

@@ -36,6 +36,14 @@ def pins_of_new(
     return private, PinEdit(places.project, server, committed, is_private=False)
 
 
+def pins_to_come(places: LockPlaces, servers: Iterable[str]) -> tuple[PinEdit, ...]:
+    """The pins of servers that were not tried: none yet, and none of an older one of the name.
+
+    They are pinned when they are first used; `undo` finds these pins, too.
+    """
+    return tuple(PinEdit(places.own, server, None) for server in servers)
+
+
 def pins_without(loaded: Loaded, servers: Iterable[str]) -> tuple[PinEdit, ...]:
     """The edits after which no lock file mentions these servers."""
     return tuple(
@@ -101,6 +109,8 @@ def _read(lock: LockFile) -> dict[str, ServerPins]:
 
 
 def _write(lock: LockFile, server: str, pins: ServerPins | None) -> None:
+    if pins is None and server not in _read(lock):
+        return
     try:
         with lock.changing() as content:
             if pins is not None:

@@ -10,6 +10,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import advise, note, short_path
 from multitap.cli.terminal.tables import table
+from multitap.config.edit.atomic_file import remove_folders
 from multitap.config.edit.journal import Journal, Operation
 
 
@@ -32,6 +33,8 @@ def _undo_last(journal: Journal, *, force: bool) -> None:
     restore_pins(operation.pins)
     forget(operation.secrets)
     for one in operation.files:
+        if one.before is None:  # a lock file may have kept its folder until now
+            remove_folders(tuple(map(Path, one.folders)))
         note(f"{'removed' if one.before is None else 'restored'} {short_path(Path(one.path))}")
     note(f"undone: {operation.label}")
 

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -107,15 +107,19 @@ class Journal:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_directory() / "edits"
 
-    def preview(self, edits: Iterable[FileEdit]) -> tuple[Preview, ...]:
+    def preview(self, edits: Sequence[FileEdit]) -> tuple[Preview, ...]:
         """What edits would change, with nothing written.
 
         Raises:
             ConfigError: An edit is not possible.
         """
-        texts = [(edit, _decoded(edit.path, content_of(target_of(edit.path)))[0]) for edit in edits]
-        all_of = [Preview(edit.path, text, edit.change(text)) for edit, text in texts]
-        return tuple(one for one in all_of if one.before != one.after)
+        found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
+        wanted = _wanted(edits, found)
+        shown = {target_of(edit.path): edit.path for edit in edits}
+        return tuple(
+            Preview(shown[target], _decoded(target, found[target])[0], _decoded(target, after)[0])
+            for target, (after, _) in wanted.items()
+        )
 
     def apply(
         self,

@@ -70,7 +70,17 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     first = ended.lines[2]
     assert ended.code == 0
     assert not first.endswith(".")
-    alone = {"config", "config schema", "demo", "pins", "policy", "sandbox", "trust", "undo"}
+    alone = {
+        "config",
+        "config schema",
+        "demo",
+        "help",
+        "pins",
+        "policy",
+        "sandbox",
+        "trust",
+        "undo",
+    }
     without = ("secret", "token", "search", "self", "uninstall")
     without_files = line in alone or line.startswith(without)
     assert "MULTITAP_CONFIG" in ended.out or without_files

@@ -13,6 +13,7 @@ from bench import (
     big_results,
     call_http,
     call_stdio,
+    confined,
     decisions,
     imports,
     lazy,
@@ -40,6 +41,7 @@ from bench.gateway.gateways import GATEWAYS, ON_OTHERS
 BENCHMARKS = (
     *(imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace),
     decisions,
+    confined,
 )
 GATEWAY = (
     cpu,

@@ -137,6 +137,8 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
             "read": [_place(path, "read", put) for path in rules.read],
             "write": [_place(path, "write", put) for path in rules.write],
             "hosts": [put("sandbox_rules.hosts", host) for host in rules.hosts],
+            "processes": rules.processes,
+            "memory": rules.memory,
         }
     return changed
 

@@ -281,6 +281,10 @@ class SandboxRules(_ConfigModel):
     """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
     `example.com:8080`, `10.0.0.0/8`, `*` for every public one. Ports 80 and 443 if none is
     named."""
+    processes: int = setting(default=256, ge=1)
+    """How many processes it may have at a time; threads do not count."""
+    memory: int = setting(default=8192 * MIB, ge=64 * MIB)
+    """Bytes of data that each of its processes may have."""
 
 
 class StdioServer(_Server):

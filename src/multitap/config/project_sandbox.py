@@ -28,13 +28,23 @@ def restrained(
         message = "a project cannot switch the sandbox off"
         problems.append(_problem(entry, ("sandbox",), message))
     rules = model.sandbox_rules
+    usual = SandboxRules()
     kept = SandboxRules(
-        read=_inside(rules.read, entry), write=_inside(rules.write, entry), hosts=rules.hosts
+        read=_inside(rules.read, entry),
+        write=_inside(rules.write, entry),
+        hosts=rules.hosts,
+        processes=min(rules.processes, usual.processes),
+        memory=min(rules.memory, usual.memory),
     )
     for field in ("read", "write"):
         if lost := [*{*getattr(rules, field)} - {*getattr(kept, field)}]:
             named = ", ".join(f"`{path}`" for path in sorted(lost))
             message = f"a project cannot open what is outside its folder: {named}"
+            problems.append(_problem(entry, ("sandbox_rules", field), message))
+            changes["sandbox_rules"] = kept
+    for field in ("processes", "memory"):
+        if getattr(rules, field) > (most := getattr(kept, field)):
+            message = f"a project's server may have at most {most:,}"
             problems.append(_problem(entry, ("sandbox_rules", field), message))
             changes["sandbox_rules"] = kept
     return (model.model_copy(update=changes) if changes else model), tuple(problems)

@@ -59,9 +59,9 @@ class PrivatePaths:
         real = os.path.realpath(path)
         if any(is_within(real, one) for one in self.never):
             return ()
-        holes = [*self.never]
-        holes += (one for one in self.by_name if not is_within(real, one))
-        return tuple(_around(real, [hole for hole in holes if is_within(hole, real)]))
+        below = real if real.endswith("/") else f"{real}/"
+        holes = [one for one in (*self.never, *self.by_name) if one.startswith(below)]
+        return tuple(_around(real, holes))
 
 
 def _around(path: str, holes: list[str]) -> Iterator[str]:

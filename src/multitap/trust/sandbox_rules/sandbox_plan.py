@@ -71,6 +71,10 @@ class SandboxPlan:
     env: Mapping[str, str]
     """All its variables, but for the proxy."""
     cwd: Path | None
+    processes: int
+    """How many it may have at a time."""
+    memory: int
+    """Bytes of data of each of them."""
     refused: tuple[str, ...] = ()
     """Rules that open nothing, because what they name is private."""
 
@@ -159,6 +163,8 @@ def plan_sandbox(
         hosts=config.sandbox_rules.hosts,
         env=_environment(env, config, folder, home),
         cwd=cwd,
+        processes=config.sandbox_rules.processes,
+        memory=config.sandbox_rules.memory,
         refused=tuple(path for path, opened in (*writable, *readable) if not opened),
     )
 

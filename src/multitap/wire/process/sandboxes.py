@@ -68,12 +68,14 @@ class Launch:
         self.on_end()
 
     def on_report(self, kind: str, value: Any) -> None:
-        """Note what it does: paths, and addresses that it wants to reach past the proxy."""
+        """Note what it does: paths, and what it wants and does not get."""
         if kind == "used" and self.used is not None:
             changes, path = value
             self.used.note(path, changes=bool(changes))
         elif kind == "refused" and self.traffic is not None:
             self.traffic.refused(value, "it must go through the proxy")
+        elif kind == "crowded" and self.traffic is not None:
+            self.traffic.refused("another process", f"it has {value} already")
 
 
 class Sandboxes:
@@ -172,6 +174,8 @@ class Sandboxes:
             "write": [*plan.write],
             "devices": [*plan.devices],
             "proxy": port,
+            "processes": plan.processes,
+            "memory": plan.memory,
             "observe": self._learned is not None,
         }
         return Launch(env, plan.cwd, orders, traffic, on_end, self._learned)

@@ -34,7 +34,8 @@ _PATIENCE = 5.0
 
 
 OnReport = Callable[[str, Any], None]
-"""Takes `refused` with an address, or `used` with whether a path is changed, and the path."""
+"""Takes `refused` with an address, `crowded` with the number of processes that it may have, or
+`used` with whether a path is changed, and the path."""
 
 
 def _ignored(_kind: str, _value: Any) -> None:
@@ -100,7 +101,7 @@ class Child:
         elif kind == "exited":
             self.exit_code = value
             self.exited.set()
-        elif kind in {"refused", "used"}:
+        elif kind in {"crowded", "refused", "used"}:
             self._on_report(kind, value)
         elif kind == "swept":
             _settle(self._swept, value)

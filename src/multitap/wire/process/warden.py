@@ -197,7 +197,7 @@ class Warden:
         theirs.close()
         for fd in fds:
             os.close(fd)
-        failure = self._watch_start(number, ours, orders)
+        failure = self._watch_start(number, pid, ours, orders)
         ours.close()
         if failure:
             os.waitpid(pid, 0)
@@ -207,7 +207,9 @@ class Warden:
         self.leaders[pid] = number
         self._say("spawned", number, pid)
 
-    def _watch_start(self, number: int, child: socket.socket, orders: Orders | None) -> bytes:
+    def _watch_start(
+        self, number: int, leader: int, child: socket.socket, orders: Orders | None
+    ) -> bytes:
         """Wait until a program has started; why it did not, empty if it did.
 
         One that is observed hands over the very call that starts it, so that is answered here.
@@ -227,21 +229,37 @@ class Warden:
                 said += part
                 for listener in fds:
                     if orders is not None:
-                        self._take_calls(number, listener, orders)
+                        self._take_calls(number, leader, listener, orders)
                         poll.register(listener, select.POLLIN)
 
-    def _take_calls(self, number: int, listener: int, orders: Orders) -> None:
+    def _take_calls(self, number: int, leader: int, listener: int, orders: Orders) -> None:
         from .sandbox.handed_over import HandedOver  # noqa: PLC0415 - others need none
 
         os.set_inheritable(listener, False)
         self.confined[listener] = HandedOver(
             listener,
-            orders["write"],
-            orders["proxy"],
-            lambda address: self._say("refused", number, address),
-            lambda path, changes: self._say("used", number, (int(changes), path)),
+            write=orders["write"],
+            proxy=orders["proxy"],
+            processes=orders["processes"],
+            count=lambda: self._population(leader),
+            on_refused=lambda address: self._say("refused", number, address),
+            on_used=lambda path, changes: self._say("used", number, (int(changes), path)),
+            on_crowded=lambda: self._say("crowded", number, orders["processes"]),
         )
         self.poll.register(listener, select.POLLIN)
+
+    def _population(self, leader: int) -> int:
+        """How many processes a confined server has, those that left its session included.
+
+        One of those could pretend to be of another server, but it cannot get rid of its filter. So
+        whatever has a filter and no known session counts, for every confined server.
+        """
+        others = self.leaders.keys() - {leader}
+        found = _descendants(os.getpid())
+        return sum(
+            stat.session == leader or (stat.session not in others and _has_filter(pid))
+            for pid, stat in found.items()
+        )
 
     def _answer(self, listener: int, event: int) -> bool:
         """Answer a call; False: there will be no more."""
@@ -546,6 +564,15 @@ def _is_gone(pid: int, started: str) -> bool:
         pass
     stat = Stat.of(pid)
     return stat is not None and (stat.zombie or stat.started != started)
+
+
+def _has_filter(pid: int) -> bool:
+    """Whether a process is under a filter of system calls."""
+    try:
+        with open(f"{PROC}/{pid}/status", "rb") as file:
+            return b"\nSeccomp:\t2" in file.read()
+    except OSError:
+        return False
 
 
 def _environment(pid: int) -> bytes:

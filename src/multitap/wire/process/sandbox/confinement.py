@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import struct
 
 from . import landlock, syscall_filter
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
         devices: list[str]
         proxy: int
         """The port on loopback that may be connected to; 0: none."""
+        processes: int
+        """How many processes it may have at a time."""
+        memory: int
+        """Bytes of data of each of them."""
         observe: bool
         """Whether the paths that it uses are reported, open to it or not."""
 
@@ -41,6 +46,8 @@ def confine(orders: Orders) -> int:
         OSError: The kernel refuses; nothing may be started then.
     """
     prctl(_NO_NEW_PRIVS, 1)
+    for limit, most in ((resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0)):
+        _lower(limit, most)
     _drop_capabilities()
     grants = [(path, landlock.READ) for path in orders["read"]]
     grants += [(path, landlock.WRITE) for path in orders["write"]]
@@ -51,6 +58,13 @@ def confine(orders: Orders) -> int:
     shown = USED_PATHS if orders["observe"] else ()
     code = syscall_filter.confining(name, network=bool(orders["proxy"]), shown=shown)
     return syscall_filter.install(syscall_filter.assembled(code))
+
+
+def _lower(limit: int, most: int) -> None:
+    """Lower a limit for good; one that is lower already stays."""
+    _, now = resource.getrlimit(limit)
+    if now == resource.RLIM_INFINITY or now > most:
+        resource.setrlimit(limit, (most, most))
 
 
 def _drop_capabilities() -> None:

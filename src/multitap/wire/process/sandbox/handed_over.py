@@ -13,9 +13,10 @@ import os
 import select
 import socket
 import struct
+import time
 
 from .kernel import syscall
-from .syscall_filter import machine
+from .syscall_filter import NEW_PROCESS, machine
 from .syscall_numbers import ARCHITECTURES
 from .used_paths import USED_PATHS, used_paths
 
@@ -35,6 +36,7 @@ _PATIENCE = 50  # milliseconds that our own proxy may take to accept
 _MOST_REPORTED = 64
 _MOST_USED = 20_000
 _CONTINUE = 1
+_COUNT_AGAIN = 0.1  # seconds: whoever tries without end must not keep the warden counting
 
 
 class HandedOver:
@@ -44,17 +46,24 @@ class HandedOver:
         listener: Where they come from; closed by `close`.
         write: The folders in which it may change modes.
         proxy: The port on loopback that it may connect to; 0: none.
+        processes: How many processes it may have at a time.
+        count: How many it has now; looks at all processes of the machine.
         on_refused: Told of addresses that it wanted to connect to.
         on_used: Told of paths that it uses, and whether it changes what they name.
+        on_crowded: Told once that it wanted more processes.
     """
 
     def __init__(
         self,
         listener: int,
+        *,
         write: Sequence[str],
         proxy: int,
+        processes: int,
+        count: Callable[[], int],
         on_refused: Callable[[str], None],
         on_used: Callable[[str, bool], None],
+        on_crowded: Callable[[], None],
     ) -> None:
         self.listener = listener
         self._write = tuple(write)
@@ -62,6 +71,13 @@ class HandedOver:
         self._proxy = proxy
         self._on_refused = on_refused
         self._on_used = on_used
+        self._on_crowded = on_crowded
+        self._processes = processes
+        self._count = count
+        self._free = 0
+        """How many more it may start before they are counted again."""
+        self._full_until = 0.0
+        self._is_crowded = False
         self._refused: set[str] = set()
         self._used: set[tuple[str, bool]] = set()
         numbers = ARCHITECTURES[machine()][1]
@@ -84,6 +100,8 @@ class HandedOver:
             if name in USED_PATHS:
                 flags = _CONTINUE  # Landlock decides, whatever we have seen
                 self._note(call, pid, name, arguments)
+            elif name in NEW_PROCESS:
+                result, flags = (0, _CONTINUE) if self._has_room() else (-errno.EAGAIN, 0)
             else:
                 result = self._made(call, pid, name, arguments)
         except OSError as exc:
@@ -108,6 +126,22 @@ class HandedOver:
             if (whole, used.changes) not in self._used:
                 self._used.add((whole, used.changes))
                 self._on_used(whole, used.changes)
+
+    def _has_room(self) -> bool:
+        """Whether it may have one more process."""
+        if self._free <= 0:
+            now = time.monotonic()
+            if now < self._full_until:
+                return False
+            self._free = self._processes - self._count()
+            if self._free <= 0:
+                self._full_until = now + _COUNT_AGAIN
+                if not self._is_crowded:
+                    self._is_crowded = True
+                    self._on_crowded()
+                return False
+        self._free -= 1
+        return True
 
     def _made(self, call: int, pid: int, name: str, arguments: list[int]) -> int:
         if name == "connect":

@@ -3,7 +3,8 @@
 Sockets other than TCP, other processes' limits, namespaces, keyrings, io_uring (which does what a
 filter forbids) and the like are refused. `connect` and `chmod` are handed to the warden, which
 looks at their arguments and makes the call itself: a filter sees no memory, and Landlock tells
-neither addresses apart nor changes of mode.
+neither addresses apart nor changes of mode. So are new processes, which the warden counts: the
+kernel's own limit counts all processes of a user, and none of root's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .syscall_numbers import ARCHITECTURES
 
 TYPE_CHECKING = False
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SET_FILTER, _NEW_LISTENER = 1, 1 << 3
+_SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # of the classic packet filter
 _AND = 0x54
@@ -25,11 +26,11 @@ _ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 _NUMBER, _ARCHITECTURE = 0, 4  # where each is in what a filter sees
 _X32 = 0x40000000  # a second set of numbers for the same calls
 
-_EPERM, _EACCES, _ENOSYS, _EOPNOTSUPP = 1, 13, 38, 95
+_EPERM, _EACCES, _EINVAL, _ENOSYS, _EOPNOTSUPP = 1, 13, 22, 38, 95
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _STREAM, _SEQPACKET, _KIND = 1, 5, 0xF
 _FAST_OPEN = 0x20000000  # connects without `connect`
-_NAMESPACES = 0x7E020000
+_NAMESPACES, _THREAD = 0x7E020000, 0x10000
 _SET_ID = 0o6000
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX: type for the person at the terminal
 _TCP = (0, 6)  # not MPTCP, which Landlock does not restrict
@@ -54,7 +55,9 @@ _OTHERS_BY_FIRST = (
     *("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"),
 )
 """Calls that mean another process if their first argument is not zero."""
-_HANDED_OVER = ("connect", "chmod", "fchmodat", "fchmodat2")
+_HANDED_OVER = ("connect", "chmod", "fchmodat", "fchmodat2", "fork", "vfork")
+NEW_PROCESS = frozenset({"clone", "fork", "vfork"})
+"""Calls that are only counted: they have no argument that could be changed meanwhile."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,6 +85,13 @@ def install(program: bytes) -> int:
     count = len(program) // 8
     header = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
     number = _SECCOMP[machine()]
+    try:
+        # else a signal can interrupt a `fork` that is looked at, which no program expects
+        flags = _NEW_LISTENER | _WAIT_KILLABLE
+        return syscall(number, _SET_FILTER, flags, ctypes.c_char_p(header))
+    except OSError as exc:
+        if exc.errno != _EINVAL:  # before Linux 5.19
+            raise
     return syscall(number, _SET_FILTER, _NEW_LISTENER, ctypes.c_char_p(header))
 
 
@@ -114,7 +124,13 @@ def confining(name: str, *, network: bool, shown: Iterable[str] = ()) -> list[In
         blocks[call] = [*checked, _argument(1), *_unless_equal(0, _EPERM), _allow()]
     for call, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
         blocks[call] = [_argument(flags), *_if_any(_FAST_OPEN, _EACCES), _allow()]
-    blocks["clone"] = [_argument(0), *_if_any(_NAMESPACES, _EPERM), _allow()]
+    blocks["clone"] = [
+        _argument(0),
+        *_if_any(_NAMESPACES, _EPERM),
+        (_ANY_BIT, 0, 1, _THREAD),
+        _allow(),
+        (_RETURN, 0, 0, _NOTIFY),
+    ]
     blocks["fchmod"] = [_argument(1), *_if_any(_SET_ID, _EPERM), _allow()]
     blocks["ioctl"] = [_argument(1), *_if_one_of(_TERMINAL, _answer(_EPERM)), _allow()]
     blocks["socket"] = _socket() if network else [_answer(_EACCES)]

@@ -40,7 +40,7 @@ sched_setscheduler 144 sched_setparam 142 sched_setattr 314 move_pages 279 migra
 lookup_dcookie 212 nfsservctl 180 chmod 90 fchmod 91 fchmodat 268 setxattr 188 lsetxattr 189
 removexattr 197 lremovexattr 198 open 2 openat 257 creat 85 execve 59 execveat 322 mkdir 83
 mkdirat 258 unlink 87 unlinkat 263 rename 82 renameat 264 renameat2 316 link 86 linkat 265
-symlink 88 symlinkat 266 truncate 76 rmdir 84
+symlink 88 symlinkat 266 truncate 76 rmdir 84 fork 57 vfork 58
 """
 
 _AARCH64 = """

@@ -1,0 +1,100 @@
+"""Servers in a sandbox, as commands start them; and what a machine without one says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multitap.wire.process.sandbox_support import sandbox_support
+from tests.waiting import PATIENCE
+
+PROGRAM = Path(__file__).parent.parent / "attacks" / "confined_server.py"
+SUPPORT = sandbox_support()
+pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
+WITHOUT_LANDLOCK = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
+text = b"".join(struct.pack("HBBI", *one) for one in code)
+kept = ctypes.create_string_buffer(text, len(text))
+program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(kept))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.c_char_p(program)) == 0
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Makes the kernel say that it does not know Landlock, then runs Python with the arguments."""
+
+
+@pytest.fixture(autouse=True)
+def with_sandboxes(monkeypatch):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
+
+
+@pytest.fixture
+def registry(home, tmp_path):
+    """A server that came from a registry, and a file that it has no rule for."""
+    (home / "notes.txt").write_text("a note")
+    table = {
+        "command": sys.executable,
+        "args": [str(PROGRAM)],
+        "provenance": "registry",
+        "pin": "off",
+    }
+    lines = ["[servers.s]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    (home / "multitap.toml").write_text("\n".join(lines) + "\n")
+    return home / "notes.txt"
+
+
+def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, registry):
+    chosen = "-c multitap.toml"
+    refused = multitap(f"call {chosen} s_read", f"path={registry}")
+    assert refused.code == 1
+    assert "PermissionError" in refused.out + refused.err
+
+    wanted = json.dumps({"path": str(registry)})
+    learned = multitap(f"sandbox learn {chosen} s --call", f"read={wanted}")
+    assert learned.code == 0, learned.err
+    assert str(registry) in (home / "multitap.toml").read_text()
+
+    assert multitap(f"call {chosen} s_read", f"path={registry}").out.strip() == "a note"
+    other = home / "other.txt"
+    other.write_text("another")
+    assert "PermissionError" in multitap(f"call {chosen} s_read", f"path={other}").err
+    [server] = multitap(f"status {chosen} --json").json["servers"]
+    assert server["sandbox"]["confined"] is True
+    shown = multitap(f"sandbox show {chosen} s")
+    assert "s is confined: a registry describes it" in shown.out
+    assert str(registry) in shown.out
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state", "words"),
+    [
+        ("auto", "connected", "without a sandbox: this machine cannot confine programs"),
+        ("true", "error", "this machine cannot confine programs"),
+    ],
+)
+def test_without_landlock_status_says_so(home, registry, wanted, state, words):
+    if wanted == "true":
+        with (home / "multitap.toml").open("a") as file:
+            file.write("sandbox = true\n")
+    run = [sys.executable, "-c", WITHOUT_LANDLOCK, "-m", "multitap", "-c", "multitap.toml"]
+
+    told = [
+        subprocess.run(
+            [*run, "status", *more],
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        ).stdout
+        for more in ((), ("--json",))
+    ]
+
+    [server] = json.loads(told[1])["servers"]
+    assert server["state"] == state, told
+    assert server["sandbox"]["confined"] is False
+    assert words in " ".join(told[0].split()), told[0]

@@ -1,0 +1,125 @@
+"""Servers that run in a sandbox, as a hub starts them."""
+
+import asyncio
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from multitap import Settings, StdioServer, open_hub
+from multitap.config.models import SandboxRules
+from multitap.wire.process.sandbox_support import sandbox_support
+from tests.waiting import until
+
+PROGRAM = Path(__file__).parent.parent / "attacks" / "confined_server.py"
+SUPPORT = sandbox_support()
+pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
+
+
+@pytest.fixture(autouse=True)
+def with_sandboxes(monkeypatch, tmp_path):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    (tmp_path / "user" / ".ssh").mkdir(parents=True)
+    (tmp_path / "user" / ".ssh" / "id_rsa").write_text("a key")
+    (tmp_path / "user" / "notes.txt").write_text("a note")
+
+
+def confined(tmp_path, provenance="registry", **rules):
+    server = StdioServer(
+        command=sys.executable,
+        args=(str(PROGRAM),),
+        provenance=provenance,
+        pin="off",
+        sandbox_rules=SandboxRules.model_validate(rules),
+    )
+    return Settings(servers={"s": server}, state_dir=tmp_path / "state")
+
+
+async def asked(hub, tool, **arguments):
+    result = await hub.call(f"s_{tool}", arguments)
+    return result.output if result.success else f"refused: {result.error}"
+
+
+@pytest.fixture
+def web():
+    """A server on this machine that a program in a sandbox may want to reach."""
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hello)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+async def no_thread_left():
+    """The loop looks up the proxy's hosts in a thread, which it keeps."""
+    yield
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+@pytest.mark.usefixtures("no_thread_left")
+async def test_files_and_hosts_are_those_of_the_rules(tmp_path, web):
+    user = tmp_path / "user"
+    (tmp_path / "open").mkdir()
+    rules = {"write": [str(tmp_path / "open")], "hosts": [f"127.0.0.1:{web}"]}
+    async with open_hub(confined(tmp_path, **rules)) as hub:
+        await hub.settled()
+
+        assert "PermissionError" in await asked(hub, "read", path=str(user / ".ssh/id_rsa"))
+        assert "PermissionError" in await asked(hub, "read", path=str(user / "notes.txt"))
+        assert "PermissionError" in await asked(hub, "write", path=str(user / "new"))
+        assert await asked(hub, "write", path=str(tmp_path / "open/new")) == "1"
+        assert await asked(hub, "fetch", url=f"http://127.0.0.1:{web}/") == "hello"
+        assert "refused" in await asked(hub, "fetch", url="http://127.0.0.1:9/")
+        assert "PermissionError" in await asked(hub, "connect", host="127.0.0.1", port=web)
+        where = json.loads(await asked(hub, "where"))
+        assert Path(where["cwd"]).is_relative_to(tmp_path / "state")
+        assert where["cwd"] == where["home"]
+        seen = hub.snapshot().server("s").sandbox
+        assert seen is not None
+        assert seen.confined
+        assert [(one.host, one.connections) for one in seen.hosts] == [(f"127.0.0.1:{web}", 1)]
+        assert any("127.0.0.1:9" in str(one) for one in seen.refused)
+
+
+async def test_processes_and_memory_are_limited(tmp_path):
+    rules = {"processes": 8, "memory": 256 * 1024 * 1024}
+    async with open_hub(confined(tmp_path, **rules)) as hub:
+        await hub.settled()
+
+        assert await asked(hub, "fork", count=5) == "5"
+        assert await asked(hub, "fork", count=50) == "7"  # and the server itself
+        assert await asked(hub, "threads", count=30) == "30"
+        assert await asked(hub, "allocate", bytes=16 * 1024 * 1024) == str(16 * 1024 * 1024)
+        assert "MemoryError" in await asked(hub, "allocate", bytes=512 * 1024 * 1024)
+        await until(lambda: hub.snapshot().server("s").sandbox.refused)
+        [refused] = hub.snapshot().server("s").sandbox.refused
+        assert refused.host == "another process"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "is_confined"), [("user", False), ("registry", True), ("project", True)]
+)
+async def test_who_described_a_server_decides(tmp_path, provenance, is_confined):
+    async with open_hub(confined(tmp_path, provenance)) as hub:
+        await hub.settled()
+        read = await asked(hub, "read", path=str(tmp_path / "user" / "notes.txt"))
+
+        assert hub.snapshot().server("s").sandbox.confined is is_confined
+        assert ("PermissionError" in read) is is_confined

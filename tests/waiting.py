@@ -14,9 +14,9 @@ async def until(holds):
             await anyio.sleep(0.005)
 
 
-def wait_for(holds):
+def wait_for(holds, patience=PATIENCE):
     """The same for a test that does not await; returns what it found."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (found := holds()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,13 +1,9 @@
 """A chat at a real terminal, with a scripted model and a real server."""
 
 import os
-import pty
-import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +14,7 @@ from multitap.cli.chat.chat_command import model_named
 from multitap.cli.chat.typed_turns import ChatCommand, PromptUse, Spoken, typed_turn
 from multitap.config import ModelConfig
 from multitap.errors import BadArguments, MultitapError
+from tests.terminals import terminal
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -42,45 +39,11 @@ anyio.run(main)
 """
 
 
-class Person:
-    """Types into a terminal, and reads what it shows."""
-
-    def __init__(self, master, process):
-        self._master = master
-        self.process = process
-        self.seen = ""
-
-    def type(self, line):
-        os.write(self._master, f"{line}\n".encode())
-
-    def reads(self, text):
-        deadline = time.monotonic() + PATIENCE
-        while not (found := re.search(text, self.seen)):
-            assert time.monotonic() < deadline, self.seen
-            if select.select([self._master], [], [], 0.1)[0]:
-                self.seen += os.read(self._master, 65536).decode(errors="replace")
-        self.seen = self.seen[found.end() :]
-
-
 @contextmanager
 def chatting(home, *arguments):
-    master, slave = pty.openpty()
-    environment = {**os.environ, "OPENAI_API_KEY": "sk-test", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "multitap", "-c", str(home / "multitap.toml"), "chat"]
-    with subprocess.Popen(
-        [*command, *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment,
-        start_new_session=True,
-    ) as process:
-        os.close(slave)
-        try:
-            yield Person(master, process)
-        finally:
-            process.kill()
-            os.close(master)
+    with terminal([*command, *arguments], OPENAI_API_KEY="sk-test", NO_COLOR="1") as person:
+        yield person
 
 
 @contextmanager

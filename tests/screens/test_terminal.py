@@ -13,7 +13,8 @@ from multitap.gateway.gateway import open_gateway
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.terminal.app import Terminal
 from multitap.screens.terminal.board import Board
-from multitap.screens.terminal.dialogs import Filling, Reading
+from multitap.screens.terminal.result_window import ResultWindow
+from multitap.screens.terminal.windows import FormWindow, TextWindow
 from tests.waiting import until
 
 SMALL = (80, 24)
@@ -50,13 +51,13 @@ async def opened(state, **servers):
 
 def lines(app):
     """What the current list shows, as text."""
-    shown = app.query_one(Board).list
+    shown = app.screen_stack[0].query_one(Board).list
     return [shown.render_line(y).text for y in range(shown.size.height)]
 
 
 def text_of(app):
     """What the window on top says."""
-    return app.screen._text
+    return app.screen.words if isinstance(app.screen, ResultWindow) else app.screen.text
 
 
 async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_helps(state):
@@ -83,13 +84,13 @@ async def test_a_typed_call_shows_its_result_and_a_row_with_its_times(state):
     async with opened(state) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call calculator_add a=20 b=22", "enter")
-        await until(lambda: isinstance(app.screen, Reading))
+        await until(lambda: isinstance(app.screen, ResultWindow))
         assert "42" in text_of(app)
 
         await pilot.press("escape", "2")
         await until(lambda: len(lines(app)) > 1 and " ok " in lines(app)[1])
         await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, Reading))
+        await until(lambda: isinstance(app.screen, TextWindow))
 
         assert '"a": 20' in text_of(app)
         assert "server" in text_of(app)
@@ -101,12 +102,12 @@ async def test_a_tool_is_called_by_a_form_made_from_its_schema(state):
         await pilot.press("3")
         await until(lambda: lines(app)[1].startswith("calculator_"))
         await pilot.press("c")
-        await until(lambda: isinstance(app.screen, Filling))
+        await until(lambda: isinstance(app.screen, FormWindow))
         await pilot.press(*"no number", "enter", *"3", "enter")
-        assert "a: type a number" in str(app.screen.query_one("#complaint").render())
+        assert "a: expected a number" in str(app.screen.query_one("#complaint").render())
 
         await pilot.press("ctrl+u", *"4", "enter", "enter")
-        await until(lambda: isinstance(app.screen, Reading))
+        await until(lambda: isinstance(app.screen, ResultWindow))
 
         assert "7" in text_of(app)
 
@@ -118,14 +119,14 @@ async def test_a_call_is_replayed_and_compared_with_the_last_good_one(state):
         await pilot.press("2")
         await until(lambda: lines(app)[2].strip() != "")
         await pilot.press("d")
-        await until(lambda: isinstance(app.screen, Reading))
+        await until(lambda: isinstance(app.screen, TextWindow))
         assert '-  "b": 1' in text_of(app)
         assert '+  "b": 2' in text_of(app)
 
         await pilot.press("escape", "r")
-        await until(lambda: isinstance(app.screen, Filling))
+        await until(lambda: isinstance(app.screen, FormWindow))
         await pilot.press("ctrl+s")
-        await until(lambda: isinstance(app.screen, Reading))
+        await until(lambda: isinstance(app.screen, ResultWindow))
 
         assert "3" in text_of(app)
         await until(lambda: app.view.recent.made == 3)
@@ -151,7 +152,7 @@ async def test_typed_commands_lead_to_their_places(state, typed, place):
     async with opened(state) as (app, pilot, _):
         await pilot.press("slash", *typed.removeprefix("/"), "enter")
 
-        await until(lambda: app.query_one(Board).place == place)
+        await until(lambda: app.screen_stack[0].query_one(Board).place.name == place)
         await until(lambda: any(line.strip() for line in lines(app)[1:]))
 
 

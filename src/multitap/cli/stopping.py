@@ -1,14 +1,20 @@
 """Stops a command on Ctrl-C, SIGTERM, or SIGHUP from a closed terminal."""
 
+import errno
 import os
+import select
 import signal
+import sys
+import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 LONGEST = 5.5
 """Seconds for a clean stop. Then the program ends as it is, and the warden ends the servers."""
+LOOK = 0.5
+"""Seconds between two looks whether the terminal is still there."""
 _MOMENT = 0.005  # seconds
 
 _SIGNALS = tuple(
@@ -67,6 +73,45 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
                 signal.signal(number, signal.SIG_IGN)
 
 
+@contextmanager
+def ended_with_terminal() -> Generator[None]:
+    """Within the block, the program ends when its terminal is gone, with or without a SIGHUP.
+
+    The signal may be ignored from the start, or meant for another process group. A thread looks,
+    because the loop may be stuck in writing to what is no longer there.
+    """
+    over = threading.Event()
+    threading.Thread(target=_watch_terminal, args=(over,), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _watch_terminal(over: threading.Event) -> None:
+    while not over.wait(LOOK):
+        if _is_gone(sys.__stdin__):
+            os.kill(os.getpid(), signal.SIGTERM)
+            if not over.wait(LONGEST):
+                os._exit(128 + signal.SIGTERM)
+            return
+
+
+def _is_gone(stream: TextIO | None) -> bool:
+    """Whether a terminal has hung up: it then refuses to say anything about itself."""
+    if sys.platform == "win32" or stream is None:
+        return False
+    import termios  # noqa: PLC0415 - not everywhere
+
+    try:
+        termios.tcgetattr(stream.fileno())
+    except termios.error as exc:
+        return bool(exc.args[0] == errno.EIO)
+    except (OSError, ValueError):  # closed by ourselves
+        return False
+    return False
+
+
 def _swallows(frame: FrameType | None) -> bool:
     """Whether what is interrupted would lose an exception: the callback that frees a module's lock.
 
@@ -86,7 +131,10 @@ def _hurry(number: int) -> None:
         return
 
     def leave(_number: int, _frame: FrameType | None) -> None:
-        os.write(2, b"error: not everything stopped in time; killing the rest\n")
+        # a terminal that is gone refuses words, and one that nobody reads never takes them
+        with suppress(OSError):
+            if select.select([], [2], [], 0)[1]:
+                os.write(2, b"error: not everything stopped in time; killing the rest\n")
         os._exit(128 + number)
 
     signal.signal(signal.SIGALRM, leave)

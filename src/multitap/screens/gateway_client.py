@@ -15,6 +15,7 @@ from multitap.gateway.fronts.control_answers import content, decoded
 from multitap.gateway.fronts.control_messages import (
     About,
     AskEvents,
+    AskTool,
     CommandReply,
     ControlAnswer,
     Delivery,
@@ -22,6 +23,7 @@ from multitap.gateway.fronts.control_messages import (
     ProgressStep,
     Question,
     ServerQuestion,
+    ToolLine,
 )
 from multitap.store.log_records import Happening
 
@@ -71,17 +73,21 @@ class GatewayClient:
             MultitapError: It failed, or the gateway is gone.
         """
         async with self._asking(action) as (stream, received):
-            while (answer := await _line(received)).more:
-                if answer.question is not None and on_question is not None:
-                    reply = await on_question(answer.question)
-                    await stream.send(msgspec.json.encode(reply) + b"\n")
-                elif bytes(answer.ok) != b"null":
-                    on_step(decoded(answer.ok, ProgressStep))
+            answer = await _last(stream, received, on_step, on_question)
             delivery = content(answer, Delivery)
             if delivery.size > MAX_ANSWER:
                 raise MultitapError("the result is too long to be shown")
             with anyio.fail_after(PATIENCE):
                 return delivery, await received.receive_exactly(delivery.size)
+
+    async def tool(self, name: str) -> ToolLine:
+        """A tool, once its server is up.
+
+        Raises:
+            MultitapError: There is none of that name, or the gateway is gone.
+        """
+        async with self._asking(AskTool(name)) as (stream, received):
+            return content(await _last(stream, received), ToolLine)
 
     async def happenings(self, server: str | None = None) -> AsyncIterator[Happening]:
         """What happens from now on, calls included, until the gateway is gone."""
@@ -110,3 +116,19 @@ class GatewayClient:
 async def _line(received: BufferedByteReceiveStream) -> ControlAnswer:
     with anyio.fail_after(PATIENCE):
         return decoded(await received.receive_until(b"\n", MAX_ANSWER), ControlAnswer)
+
+
+async def _last(
+    stream: SocketStream,
+    received: BufferedByteReceiveStream,
+    on_step: OnStep = lambda _: None,
+    on_question: OnQuestion | None = None,
+) -> ControlAnswer:
+    """The last line of an answer, those before it taken care of."""
+    while (answer := await _line(received)).more:
+        if answer.question is not None and on_question is not None:
+            reply = await on_question(answer.question)
+            await stream.send(msgspec.json.encode(reply) + b"\n")
+        elif bytes(answer.ok) != b"null":
+            on_step(decoded(answer.ok, ProgressStep))
+    return answer

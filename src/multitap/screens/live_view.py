@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.errors import MultitapError
+from multitap.errors import MultitapError, counted
 from multitap.gateway.fronts.control_messages import (
     About,
     AskAbout,
@@ -131,17 +131,18 @@ class LiveView:
 
     @property
     def title(self) -> str:
-        """How it all is, in one line."""
+        """How it all is, in one line; what matters most comes first."""
         bad = [row.name for row in self.servers if row.tone in {"error", "warning"}]
-        where = f"pid {self.about.pid} {self.about.url or 'on stdio'}" if self.about else ""
+        up = sum(row.state == "connected" for row in self.servers)
         parts = (
-            f"multitap {where}".strip(),
-            f"{len(self.servers)} servers",
+            f"{up} of {counted(len(self.servers), 'server')} connected",
             f"needs attention: {', '.join(bad)}" if bad else "",
-            f"{self.recent.made:,} calls",
             self.trouble,
+            f"{counted(self.recent.made, 'call')}",
+            f"{self.recent.in_flight} under way" if self.recent.in_flight else "",
+            f"pid {self.about.pid} {self.about.url or ''}".rstrip() if self.about else "",
         )
-        return "  |  ".join(filter(None, parts))
+        return " | ".join(filter(None, parts))
 
     def _lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)

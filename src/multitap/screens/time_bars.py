@@ -24,8 +24,8 @@ class Phases:
 
     @property
     def words(self) -> str:
-        """Each phase in numbers, those that took no time left out."""
-        shown = ((name, getattr(self, name)) for name, _ in _PHASES)
+        """Each phase in numbers, with what stands for it in a bar; those without time left out."""
+        shown = ((f"{block} {name}", getattr(self, name)) for name, block in _PHASES)
         return " | ".join(f"{name} {duration(seconds)}" for name, seconds in shown if seconds)
 
 

@@ -1,6 +1,7 @@
 """Parses the prompt line: `/mcp …`, `/call …`."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 from multitap.errors import BadArguments, quoted
@@ -10,6 +11,7 @@ HELP = """\
 /mcp                   the servers
 /mcp tools [SERVER]    their tools
 /mcp restart SERVER    restart one
+/mcp enable SERVER     switch one on; `disable` switches it off
 /mcp login SERVER      log in to one
 /mcp logs [SERVER]     what happens there
 /mcp stats             calls, errors and times
@@ -18,14 +20,28 @@ HELP = """\
 /quit                  leave"""
 
 Verb = Literal[
-    "servers", "tools", "restart", "login", "logs", "stats", "reload", "call", "help", "quit"
+    "servers",
+    "tools",
+    "restart",
+    "enable",
+    "disable",
+    "login",
+    "logs",
+    "stats",
+    "reload",
+    "call",
+    "help",
+    "quit",
 ]
-_ONE_SERVER: frozenset[Verb] = frozenset({"restart", "login"})
+_ONE_SERVER: frozenset[Verb] = frozenset({"restart", "enable", "disable", "login"})
+_ABOUT_SERVERS = ("tools", "restart", "enable", "disable", "login", "logs")
 _MCP: dict[str, Verb] = {
     "": "servers",
     "status": "servers",
     "tools": "tools",
     "restart": "restart",
+    "enable": "enable",
+    "disable": "disable",
     "login": "login",
     "logs": "logs",
     "stats": "stats",
@@ -43,6 +59,15 @@ class TypedCommand:
     """A server or a tool; empty: all."""
     arguments: tuple[str, ...] = ()
     """Of a call, as typed."""
+
+
+def completed(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
+    """The first command that begins with what was typed so far; None: there is none."""
+    known = [f"/mcp {word}".strip() for word in _MCP if word != "status"]
+    known += [f"/mcp {verb} {server}" for verb in _ABOUT_SERVERS for server in servers]
+    known += [f"/call {tool}" for tool in tools]
+    known += [f"/{word}" for word in _OTHERS]
+    return next((one for one in known if one.startswith(line)), None) if len(line) > 1 else None
 
 
 def typed_command(line: str) -> TypedCommand:

@@ -1,12 +1,17 @@
 """What both front ends show: the rows of each place, and the action each row needs."""
 
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from multitap.events import LinkState, ServerSnapshot, pending_words
-from multitap.gateway.fronts.control_messages import Figures, GatewayPicture, ToolLine
+from multitap.gateway.fronts.control_messages import (
+    ClientFigures,
+    Figures,
+    GatewayPicture,
+    ToolLine,
+)
 from multitap.gateway.fronts.control_records import Pulse
 from multitap.records import dataclass
 from multitap.store.call_records import CallRecord
@@ -14,6 +19,10 @@ from multitap.tools.providers.token_cost import estimate
 
 Tone = Literal["quiet", "normal", "warning", "error"]
 """How much attention a row wants: success is quiet."""
+MOST_CLIENTS = 200
+"""Clients whose calls a screen counts."""
+MOST_TOOLS = 200
+"""Tools of one client that it counts."""
 SPARK = 30
 """Seconds of the past that a sparkline shows."""
 
@@ -36,9 +45,9 @@ class ServerRow:
     reason: str = ""
     """Why it is not as it should be."""
     fix: str = ""
-    """What to do about it, in words; the screen adds the key."""
+    """What to do about it, in words, where more than a key is needed."""
     key: str = ""
-    """The key that does it."""
+    """The key that may help: `r` restarts, `o` logs in, `e` enables."""
     tools: int = 0
     tokens: int = 0
     calls: int = 0
@@ -96,6 +105,8 @@ def _condition(  # noqa: PLR0911 - one line per state
     """State, tone, reason, what to do, and the key for it."""
     failure = server.failure
     hint = failure.hint or "" if failure else ""
+    if "multitap log" in hint:  # a screen has a key for that
+        hint = ""
     if asleep:
         return "asleep", "quiet", "it starts on the first call", "", ""
     match server.state:
@@ -104,15 +115,72 @@ def _condition(  # noqa: PLR0911 - one line per state
         case LinkState.CONNECTED:
             return "connected", "quiet", next(iter(server.warnings), ""), "", ""
         case LinkState.DISABLED:
-            return "disabled", "quiet", "", "enable it", "e"
+            return "disabled", "quiet", "", "", "e"
         case LinkState.NEEDS_AUTH:
-            return "needs auth", "warning", str(failure or ""), hint or "log in", "o"
+            return "needs auth", "warning", str(failure or ""), hint, "o"
         case LinkState.CONNECTING if failure is None:
             return "connecting", "normal", "", "", ""
         case LinkState.DISCONNECTED if failure is None:
             return "waiting", "normal", "it is waiting for its turn to start", "", ""
         case _:
-            return "error", "error", str(failure), hint or "restart it, or look at its log", "r"
+            return "error", "error", str(failure), hint, "r"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRow:
+    """One client as a line."""
+
+    caller: str
+    """What its calls say about who made them."""
+    name: str
+    version: str = ""
+    era: str = "stateless"
+    profile: str = ""
+    principal: str = ""
+    capabilities: tuple[str, ...] = ()
+    """What it can be asked."""
+    requests: int = 0
+    """Under way."""
+    calls: int = 0
+    """Made while the screen is open."""
+    tools: tuple[str, ...] = ()
+    """The tools it called last, the latest first."""
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What a `RecordFilter` looks at."""
+        return {"client": self.caller, "kind": "client", "text": " ".join(self.tools)}
+
+
+def client_rows(figures: Figures | None, recent: "RecentCalls") -> tuple[ClientRow, ...]:
+    """All clients: those that shook hands, then those that are known by their calls only."""
+    connected = [_client(one, recent) for one in (figures.clients if figures else ())]
+    known = {row.caller for row in connected}
+    others = (
+        ClientRow(caller, caller, calls=seen.total(), tools=tuple(reversed(seen)))
+        for caller, seen in recent.by_client.items()
+        if caller not in known
+    )
+    return (*connected, *others)
+
+
+def _client(client: ClientFigures, recent: "RecentCalls") -> ClientRow:
+    name = " ".join(filter(None, (client.name, client.version)))
+    caller = f"{name} ({client.principal})" if name and client.principal else name
+    caller = caller or client.principal
+    seen = recent.by_client.get(caller, Counter[str]())
+    return ClientRow(
+        caller=caller,
+        name=client.name or "(unnamed)",
+        version=client.version,
+        era=client.protocol_version,
+        profile=client.profile or "",
+        principal=client.principal,
+        capabilities=client.capabilities,
+        requests=client.requests,
+        calls=seen.total(),
+        tools=tuple(reversed(seen)),
+    )
 
 
 def call_tone(record: CallRecord) -> Tone:
@@ -142,10 +210,12 @@ class RecentCalls:
     """The calls that a screen has heard of, and the speed of each server over time."""
 
     def __init__(self, most: int = 500) -> None:
-        self.made = 0
+        self.made: int = 0
         """How many calls the gateway has made; exact, also where not every one is shown."""
-        self.in_flight = 0
+        self.in_flight: int = 0
         self.records: deque[CallRecord] = deque(maxlen=most)
+        self.by_client: dict[str, Counter[str]] = {}
+        """How often each client called which tool, as far as this screen has seen it."""
         self._times: dict[str, dict[int, float]] = defaultdict(dict)
 
     def take(self, pulse: Pulse) -> bool:
@@ -156,6 +226,7 @@ class RecentCalls:
         self.made, self.in_flight = pulse.made, pulse.in_flight
         for record in pulse.records:
             self.records.append(record)
+            self._count(record)
             by_second = self._times[record.server]
             second = int(record.at)
             by_second[second] = max(by_second.get(second, 0.0), record.seconds)
@@ -166,6 +237,17 @@ class RecentCalls:
         """The slowest call of each of the last seconds; None where there was none."""
         by_second, now = self._times.get(server, {}), int(time.time())
         return tuple(by_second.get(second) for second in range(now - SPARK + 1, now + 1))
+
+    def _count(self, record: CallRecord) -> None:
+        if (caller := record.client or record.agent) is None:
+            return
+        if caller not in self.by_client and len(self.by_client) >= MOST_CLIENTS:
+            del self.by_client[next(iter(self.by_client))]  # clients can call themselves anything
+        counted = self.by_client.setdefault(caller, Counter())
+        tool = f"{record.server} {record.tool}"
+        counted[tool] = counted.pop(tool, 0) + 1  # last, because it is the latest
+        if len(counted) > MOST_TOOLS:
+            del counted[next(iter(counted))]
 
     def _forget(self) -> None:
         oldest = int(time.time()) - SPARK

@@ -1,8 +1,10 @@
 """`multitap` alone at a terminal: opens the screen on a running gateway or its own hub."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
@@ -10,21 +12,33 @@ from multitap.cli.gateways.running_gateways import matching
 from multitap.cli.gateways.serve_command import Served, from_files
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
+from multitap.cli.stopping import ended_with_terminal
+from multitap.cli.terminal.browser import open_page, open_picture
+from multitap.cli.terminal.saving import Attachment, attachments, saved
+from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
+from multitap.results import ImageBlock, ToolResult
+from multitap.screens.desktop import Desktop
 
 
 def screen(options: CommonOptions) -> int:
     """Open the screen, until the person leaves it."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        raise MultitapError(
+            "this terminal cannot show a screen (TERM is not set, or `dumb`)",
+            hint="`multitap status` and `multitap --help` work everywhere",
+        )
     running = matching(options, load_configuration(options))
     command = _again(options.files)
-    if running:
-        run_async(lambda: _show(running[0].path, command))
-    else:
-        served = from_files(options)
-        run_async(lambda: _show_own(served, command))
+    with ended_with_terminal():
+        if running:
+            run_async(lambda: _show(running[0].path, command))
+        else:
+            served = from_files(options)
+            run_async(lambda: _show_own(served, command))
     return Exit.DONE
 
 
@@ -32,7 +46,8 @@ async def _show(socket: Path, command: Sequence[str]) -> None:
     from multitap.screens.gateway_client import GatewayClient  # noqa: PLC0415 - slow to import
     from multitap.screens.terminal.app import Terminal  # noqa: PLC0415 - the same
 
-    await Terminal(GatewayClient(socket), command).run_async()
+    with TemporaryDirectory(prefix="multitap-") as folder:  # readable by its owner only
+        await Terminal(GatewayClient(socket), command, _desktop(Path(folder))).run_async()
 
 
 async def _show_own(served: Served, command: Sequence[str]) -> None:
@@ -42,6 +57,24 @@ async def _show_own(served: Served, command: Sequence[str]) -> None:
         open_control(ControlDesk(gateway, reloader=served.reloader), served.state),
     ):
         await _show(own_socket(served.state), command)
+
+
+def _desktop(shown: Path) -> Desktop:
+    """What the screen can do outside of itself.
+
+    Args:
+        shown: The folder of pictures that a viewer is shown.
+    """
+
+    def save(result: ToolResult, name: str) -> Sequence[Path]:
+        text = Attachment(result.text.encode(errors="replace"), "text/plain")
+        return saved(attachments(result.blocks) or (text,), Path.cwd(), name)
+
+    def show(result: ToolResult) -> bool:
+        pictures = attachments(one for one in result.blocks if isinstance(one, ImageBlock))
+        return bool(pictures) and open_picture(saved(pictures[:1], shown, "picture")[0])
+
+    return Desktop(save, show, open_page)
 
 
 def _again(files: Sequence[Path]) -> tuple[str, ...]:

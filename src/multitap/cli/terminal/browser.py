@@ -1,16 +1,18 @@
-"""Opens a web page in the person's browser, without a shell."""
+"""Opens a web page in the browser, or a picture in a viewer, without a shell."""
 
 import contextlib
 import os
 import re
 import shutil
 import sys
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from multitap.http.loopback import is_loopback
 
 # Programs that open pages are often shell scripts themselves: nothing that a shell would look at.
 _HARMLESS = re.compile(r"https?://[A-Za-z0-9._~:/?&=%+,;@#\[\]-]+")
+_PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
 _OPENERS = ("xdg-open", "wslview", "gio open")
 
 
@@ -24,11 +26,21 @@ def is_safe(address: str) -> bool:
 
 def open_page(address: str) -> bool:
     """Show a page; whether there is a browser that may."""
-    if not is_safe(address) or (command := _opener()) is None:
+    return is_safe(address) and _opened(address)
+
+
+def open_picture(path: Path) -> bool:
+    """Show a file that is a picture by its name; whether there is a viewer."""
+    # by its name, because viewers go by it: nothing that could be a program or a page
+    return path.suffix in _PICTURES and _opened(str(path))
+
+
+def _opened(what: str) -> bool:
+    if (command := _opener()) is None:
         return False
     quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     with contextlib.suppress(OSError):
-        os.posix_spawn(command[0], [*command, address], os.environ, file_actions=quiet, setsid=True)
+        os.posix_spawn(command[0], [*command, what], os.environ, file_actions=quiet, setsid=True)
         return True
     return False
 

@@ -39,7 +39,17 @@ def attachments(blocks: Iterable[Block]) -> tuple[Attachment, ...]:
 
 
 def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
-    """Write each to a file of its own, over none that is there, and say where.
+    """Write each to a file of its own, and say where.
+
+    Raises:
+        MultitapError: The folder cannot be written to.
+    """
+    for path in saved(found, folder, stem):
+        note(f"saved {path}")
+
+
+def saved(found: Iterable[Attachment], folder: Path, stem: str) -> tuple[Path, ...]:
+    """Write each to a file of its own, over none that is there; where they are.
 
     Raises:
         MultitapError: The folder cannot be written to.
@@ -47,9 +57,7 @@ def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
     safe = slug(stem).strip("_")[:_LONGEST] or "result"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for attachment in found:
-            path = _written(folder, safe, attachment)
-            note(f"saved {path}")
+        return tuple(_written(folder, safe, attachment) for attachment in found)
     except OSError as exc:
         raise MultitapError(f"cannot save to {str(folder)!r}: {exc.strerror}") from None
 

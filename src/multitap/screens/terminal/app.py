@@ -6,22 +6,43 @@ from collections.abc import Coroutine, Sequence
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
+from textual.driver import Driver
+from textual.suggester import Suggester
 from textual.widgets import Footer, Input, Static
 
 from multitap.errors import MultitapError
 from multitap.printable import printable
+from multitap.screens.desktop import NOTHING, Desktop
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.key_actions import KeyActions
 from multitap.screens.terminal.row_list import RowList
-from multitap.screens.typed_commands import typed_command
+from multitap.screens.typed_commands import completed, typed_command
 
 BEAT = 0.1
 """Seconds between two looks at the counters."""
 SLOW_BEAT = 1.0
 """Seconds between two looks at all the rest."""
+_IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "leave"})
+"""What a key does only while it is not being typed into a line or pressed in a window."""
+
+
+class CommandSuggester(Suggester):
+    """Completes what is typed into the prompt line.
+
+    Args:
+        view: Knows the servers and tools.
+    """
+
+    def __init__(self, view: LiveView) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._view = view
+
+    async def get_suggestion(self, value: str) -> str | None:
+        servers = [row.name for row in self._view.servers]
+        return completed(value, servers, [*self._view.tools])
 
 
 class Terminal(App[None]):
@@ -30,6 +51,7 @@ class Terminal(App[None]):
     Args:
         client: The way to it.
         command: What runs this program again, for what has a dialogue of its own, such as a login.
+        desktop: Where results can be saved and shown.
     """
 
     CSS = """
@@ -37,42 +59,62 @@ class Terminal(App[None]):
     #prompt { height: 1; border: none; padding: 0 1; }
     """
     ENABLE_COMMAND_PALETTE = False
+    # Keys that lead to a line to type into have priority: the app itself handles them before it
+    # looks at the next key, so that nothing typed quickly goes to the list instead.
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
         *(
-            Binding(str(number), f"place({place.name!r})", place.title, show=False)
+            Binding(str(number), f"place({place.name!r})", place.title, show=False, priority=True)
             for number, place in enumerate(places.PLACES, 1)
         ),
-        Binding("f", "filter", "Filter"),
-        Binding("slash", "prompt", "Command"),
-        Binding("r", "act('again')", "Restart/replay"),
-        Binding("e", "act('switch')", "On/off"),
-        Binding("o", "act('login')", "Log in"),
-        Binding("l", "act('log')", "Log"),
-        Binding("c", "act('call')", "Call"),
-        Binding("d", "act('compare')", "Compare"),
-        Binding("t", "act('tools')", "Tools", show=False),
-        Binding("question_mark", "act('help')", "Help"),
-        Binding("q", "quit", "Quit"),
+        *(Binding(key, f"act({verb!r})", words) for key, verb, words in places.KEYS),
+        Binding("f", "filter", "Filter", priority=True),
+        Binding("slash", "prompt", "Command", key_display="/", priority=True),
+        Binding("question_mark", "act('help')", "Help", key_display="?"),
+        Binding("q", "leave", "Quit"),
+        Binding("escape", "to_list", show=False),
     ]
 
-    def __init__(self, client: GatewayClient, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self, client: GatewayClient, command: Sequence[str] = (), desktop: Desktop = NOTHING
+    ) -> None:
         super().__init__()
         self.view = LiveView(client)
         self._board = Board(self.view)
         program = (*command,) or (sys.executable, "-m", "multitap")
-        self._keys = KeyActions(self, self._board, self.view, program)
+        self._keys = KeyActions(self, self._board, self.view, program, desktop)
+
+    def get_driver_class(self) -> type[Driver]:
+        if sys.platform == "win32":
+            return super().get_driver_class()
+        from multitap.screens.terminal.hangup_driver import HangupDriver  # noqa: PLC0415 - see above
+
+        return HangupDriver
 
     def compose(self) -> ComposeResult:
         yield Static("multitap", id="title", markup=False)
         yield self._board
-        yield Input(placeholder="/mcp, /call TOOL key=value, /help", id="prompt")
-        yield Footer()
+        yield Input(
+            placeholder="/mcp, /call TOOL key=value, /help",
+            id="prompt",
+            suggester=CommandSuggester(self.view),
+            select_on_focus=False,
+        )
+        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         self._board.list.focus()
         self.set_interval(BEAT, lambda: self._keep_up("pulse", self._take_pulse()))
         self.set_interval(SLOW_BEAT, self._look_again)
         self._look_again()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key does anything here and now; the footer shows those that do."""
+        if action not in _IN_THE_LIST:
+            return True
+        if len(self.screen_stack) > 1 or isinstance(self.focused, Input):
+            return False
+        verb = parameters[0] if action == "act" and parameters else "help"
+        return verb == "help" or verb in self._board.place.verbs
 
     def _keep_up(self, group: str, work: Coroutine[None, None, None]) -> None:
         """Look at something, unless the last look is not over yet."""
@@ -83,6 +125,7 @@ class Terminal(App[None]):
 
     @on(Board.Visited)
     def _look_again(self) -> None:
+        self.refresh_bindings()
         self._keep_up("look", self._look())
 
     async def _take_pulse(self) -> None:
@@ -95,7 +138,7 @@ class Terminal(App[None]):
 
     def _show(self) -> None:
         self._board.show()
-        self.query_one("#title", Static).update(printable(self.view.title))
+        self.screen_stack[0].query_one("#title", Static).update(printable(self.view.title))
 
     def _try(self, work: Coroutine[None, None, None]) -> None:
         """Do something that may fail, and say so if it does."""
@@ -138,7 +181,16 @@ class Terminal(App[None]):
     def action_prompt(self) -> None:
         box = self.query_one("#prompt", Input)
         box.value = "/"
-        self.screen.set_focus(box)  # at once: `focus` would let the next key pass by
+        box.cursor_position = 1
+        self.screen.set_focus(box)
+
+    def action_to_list(self) -> None:
+        """From a line to type into to the list."""
+        self.query_one("#prompt", Input).value = ""
+        self._board.leave_filter()
+
+    def action_leave(self) -> None:
+        self.exit()
 
     def action_act(self, verb: str) -> None:
         """Do what a key stands for, with the row that the cursor is on."""

@@ -1,5 +1,8 @@
 """The middle of the screen: tabs, the current list, and details of the selected row."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -10,9 +13,10 @@ from multitap.errors import BadArguments
 from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable
 from multitap.screens.live_view import LiveView
-from multitap.screens.terminal import places
+from multitap.screens.terminal import place_rows, places
+from multitap.screens.terminal.places import Place
 from multitap.screens.terminal.row_list import RowList
-from multitap.screens.view_model import ServerRow
+from multitap.screens.view_model import ClientRow, ServerRow, client_rows
 from multitap.store.call_records import CallRecord
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 
@@ -59,46 +63,54 @@ class Board(Vertical):
         yield Input(placeholder=hint, id="filter", classes="unused")
         with ContentSwitcher(initial=places.SERVERS.name):
             for place in places.PLACES:
-                yield RowList(place.header, name=place.name)
+                yield RowList(place.header, name=place.name, spare=place.spare)
         yield Static("", id="detail", markup=False)
 
     @property
-    def place(self) -> str:
-        """The name of the place in sight."""
-        return self.query_one(ContentSwitcher).current or places.SERVERS.name
+    def place(self) -> Place:
+        """The place in sight."""
+        return places.place_named(self.query_one(ContentSwitcher).current or places.SERVERS.name)
 
     @property
     def list(self) -> RowList:
         """What is in sight."""
-        return self._list(self.place)
+        return self.query_one(ContentSwitcher).query_one(f"#{self.place.name}", RowList)
 
     @property
     def server(self) -> ServerRow | None:
         """The server that the cursor is on."""
-        current = self.list.current
-        return self._view.server(current.key) if current and self._is(places.SERVERS) else None
+        key = self._key(places.SERVERS)
+        return None if key is None else self._view.server(key)
 
     @property
     def call(self) -> CallRecord | None:
         """The call that the cursor is on."""
-        current = self.list.current
-        if current is None or not self._is(places.CALLS):
-            return None
+        key = self._key(places.CALLS)
         records = self._view.recent.records
-        return next((one for one in records if places.call_key(one) == current.key), None)
+        return next((one for one in records if place_rows.call_key(one) == key), None)
 
     @property
     def tool(self) -> ToolLine | None:
         """The tool that the cursor is on."""
-        current = self.list.current
-        return self._view.tools.get(current.key) if current and self._is(places.TOOLS) else None
+        key = self._key(places.TOOLS)
+        return None if key is None else self._view.tools.get(key)
 
-    def visit(self, place: str, server: str | None = None) -> None:
-        """Go to a place; with a server, look at that one only."""
-        if server is not None:
-            self._filters[place] = (
-                RecordFilter.parse(f'server:"{server}"') if server else EVERYTHING
-            )
+    @property
+    def client(self) -> ClientRow | None:
+        """The client that the cursor is on."""
+        key = self._key(places.CLIENTS)
+        numbered = enumerate(self._clients())
+        return next((one for number, one in numbered if f"{one.caller} {number}" == key), None)
+
+    def visit(self, place: str, shown: str | None = None) -> None:
+        """Go to a place.
+
+        Args:
+            place: Its name.
+            shown: What to list there, as a filter; None: as before.
+        """
+        if shown is not None:
+            self._filters[place] = RecordFilter.parse(shown) if shown else EVERYTHING
         tabs = self.query_one(Tabs)
         if tabs.active == place:
             self._go(place)
@@ -107,7 +119,7 @@ class Board(Vertical):
 
     def log_filter(self) -> str | None:
         """What to show of the log; None while it is not in sight."""
-        return self._filter(places.LOG.name).text if self._is(places.LOG) else None
+        return self._filter(places.LOG.name).text if self.place is places.LOG else None
 
     def type_filter(self) -> None:
         """Let the person type a filter for the place."""
@@ -115,22 +127,32 @@ class Board(Vertical):
         box.remove_class("unused")
         self.screen.set_focus(box)  # at once: `focus` would let the next key pass by
 
+    def leave_filter(self) -> None:
+        """Go back to the list; an empty filter is not shown."""
+        box = self.query_one("#filter", Input)
+        box.set_class(not box.value, "unused")
+        self.screen.set_focus(self.list)
+
     def show(self) -> None:
         """Draw the place in sight as the view has it now."""
-        view, wanted = self._view, self._filter(self.place)
+        view, wanted = self._view, self._filter(self.place.name)
         match self.place:
-            case places.SERVERS.name:
+            case places.SERVERS:
                 shown = [row for row in view.servers if wanted.matches(row.fields)]
-                rows = places.of_servers(shown, view.recent)
-            case places.CALLS.name:
-                rows = places.of_calls(view.recent.records, lambda one: wanted.matches(one.fields))
-            case places.TOOLS.name:
-                found = [one for one in view.tools.values() if wanted.matches(places.fields(one))]
-                rows = places.of_tools(found)
-            case places.CLIENTS.name:
-                rows = places.of_clients(view.figures.clients if view.figures else ())
-            case places.LOG.name:
-                rows = places.of_log(view.log)
+                rows = place_rows.of_servers(shown, view.recent)
+            case places.CALLS:
+                calls = view.recent.records
+                rows = place_rows.of_calls(calls, lambda one: wanted.matches(one.fields))
+            case places.TOOLS:
+                rows = place_rows.of_tools(
+                    one
+                    for one in view.tools.values()
+                    if wanted.matches(place_rows.tool_fields(one))
+                )
+            case places.CLIENTS:
+                rows = place_rows.of_clients(self._clients())
+            case places.LOG:
+                rows = place_rows.of_log(view.log)
             case _:
                 rows = []
         self.list.show(rows)
@@ -145,21 +167,43 @@ class Board(Vertical):
     def _on_filter(self, event: Input.Submitted) -> None:
         event.stop()
         try:
-            self._filters[self.place] = RecordFilter.parse(event.value)
+            self._filters[self.place.name] = RecordFilter.parse(event.value)
         except BadArguments as exc:
             self.post_message(self.FilterRefused(exc))
         else:
-            self._go(self.place)
+            self._go(self.place.name)
+
+    @on(Input.Changed, "#filter")
+    def _on_filter_typed(self, event: Input.Changed) -> None:
+        """List what fits so far; a term that is not finished yet changes nothing."""
+        event.stop()
+        with suppress(BadArguments):
+            self._filters[self.place.name] = RecordFilter.parse(event.value)
+            self.show()
 
     @on(RowList.Moved)
     def _explain(self) -> None:
         """Say of the current row what is wrong, and which key helps."""
-        words = next(one.keys for one in places.PLACES if one.name == self.place)
-        if (server := self.server) and (server.reason or server.fix):
-            words = places.advice(server)
+        words = "" if self.list.current else self._nothing()
+        if server := self.server:
+            words = place_rows.server_words(server)
         elif call := self.call:
-            words = f"{places.phases(call).words}  {call.error or ''}"
+            words = place_rows.call_words(call)
+        elif tool := self.tool:
+            words = tool.description
+        elif client := self.client:
+            words = place_rows.client_words(client)
         self.query_one("#detail", Static).update(printable(words))
+
+    def _nothing(self) -> str:
+        if self._filter(self.place.name) is not EVERYTHING:
+            return "Nothing matches the filter; `f` changes it."
+        return self.place.empty
+
+    def _clients(self) -> Sequence[ClientRow]:
+        wanted = self._filter(places.CLIENTS.name)
+        rows = client_rows(self._view.figures, self._view.recent)
+        return [row for row in rows if wanted.matches(row.fields)]
 
     def _go(self, place: str) -> None:
         self.query_one(ContentSwitcher).current = place
@@ -170,11 +214,10 @@ class Board(Vertical):
         self.show()
         self.post_message(self.Visited())
 
-    def _list(self, place: str) -> RowList:
-        return self.query_one(ContentSwitcher).query_one(f"#{place}", RowList)
-
     def _filter(self, place: str) -> RecordFilter:
         return self._filters.get(place, EVERYTHING)
 
-    def _is(self, place: places.Place) -> bool:
-        return self.place == place.name
+    def _key(self, place: Place) -> str | None:
+        """What the cursor is on, if the place is in sight."""
+        current = self.list.current
+        return current.key if current and self.place is place else None

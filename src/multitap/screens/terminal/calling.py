@@ -4,9 +4,14 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import Raw
-from textual.app import App
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
 
 from multitap.catalog.schemas.argument_words import words
 from multitap.catalog.schemas.typed_arguments import typed
@@ -14,14 +19,44 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_messages import (
     AskCall,
     CommandReply,
+    ProgressStep,
     ServerQuestion,
     ToolLine,
 )
+from multitap.printable import printable
 from multitap.results import ToolResult
+from multitap.screens.desktop import Desktop
 from multitap.screens.live_view import LiveView
-from multitap.screens.terminal.dialogs import Filling, Reading
+from multitap.screens.terminal.question_windows import answered
+from multitap.screens.terminal.result_window import ResultWindow
+from multitap.screens.terminal.windows import WINDOW_STYLE, FormWindow, TextWindow
 from multitap.screens.typed_commands import TypedCommand
 from multitap.store.call_records import CallRecord
+
+
+class WaitingWindow(ModalScreen[None]):
+    """A call under way; leaving the window cancels it.
+
+    Args:
+        name: Of the tool.
+    """
+
+    CSS = WINDOW_STYLE.format(name="WaitingWindow")
+    BINDINGS = [Binding("escape,ctrl+c", "dismiss", "Cancel")]  # noqa: RUF012 - as Textual has it
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._tool = name
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as window:
+            window.border_title = printable(self._tool)
+            window.border_subtitle = "Esc: cancel the call"
+            yield Static("waiting for the server", markup=False)
+
+    def show(self, step: ProgressStep) -> None:
+        total = "" if step.total is None else f" of {step.total:g}"
+        self.query_one(Static).update(printable(f"{step.done:g}{total} {step.message or ''}"))
 
 
 class Calling:
@@ -30,28 +65,36 @@ class Calling:
     Args:
         app: Where windows open.
         view: What is known of the gateway.
+        desktop: Where results can be saved and shown.
     """
 
-    def __init__(self, app: App[None], view: LiveView) -> None:
+    def __init__(self, app: App[None], view: LiveView, desktop: Desktop) -> None:
         self._app = app
         self._view = view
+        self._desktop = desktop
 
     async def fill_and_call(self, tool: ToolLine, known: Mapping[str, Any] | None = None) -> None:
         """Ask for the arguments, beginning with what is known, and call the tool."""
-        form = Filling(f"call {tool.name}", tool.description, tool.input_schema, known)
+        form = FormWindow(
+            f"call {tool.name}", tool.description, tool.input_schema, known, is_call=True
+        )
         filled = await self._app.push_screen_wait(form)
         if filled is not None:
             await self._call(tool.name, filled)
 
     async def call_typed(self, command: TypedCommand) -> None:
-        """Call a tool with arguments as typed.
+        """Call a tool with arguments as typed; without any, ask for those it needs.
 
         Raises:
             MultitapError: They do not fit, or the call failed.
         """
         tool = self._view.tools.get(command.about)
-        given = typed(words(command.arguments), tool.input_schema if tool else {})
-        await self._call(command.about, given)
+        if tool is None:  # its server may be asleep, or on its way
+            tool = await self._view.client.tool(command.about)
+        if not command.arguments and tool.input_schema.get("required"):
+            await self.fill_and_call(tool)
+        else:
+            await self._call(tool.name, typed(words(command.arguments), tool.input_schema))
 
     async def replay(self, call: CallRecord) -> None:
         """Call again what was called, once the person has seen the arguments.
@@ -69,37 +112,36 @@ class Calling:
         good = self._view.last_good(call)
         if good is None or call.exchange is None:
             words = 'There is no recorded call to compare with; set `record = "all"`.'
-            self._app.push_screen(Reading("Compare", words))
+            self._app.push_screen(TextWindow("Compare", words))
             return
         before, after = await self._view.said(good), await self._view.said(call)
         lines = difflib.unified_diff(
             before.splitlines(), after.splitlines(), "last good", "this one", lineterm=""
         )
         text = "\n".join(lines) or "no difference"
-        self._app.push_screen(Reading(f"{call.server} {call.tool}", text))
+        self._app.push_screen(TextWindow(f"{call.server} {call.tool}", text))
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> None:
         question = AskCall(name, Raw(msgspec.json.encode(arguments)), person=True)
-        delivery, data = await self._view.client.act(
-            question,
-            lambda step: self._app.notify(f"{step.message or name}: {step.done:g}", timeout=2),
-            self._on_question,
-        )
-        result = ToolResult(Raw(data), delivery.server, delivery.tool)
-        title = f"{name}: {'failed' if result.is_error else 'ok'}"
-        self._app.push_screen(Reading(title, result.text))
+        waiting = WaitingWindow(name)
+        with anyio.CancelScope() as scope:
+            self._app.push_screen(waiting, lambda _: scope.cancel())
+            try:
+                delivery, data = await self._view.client.act(
+                    question, waiting.show, self._on_question
+                )
+            finally:
+                if waiting.is_current:
+                    waiting.dismiss()
+            result = ToolResult(Raw(data), delivery.server, delivery.tool)
+            coloured = not self._app.no_color
+            self._app.push_screen(ResultWindow(name, result, self._desktop, coloured=coloured))
+            return
+        self._app.notify(f"the call of {printable(name)} was cancelled", markup=False)
 
     async def _on_question(self, asked: ServerQuestion) -> CommandReply:
         """Put what a server asks in the middle of a call to the person."""
-        if asked.method != "elicitation/create":
-            return CommandReply(asked.number, error="the screen answers forms and links only")
-        params: dict[str, Any] = msgspec.json.decode(asked.params)
-        message = str(params.get("message") or asked.method)  # it says who asks
-        schema: dict[str, Any] = params.get("requestedSchema") or {}
-        if params.get("mode") == "url":
-            message += f"\nOpen this address, then send: {params.get('url')}"
-        filled = await self._app.push_screen_wait(Filling(f"{asked.server} asks", message, schema))
-        answer: dict[str, Any] = {"action": "decline"}
-        if filled is not None:
-            answer = {"action": "accept", **({"content": filled} if schema else {})}
-        return CommandReply(asked.number, Raw(msgspec.json.encode(answer)))
+        result, refusal = await answered(
+            self._app, self._desktop, asked.server, asked.method, asked.params
+        )
+        return CommandReply(asked.number, result, refusal)

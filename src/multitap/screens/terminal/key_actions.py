@@ -6,21 +6,33 @@ from collections.abc import Sequence
 
 from textual.app import App
 
+from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_messages import (
     AskReload,
     AskRestart,
     AskStderr,
     ReloadReport,
+    ToolLine,
 )
 from multitap.printable import printable
+from multitap.screens.desktop import Desktop
 from multitap.screens.live_view import LiveView
-from multitap.screens.terminal import places
+from multitap.screens.terminal import place_rows, places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.calling import Calling
-from multitap.screens.terminal.dialogs import Reading
+from multitap.screens.terminal.windows import TextWindow
 from multitap.screens.typed_commands import HELP, TypedCommand
 from multitap.screens.view_model import ServerRow
 from multitap.store.call_records import CallRecord
+
+_KEYS = """
+1-6        go to a place; Tab and the mouse do, too
+arrows     move; also j, k, Home, End, Page up and down
+Enter      open the row, or click it twice
+f          filter what is listed: server:github status:error >500ms text
+/          type a command
+Esc        back to the list; close a window
+q          leave"""
 
 
 class KeyActions:
@@ -33,16 +45,22 @@ class KeyActions:
         board: What is in sight.
         view: What is known of the gateway.
         program: What runs this program again, for what has a dialogue of its own.
+        desktop: Where results can be saved and shown.
     """
 
     def __init__(
-        self, app: App[None], board: Board, view: LiveView, program: Sequence[str]
+        self,
+        app: App[None],
+        board: Board,
+        view: LiveView,
+        program: Sequence[str],
+        desktop: Desktop,
     ) -> None:
         self._app = app
         self._board = board
         self._view = view
         self._program = program
-        self._calling = Calling(app, view)
+        self._calling = Calling(app, view, desktop)
 
     async def act(self, verb: str) -> None:
         """Do what a key stands for; nothing where that makes no sense."""
@@ -53,13 +71,11 @@ class KeyActions:
         elif call := self._board.call:
             await self._on_call(verb, call)
         elif tool := self._board.tool:
-            if verb == "call":
-                await self._calling.fill_and_call(tool)
-            elif verb == "open":
-                schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
-                self._read(tool.name, f"{tool.description}\n\n{schema}")
+            await self._on_tool(verb, tool)
+        elif client := self._board.client:
+            self._board.visit(places.CALLS.name, f'client:"{client.caller}"')
         elif verb == "open" and (row := self._board.list.current):
-            self._read(self._board.place, "\n".join(filter(None, row.cells)))
+            self._read(self._board.place.title, "\n".join(filter(None, row.cells)))
 
     async def obey(self, command: TypedCommand) -> None:
         """Do what was typed."""
@@ -68,15 +84,16 @@ class KeyActions:
                 self._board.visit(places.SERVERS.name)
             case "tools" | "logs":
                 place = places.TOOLS if command.verb == "tools" else places.LOG
-                self._board.visit(place.name, command.about)
+                about = command.about and self._known(command.about)
+                self._board.visit(place.name, f'server:"{about}"' if about else "")
             case "stats":
-                self._read("Calls since the start", places.summary(self._view.figures))
+                self._read("Calls since the start", place_rows.summary(self._view.figures))
             case "call":
                 await self._calling.call_typed(command)
             case "restart":
                 await self._restart(command.about)
-            case "login":
-                await self._run("login", command.about)
+            case "login" | "enable" | "disable":
+                await self._run(command.verb, self._known(command.about))
             case "reload":
                 await self._reload()
             case "help":
@@ -86,37 +103,42 @@ class KeyActions:
 
     async def _on_server(self, verb: str, server: ServerRow) -> None:
         match verb:
-            case "again":
+            case "restart":
                 await self._restart(server.name)
             case "switch":
                 await self._run("enable" if server.state == "disabled" else "disable", server.name)
             case "login":
                 await self._run("login", server.name)
             case "tools":
-                self._board.visit(places.TOOLS.name, server.name)
+                self._board.visit(places.TOOLS.name, f'server:"{server.name}"')
             case "log":
-                text = await self._view.client.ask(AskStderr(server.name), str)
-                self._read(f"stderr of {server.name}", text or "it has not written anything")
+                self._show_stderr(server.name)
             case "open":
-                self._read(server.name, f"{server.state}\n{places.advice(server)}")
+                self._read(server.name, f"{server.state}\n\n{place_rows.server_words(server)}")
             case _:
                 pass
 
     async def _on_call(self, verb: str, call: CallRecord) -> None:
         match verb:
-            case "again":
+            case "replay":
                 await self._calling.replay(call)
             case "compare":
                 await self._calling.compare(call)
             case "open":
-                said = await self._view.said(call)
-                text = f"{places.phases(call).words}\n{call.error or ''}\n\n{said}"
+                text = f"{place_rows.call_words(call)}\n\n{await self._view.said(call)}"
                 self._read(f"{call.server} {call.tool}: {call.outcome.value}", text)
             case _:
                 pass
 
+    async def _on_tool(self, verb: str, tool: ToolLine) -> None:
+        if verb == "call":
+            await self._calling.fill_and_call(tool)
+        elif verb == "open":
+            schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
+            self._read(tool.name, f"{tool.description}\n\n{schema}")
+
     async def _restart(self, server: str) -> None:
-        await self._view.client.ask(AskRestart(server), type(None))
+        await self._view.client.ask(AskRestart(self._known(server)), type(None))
         self._app.notify(f"{printable(server)} restarts", markup=False)
 
     async def _reload(self) -> None:
@@ -124,18 +146,40 @@ class KeyActions:
         words = "\n".join((report.plan or "nothing changed", *report.problems))
         self._app.notify(printable(words), markup=False)
 
+    def _show_stderr(self, server: str) -> None:
+        async def written() -> str:
+            text = await self._view.client.ask(AskStderr(server), str)
+            return text or "it has not written anything"
+
+        self._app.push_screen(TextWindow(f"stderr of {server}", source=written))
+
     async def _run(self, *arguments: str) -> None:
         """Run a command of the program in place of the screen, as if it were typed."""
         with self._app.suspend():
             started = await asyncio.create_subprocess_exec(*self._program, *arguments)
-            code = await started.wait()
+            try:
+                code = await started.wait()
+            finally:
+                if started.returncode is None:  # the screen ends: nothing of it stays behind
+                    started.terminate()
         if code:
-            words = f"`multitap {' '.join(arguments)}` failed"
-            self._app.notify(words, severity="error", markup=False)
+            raise MultitapError(f"`multitap {' '.join(arguments)}` failed")
+
+    def _known(self, server: str) -> str:
+        """The name of a server.
+
+        Raises:
+            MultitapError: There is none of that name.
+        """
+        if self._view.server(server) is None:
+            names = ", ".join(row.name for row in self._view.servers)
+            raise MultitapError(f"no server named {server!r}", hint=f"there are: {names}")
+        return server
 
     def _read(self, title: str, text: str) -> None:
-        self._app.push_screen(Reading(title, text))
+        self._app.push_screen(TextWindow(title, text))
 
     def _help(self) -> None:
-        keys = "\n".join(f"{one.title}: {one.keys}" for one in places.PLACES if one.keys)
-        self._read("Help", f"{HELP}\n\n{keys}\n\n1-6 places, f filter, q quit")
+        verbs = self._board.place.verbs
+        here = "\n".join(f"{key:10} {words}" for key, verb, words in places.KEYS if verb in verbs)
+        self._read("Help", f"{self._board.place.title}\n{here}\n{_KEYS}\n\n{HELP}")

@@ -26,6 +26,9 @@ _STYLES: dict[Tone, Style] = {
 _HEAD = Style(dim=True, underline=True)
 _CURSOR = Style(reverse=True)
 _GAP = "  "
+_LOOKED_AT = 100
+_LAST = 30
+"""Cells that the last column gets before another one does without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,13 @@ class Row:
 class RowList(ScrollView, can_focus=True):
     """Rows under a header; one of them is the current one.
 
+    The cursor stays on the first row, whatever that is, until the person moves it. From then on
+    it stays with the row they chose, and on the first row again once they go back there.
+
     Args:
         header: The names of the columns; the last one gets the room that is left.
         name: Which list it is.
+        spare: The columns that are left out of a narrow list, the first one first.
         widest: Cells that any other column has at most.
     """
 
@@ -54,7 +61,7 @@ class RowList(ScrollView, can_focus=True):
         Binding("pagedown", "move(10)", show=False),
         Binding("home,g", "move(-1000000)", show=False),
         Binding("end,G", "move(1000000)", show=False),
-        Binding("enter", "choose", "Open"),
+        Binding("enter", "choose", "Open", key_display="⏎"),
     ]
     cursor: reactive[int] = reactive(0)
 
@@ -68,36 +75,38 @@ class RowList(ScrollView, can_focus=True):
     class Moved(Message):
         """Another row is the current one."""
 
-    def __init__(self, header: Sequence[str], *, name: str, widest: int = 28) -> None:
+    def __init__(
+        self, header: Sequence[str], *, name: str, spare: Sequence[str] = (), widest: int = 40
+    ) -> None:
         super().__init__(id=name)
         self._header = (*header,)
+        self._spare = tuple(map(self._header.index, spare))
         self._widest = widest
         self._rows: tuple[Row, ...] = ()
-        self._widths: tuple[int, ...] = ()
+        self._widths: dict[int, int] = {}
+        """Of the columns that are shown, the last one left out."""
 
     @property
     def current(self) -> Row | None:
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show these rows from now on; the cursor stays with its row."""
+        """Show these rows from now on; a cursor that was moved stays with its row."""
         kept = self.current
         self._rows = tuple(rows)
-        keys = [row.key for row in self._rows]
-        if kept is not None and kept.key in keys:
-            self.cursor = keys.index(kept.key)
-        else:
-            self.cursor = min(self.cursor, max(0, len(keys) - 1))
+        if self.cursor and kept is not None:
+            same = (number for number, row in enumerate(self._rows) if row.key == kept.key)
+            self.cursor = next(same, min(self.cursor, max(0, len(self._rows) - 1)))
         self._widths = self._measured()
         self.virtual_size = Size(0, len(self._rows) + 1)
         self.refresh()
-        if self.current != kept:
+        if self.current != kept:  # its text may have changed, too
             self.post_message(self.Moved())
 
     def render_line(self, y: int) -> Strip:
         number = y - 1 + self.scroll_offset.y if y else -1
         if number >= len(self._rows):
-            return Strip.blank(self.size.width)
+            return Strip.blank(self.size.width, Style.null())
         if number < 0:
             return self._line(self._header, _HEAD)
         row = self._rows[number]
@@ -132,17 +141,32 @@ class RowList(ScrollView, can_focus=True):
         self.refresh()
         self.post_message(self.Moved())
 
-    def _measured(self) -> tuple[int, ...]:
-        shown = (self._header, *(row.cells for row in self._rows[:200]))
-        return tuple(
-            min(self._widest, max(cell_len(printable(cells[column])) for cells in shown))
+    def on_resize(self) -> None:
+        self._widths = self._measured()
+
+    def _measured(self) -> dict[int, int]:
+        """How wide each column is; those that there is no room for are missing."""
+        top = max(0, min(self.scroll_offset.y, len(self._rows)))
+        # only what can be in sight: a list that changes ten times a second may be long
+        shown = (self._header, *(row.cells for row in self._rows[top : top + _LOOKED_AT]))
+        widths = {
+            column: min(self._widest, max(cell_len(printable(cells[column])) for cells in shown))
             for column in range(len(self._header) - 1)
-        )
+        }
+        room = min(_LAST, max(cell_len(cells[-1]) for cells in shown))
+        for column in self._spare:
+            if sum(widths.values()) + len(_GAP) * len(widths) + room <= self.size.width:
+                break
+            del widths[column]
+        return widths
 
     def _line(self, cells: Sequence[str], style: Style) -> Strip:
-        *fixed, last = (" ".join(printable(cell).split()) for cell in cells)
-        padded = (
-            set_cell_size(cell, width) for cell, width in zip(fixed, self._widths, strict=True)
+        fixed = (
+            set_cell_size(_one_line(cells[column]), width) for column, width in self._widths.items()
         )
-        text = _GAP.join((*padded, last))
+        text = _GAP.join((*fixed, _one_line(cells[-1])))
         return Strip([Segment(set_cell_size(text, self.size.width), style)])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(printable(text).split())

@@ -1,0 +1,5 @@
+"""The home of the program under test."""
+
+from tests.cli.conftest import home
+
+__all__ = ["home"]

@@ -74,6 +74,11 @@ SECTIONS: Mapping[str, Mapping[str, _Home]] = {
         "serve": _Home(
             "serving_commands", "serve", "Serve all configured servers as one MCP server"
         ),
+        "console": _Home(
+            "serving_commands",
+            "console",
+            "Print a link to the web console of the running gateway",
+        ),
         "stats": _Home(
             "serving_commands",
             "stats",

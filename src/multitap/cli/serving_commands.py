@@ -31,6 +31,7 @@ from multitap.cli.stopping import Terminated
 )
 @click.option("--profile", metavar="NAME", help="Serve only what this profile shows")
 @click.option("--demo", is_flag=True, help="Serve the bundled example servers")
+@click.option("--no-console", is_flag=True, help="Serve no web page at /console")
 @with_config
 def serve(
     options: CommonOptions,
@@ -42,6 +43,7 @@ def serve(
     hosts: tuple[str, ...],
     profile: str | None,
     demo: bool,
+    no_console: bool,
 ) -> int:
     """Serve all configured servers as one MCP server
 
@@ -51,11 +53,31 @@ def serve(
         from multitap.cli.gateways.serve_command import ServeOptions, serve
 
         serving = ServeOptions(
-            http, token_file, insecure, hosts, require_token, profile=profile, demo=demo
+            http,
+            token_file,
+            insecure,
+            hosts,
+            require_token,
+            profile=profile,
+            demo=demo,
+            console=not no_console,
         )
         return serve(options, serving)
     except Terminated:
         return Exit.DONE  # it serves until it is told to stop
+
+
+@click.command()
+@click.option("--open/--no-open", "opens", default=True, help="Open it in a browser")
+@with_gateway
+def console(options: CommonOptions, *, opens: bool) -> int:
+    """Print a link to the web console of the running gateway
+
+    The link works once, in one browser.
+    """
+    from multitap.cli.gateways.console_command import console
+
+    return console(options, opens=opens)
 
 
 @click.command()

@@ -12,6 +12,7 @@ import msgspec
 
 from multitap.store import (
     asking_servers,
+    call_history,
     call_records,
     chosen_names,
     exchanges,
@@ -22,6 +23,7 @@ from multitap.store import (
 from multitap.store.asking_servers import Asking
 from multitap.store.audit_file import AuditFile
 from multitap.store.audit_records import AuditRecord
+from multitap.store.call_history import CallHistory, HistoryQuery
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.exchanges import Exchange
@@ -77,6 +79,9 @@ class Archive:
             self._database.append(
                 exchanges.INSERT, rows, exchanges.TRIM, oldest, exchanges.MAX_EXCHANGES
             )
+
+    def read_history(self, query: HistoryQuery) -> CallHistory:
+        return query.history(self._rows(call_history.SELECT, query.values))
 
     def read_exchange(self, exchange_id: str) -> Exchange | None:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))

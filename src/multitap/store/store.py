@@ -17,6 +17,7 @@ from multitap.events import Outcome
 from multitap.store.archive import Archive
 from multitap.store.audit_records import AuditRecord
 from multitap.store.backlog import Backlog
+from multitap.store.call_history import CallHistory, HistoryQuery
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.exchanges import Exchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
@@ -190,6 +191,11 @@ class Store:
         )
         await self.flush()
         return await self._thread.run(self._archive.read_logs, query)
+
+    async def history(self, span: float) -> CallHistory:
+        """Calls, errors and times of the last `span` seconds, tool by tool, in steps."""
+        await self.flush()
+        return await self._thread.run(self._archive.read_history, HistoryQuery.of(span))
 
     async def exchange(self, exchange_id: str) -> Exchange | None:
         """What a recorded call sent and received; None where that is not kept any more."""

@@ -146,6 +146,8 @@ class AccessTokens:
             is_console=is_console,
         )
         with self._changing() as content:
+            if is_console:  # each lasts for hours, and nobody needs to know of the old ones
+                content.tokens[:] = [one for one in content.tokens if not _is_past_console(one)]
             _make_room(content.tokens)
             content.tokens.append(kept)
         self._record("token.created", subject=name, decision="allow", detail=_limits(kept))
@@ -235,6 +237,10 @@ def _limits(token: AccessToken) -> str:
     if token.expires is not None:
         said.append(f"until {time.strftime('%Y-%m-%d %H:%M', time.localtime(token.expires))}")
     return "; ".join(said)
+
+
+def _is_past_console(token: AccessToken) -> bool:
+    return token.is_console and token.state(time.time()) != "active"
 
 
 def _make_room(tokens: list[AccessToken]) -> None:

@@ -24,6 +24,7 @@ from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.gateway.fronts.control_messages import (
     About,
     AskCall,
+    AskConsole,
     AskEvents,
     AskFigures,
     AskFill,
@@ -118,6 +119,10 @@ class Live:
 
     def reload(self) -> ReloadReport:
         return self.client.ask(AskReload(), ReloadReport)
+
+    def console(self) -> str:
+        """A link that opens its web console once."""
+        return self.client.ask(AskConsole(), str)
 
     def restart(self, server: str) -> None:
         self.client.ask(AskRestart(server), type(None))

@@ -54,7 +54,9 @@ async def _show_own(served: Served, command: Sequence[str]) -> None:
     """Show servers of our own: a gateway without clients, asked in the same way as any other."""
     async with (
         open_gateway(served.open, host=served.host) as gateway,
-        open_control(ControlDesk(gateway, reloader=served.reloader), served.state),
+        open_control(
+            ControlDesk(gateway, reloader=served.reloader, switch=served.switch), served.state
+        ),
     ):
         await _show(own_socket(served.state), command)
 

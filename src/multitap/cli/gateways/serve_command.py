@@ -31,11 +31,12 @@ from multitap.env.hosted_environment import HostedEnvironment
 from multitap.errors import ConfigError
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCall
-from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_desk import ControlDesk, Switch
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.server.http_server import bind
+from multitap.http.loopback import is_loopback
+from multitap.http.server.http_server import bind, url_of
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
 from multitap.later import Later
@@ -45,10 +46,13 @@ from multitap.upstream.on_behalf_of import client_of
 
 if TYPE_CHECKING:
     from multitap.gateway.fronts import front_access, http_front
+    from multitap.screens.page import console, console_keys
     from multitap.wire import in_process
 else:
     front_access = Later("multitap.gateway.fronts.front_access")
     http_front = Later("multitap.gateway.fronts.http_front")
+    console = Later("multitap.screens.page.console")
+    console_keys = Later("multitap.screens.page.console_keys")
     in_process = Later("multitap.wire.in_process")
 
 _MMAP_THRESHOLD, _LARGE = -3, 1024 * 1024  # of `malloc.h`; bytes of a block that is kept apart
@@ -66,6 +70,8 @@ class ServeOptions:
     require_token: bool = False
     profile: str | None = None
     demo: bool = False
+    console: bool = True
+    """Whether the gateway over HTTP has a page for browsers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class Served:
     """None: there are no files to follow."""
     host: Handlers = field(default_factory=Handlers)
     """Answers what servers ask and no client can."""
+    switch: Switch | None = None
+    """Enables or disables a server in its file."""
 
 
 class _OneLine(logging.Formatter):
@@ -160,7 +168,20 @@ def from_files(options: CommonOptions) -> Served:
         reloader.loaded.state_directory,
         reloader,
         environment.answers,
+        _switch_in(options),
     )
+
+
+def _switch_in(options: CommonOptions) -> Switch:
+    def switched(server: str, on: bool) -> None:  # noqa: FBT001 - as the desk calls it
+        from multitap.cli.editing.edit_command import (  # noqa: PLC0415 - seldom needed
+            EditOptions,
+            switch,
+        )
+
+        switch(options, [server], EditOptions(), on=on)
+
+    return switched
 
 
 def _audience() -> Audience:
@@ -204,7 +225,7 @@ def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | Non
 async def _serve_stdio(served: Served, profile: str | None) -> None:
     async with open_gateway(served.open, host=served.host) as gateway:
         gateway.tasks.start_soon(free_leftovers)
-        desk = ControlDesk(gateway, reloader=served.reloader)
+        desk = ControlDesk(gateway, reloader=served.reloader, switch=served.switch)
         async with open_control(desk, served.state):
             await serve_stdio(gateway, profile=profile)
 
@@ -222,19 +243,33 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
     with front_access.open_access(rules) as allowed, closing(bind(host, port)) as listener:
         async with open_gateway(served.open, host=served.host) as gateway:
             gateway.tasks.start_soon(free_leftovers)
-            front = http_front.HttpFront(
-                gateway, allowed.access, sources=allowed.sources, profile=serving.profile
+            base = url_of(listener)
+            keys = None
+            if serving.console and (is_loopback(host) or not rules.insecure):
+                keys = console_keys.ConsoleKeys(allowed.sources)
+            desk = ControlDesk(
+                gateway,
+                reloader=served.reloader,
+                url=f"{base}/mcp",
+                sessions=lambda: len(front.sessions),
+                switch=served.switch,
+                link=None if keys is None else lambda: keys.new_link(base),
             )
-            async with http_front.serve_http(front, listener) as url:
-                desk = ControlDesk(
-                    gateway,
-                    reloader=served.reloader,
-                    url=url,
-                    sessions=lambda: len(front.sessions),
-                )
-                async with open_control(desk, served.state):
-                    _say_how_to_connect(gateway, url, allowed)
-                    await anyio.sleep_forever()
+            front = http_front.HttpFront(
+                gateway,
+                allowed.access,
+                sources=allowed.sources,
+                profile=serving.profile,
+                console=None if keys is None else console.Console(desk, allowed.access, keys),
+            )
+            async with (
+                http_front.serve_http(front, listener) as url,
+                open_control(desk, served.state),
+            ):
+                _say_how_to_connect(gateway, url, allowed)
+                if keys is not None:
+                    note(f"console, for one browser: {keys.new_link(base)}")
+                await anyio.sleep_forever()
 
 
 def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:

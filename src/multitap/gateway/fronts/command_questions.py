@@ -16,6 +16,7 @@ from multitap.wire.wire import RpcError
 CAPABILITIES = Raw(b'{"elicitation":{"form":{},"url":{}},"sampling":{}}')
 """What a person at a terminal can be asked."""
 NONE = Raw(b"{}")
+COMMAND_LINE = "command line"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,14 +78,21 @@ class CommandUser:
     Args:
         server: Whose tool is called, for the person to know who asks.
         questions: Where they go; None: nobody can be asked.
+        caller: Where they sit, in words for people.
     """
 
-    caller = "command line"
     principal = ""
     log_level = None
     drives_rounds = False
 
-    def __init__(self, server: str = "", questions: CommandQuestions | None = None) -> None:
+    def __init__(
+        self,
+        server: str = "",
+        questions: CommandQuestions | None = None,
+        *,
+        caller: str = COMMAND_LINE,
+    ) -> None:
+        self.caller = caller
         self._server = server
         self._questions = questions
         self.capabilities = NONE if questions is None else CAPABILITIES

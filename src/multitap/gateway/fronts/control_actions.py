@@ -18,7 +18,7 @@ from multitap.errors import (
     UnknownName,
     UpstreamError,
 )
-from multitap.gateway.fronts.command_questions import CommandQuestions, CommandUser
+from multitap.gateway.fronts.command_questions import COMMAND_LINE, CommandQuestions, CommandUser
 from multitap.gateway.fronts.control_messages import (
     AskCall,
     AskFill,
@@ -53,9 +53,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CommandProgress:
-    """The latest news of one action; of progress that nobody has seen yet only the last counts."""
+    """The latest news of one action; of progress that nobody has seen yet only the last counts.
 
-    def __init__(self) -> None:
+    Args:
+        caller: Where the person sits, in words for people.
+    """
+
+    def __init__(self, caller: str = COMMAND_LINE) -> None:
+        self.caller = caller
         self.over = False
         self._latest: ProgressStep | None = None
         self._news = Latch()
@@ -111,7 +116,7 @@ async def _done(
     def context_of(user: CommandUser) -> CallContext:
         return CallContext(timeout=action.timeout, on_progress=progress.on_progress, client=user)
 
-    context = context_of(CommandUser())
+    context = context_of(CommandUser(caller=progress.caller))
     match action:
         case AskTool(name):
             return tool_line(await hub.lookup.find_tool(name, context=context)), b""
@@ -119,7 +124,8 @@ async def _done(
             return prompt_line(await hub.lookup.find_prompt(name, context=context)), b""
         case AskCall(name, arguments):
             tool = await hub.lookup.find_tool(name, context=context)
-            context = context_of(CommandUser(tool.server, progress.questions))
+            user = CommandUser(tool.server, progress.questions, caller=progress.caller)
+            context = context_of(user)
             link = await gateway.private.askable(tool.link) if action.person else tool.link
             route = route_to(tool, LIBRARY).over(link)
             called = await hub.calls.make(route, _arguments(arguments), context)

@@ -30,6 +30,7 @@ from multitap.gateway.fronts.control_messages import (
     AskConsole,
     AskExchange,
     AskFigures,
+    AskHistory,
     AskLog,
     AskPicture,
     AskPrompts,
@@ -117,12 +118,21 @@ class ControlDesk:
     async def answer(self, question: Quick) -> ControlAnswer:
         """The answer to a question, or why there is none."""
         try:
-            with anyio.fail_after(WORK):
-                return ok(await self._found(question))
+            return ok(await self.find(question))
         except MultitapError as exc:
             return refusal(exc)
+
+    async def find(self, question: Quick) -> Any:
+        """The answer as a value, for what runs in this process.
+
+        Raises:
+            MultitapError: There is none, and why.
+        """
+        try:
+            with anyio.fail_after(WORK):
+                return await self._found(question)
         except TimeoutError:
-            return ControlAnswer(error=f"it took more than {WORK:g} seconds")
+            raise MultitapError(f"it took more than {WORK:g} seconds") from None
 
     @contextmanager
     def happenings(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
@@ -163,7 +173,7 @@ class ControlDesk:
                 return self._figures()
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
-            case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskStderr():
+            case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
                 return await self._recalled(question)
             case _:
                 return await self._access.answer(question)
@@ -196,6 +206,8 @@ class ControlDesk:
                 return self._pulse(seen, most)
             case AskExchange(exchange_id):
                 return self._recent(exchange_id) or await store.exchange(exchange_id)
+            case AskHistory(span):
+                return await store.history(span)
             case AskStderr(server):
                 return await self._stderr(server)
             case _:

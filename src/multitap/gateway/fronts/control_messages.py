@@ -97,6 +97,12 @@ class AskExchange(Question, frozen=True, tag="exchange"):
     id: str
 
 
+class AskHistory(Question, frozen=True, tag="history"):
+    """How did calls go over the last `span` seconds? Answered by a `CallHistory`."""
+
+    span: float = 900.0
+
+
 class AskStderr(Question, frozen=True, tag="stderr"):
     """What did a server write to its standard error? Answered by its last lines, as one text."""
 
@@ -217,7 +223,7 @@ class AskLogin(Question, frozen=True, tag="login"):
 
 GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill | AskLogin
 """What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
-Recall = AskPulse | AskCalls | AskLog | AskExchange | AskStderr
+Recall = AskPulse | AskCalls | AskLog | AskExchange | AskHistory | AskStderr
 """What is answered from what was written down."""
 AccessQuestion = (
     AskAccess

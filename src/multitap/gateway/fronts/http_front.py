@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
 from msgspec import Raw
@@ -36,7 +38,7 @@ from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Access, Denied, repeated
 from multitap.http.server.connections import HttpLimits
-from multitap.http.server.http_request import JSON, HttpRequest, RequestHead, ToDo
+from multitap.http.server.http_request import JSON, HttpApp, HttpRequest, RequestHead, ToDo
 from multitap.http.server.http_server import open_http_server
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
@@ -45,8 +47,17 @@ _SESSION = b"mcp-session-id"
 _LAST_EVENT = b"last-event-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
+_CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _ORDINARY = frozenset({"tools/call", "tools/list"})
 """What is asked for in sessions, again and again."""
+
+
+class ConsoleApp(HttpApp, Protocol):
+    """A web console; it decides about each request by itself, and sets its handler."""
+
+    def end_streams(self) -> None:
+        """End what would go on for as long as browsers like."""
+        ...
 
 
 class HttpFront:
@@ -58,6 +69,7 @@ class HttpFront:
         sources: The tokens that it is about, if these may change.
         profile: What clients see at most.
         limits: What their sessions may cost.
+        console: Answers what is below `/console`, with credentials of its own; None: nothing does.
     """
 
     def __init__(
@@ -68,7 +80,9 @@ class HttpFront:
         sources: TokenSources | None = None,
         profile: str | None = None,
         limits: SessionLimits = SessionLimits(),
+        console: "ConsoleApp | None" = None,
     ) -> None:
+        self._console = console
         self._gateway = gateway
         self._call = gateway.calls.answer
         self.access = access
@@ -92,6 +106,8 @@ class HttpFront:
         """Decide about a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated(head.pairs)):
             return Denied(400, f"{twice.decode()} appears twice")
+        if self._console is not None and _CONSOLE.match(head.url):
+            return self._console.admit(head)
         admitted = self.access.decide(head.headers, head.peer)
         if isinstance(admitted, Denied):
             return admitted
@@ -125,6 +141,8 @@ class HttpFront:
 
     def end_streams(self) -> None:
         """End in the orderly way what would go on for as long as the clients like."""
+        if self._console is not None:
+            self._console.end_streams()
         self.sessions.end_streams()
         self._gateway.subscriptions.close()
 

@@ -195,6 +195,20 @@ class Access:
             return self._bearer(given.strip())
         return self._without_token(headers, peer)
 
+    def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Denied | None:
+        """Why a request is turned away by its Host and its local user alone, if it is.
+
+        For what has credentials and rules about origins of its own.
+        """
+        called = _name(headers.get(b"host", b"").decode("latin-1"))
+        if called is None or not self._is_ours(called):
+            return Denied(421, "this Host is not served here; `--allow-host` allows it")
+        # where nobody needs a token, our own user is all that tells friends from strangers
+        users = self._users if self._unnamed is Unnamed.OWN_USER else None
+        if users is not None and peer.is_own(users) is not True:
+            return Denied(403, "other users of this machine may not use the console")
+        return None
+
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Denied | None:
         called = _name(host.decode("latin-1"))
         if called is None or not self._is_ours(called):

@@ -53,20 +53,24 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket) -> str:
+    """The address of a listening socket, without a path."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 @asynccontextmanager
 async def open_http_server(
     app: HttpApp, listener: socket.socket, limits: HttpLimits = HttpLimits()
 ) -> AsyncGenerator[ListeningServer]:
     """Within the block, requests are answered."""
-    host, port = listener.getsockname()[:2]
-    loop = asyncio.get_running_loop()
+    url, loop = url_of(listener), asyncio.get_running_loop()
     with ungrouped():
         async with Tasks() as tasks:
             connections = Connections(app, tasks, limits)
             server = await loop.create_server(lambda: ServerConnection(connections), sock=listener)
             tasks.start_soon(connections.watch)
             try:
-                url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
                 yield ListeningServer(url, connections)
             finally:
                 # no new connections while the last answers go out

@@ -1,0 +1,112 @@
+"""One-time links to the console, and the tokens that browsers get for them."""
+
+import hashlib
+import secrets
+import time
+
+import anyio
+from anyio import to_thread
+
+from multitap.errors import MultitapError
+from multitap.gateway.fronts.token_sources import TokenSources
+from multitap.http.server.rate_limit import Rate, RateLimit
+from multitap.trust.access_tokens import AccessTokens
+
+LIFE = 12 * 3600.0
+"""Seconds for which a link that nobody used, and then the browser's token, holds."""
+MOST_LINKS = 16
+"""Links that nobody has used yet; the oldest goes when there are more."""
+ATTEMPTS = "10/min"
+"""Wrong keys: there is nothing to guess in 256 bits, but no reason to let anybody try."""
+NAME = "console"
+_LOOK = 0.02
+_PATIENCE = 5.0
+
+
+class ConsoleKeys:
+    """Gives a browser a token of its own for a key that is used once.
+
+    The token is one of the user's, listed and revoked as any other, and opens the console only.
+
+    Args:
+        sources: The tokens that hold right now.
+        store: Where new ones are kept.
+    """
+
+    def __init__(self, sources: TokenSources, store: AccessTokens | None = None) -> None:
+        self._sources = sources
+        self._store = store or AccessTokens()
+        self._open: dict[bytes, float] = {}
+        """Digests of keys, and until when they hold."""
+        self._wrong = RateLimit(Rate.parse(ATTEMPTS))
+
+    def new_link(self, base: str) -> str:
+        """A link for one browser.
+
+        Args:
+            base: Where the gateway listens; on all addresses, this machine's own is named.
+        """
+        for anywhere, here in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+            base = base.replace(anywhere, here)
+        return f"{base}/console/enter?key={self.new_key()}"
+
+    def new_key(self) -> str:
+        """A key for one browser."""
+        key = secrets.token_urlsafe(32)
+        self._forget_old()
+        while len(self._open) >= MOST_LINKS:
+            del self._open[next(iter(self._open))]
+        self._open[_digest(key)] = time.monotonic() + LIFE
+        return key
+
+    def is_admitted(self, given: bytes) -> str | None:
+        """The id of the token that a cookie holds; None: it holds no more, or never did."""
+        admitted = self._sources.keys.find_console(given)
+        return None if admitted is None else admitted.principal
+
+    async def exchange(self, key: str) -> str | None:
+        """A token for a key; None: it is not a key, or was used already.
+
+        Raises:
+            TooManyAttempts: Too many were wrong.
+        """
+        self._forget_old()
+        # looked up by its digest, so that how long it takes tells nothing about the keys
+        if self._open.pop(_digest(key), None) is None:
+            if wait := self._wrong.take(time.monotonic()):
+                raise TooManyAttempts(wait)
+            return None
+        token, kept = await to_thread.run_sync(self._create)
+        # the gateway looks at the tokens four times a second, and the browser comes back at once
+        with anyio.move_on_after(_PATIENCE):
+            while kept not in self._sources.keys.tokens:
+                await anyio.sleep(_LOOK)
+        return token
+
+    async def leave(self, token_id: str) -> None:
+        """End a browser's token."""
+        try:
+            await to_thread.run_sync(self._store.revoke, token_id)
+        except MultitapError:
+            return  # it has ended by itself
+
+    def _create(self) -> tuple[str, str]:
+        text, kept = self._store.create(NAME, expires=time.time() + LIFE, is_console=True)
+        return text, kept.id
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        for digest in [digest for digest, until in self._open.items() if until < now]:
+            del self._open[digest]
+
+
+class TooManyAttempts(Exception):
+    """Somebody tries keys; holds the seconds to wait."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(f"too many wrong keys: wait {wait:.0f} s")
+        self.wait = wait
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,45 @@
+"""HTML, made of elements; every text in it is escaped, whoever wrote it."""
+
+import html
+from collections.abc import Iterable
+
+from multitap.printable import printable
+
+_VOID = frozenset({"input", "link", "meta", "rect", "polyline", "line"})
+
+
+class Markup(str):
+    """Text that is HTML already; only `element` makes any."""
+
+    __slots__ = ()
+
+
+Content = str | int | Iterable["Content"] | None
+
+
+def element(tag: str, *content: Content, **attributes: str | float | None) -> Markup:
+    """One element.
+
+    Args:
+        tag: Its name.
+        content: Elements, and texts to be escaped.
+        attributes: An underscore stands for a hyphen; one that is None is left out.
+    """
+    named = "".join(
+        f' {name.strip("_").replace("_", "-")}="{html.escape(printable(str(value)))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in _VOID:
+        return Markup(f"<{tag}{named}>" if tag not in {"rect", "polyline"} else f"<{tag}{named}/>")
+    return Markup(f"<{tag}{named}>{''.join(map(_text, content))}</{tag}>")
+
+
+def _text(content: Content) -> str:
+    if isinstance(content, Markup):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, str | int):
+        return html.escape(printable(str(content)))
+    return "".join(map(_text, content))

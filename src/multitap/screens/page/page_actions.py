@@ -1,0 +1,102 @@
+"""Calls that a person makes on the page: progress, what servers ask on the way, the result."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import ungrouped
+from multitap.gateway.fronts import control_actions
+from multitap.gateway.fronts.control_actions import CALM, CommandProgress
+from multitap.gateway.fronts.control_messages import CommandReply, ControlAnswer, GatewayAction
+from multitap.gateway.gateway import Gateway
+
+MOST = 24
+"""At the same time, of all pages together."""
+LARGEST = 16 * 1024 * 1024
+"""Bytes of a result that a page is given to show."""
+
+Write = Callable[[bytes], Awaitable[None]]
+_encode = msgspec.json.Encoder().encode
+
+
+class PageReply(msgspec.Struct, frozen=True):
+    """A person's answer to what a server asks during their call."""
+
+    action: str
+    number: int
+    result: Raw = Raw(b"null")
+    error: str | None = None
+
+
+class PageActions:
+    """Runs what takes a server's time.
+
+    Args:
+        gateway: By whom.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._running: dict[tuple[str, str], CommandProgress] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._running) >= MOST
+
+    def reply(self, who: str, reply: PageReply) -> bool:
+        """Take an answer; False: nobody asked for it.
+
+        Args:
+            who: The token of the browser; it answers for its own calls only.
+            reply: The answer.
+        """
+        progress = self._running.get((who, reply.action))
+        said = CommandReply(reply.number, reply.result, reply.error)
+        return progress is not None and progress.questions.on_reply(said)
+
+    async def run(self, who: str, action: GatewayAction, write: Write) -> None:
+        """Do it, and tell the browser as server-sent events, the last of which has the result.
+
+        Args:
+            who: The token of the browser.
+            action: What.
+            write: Sends to the browser; it raises if that has left.
+        """
+        name, progress = secrets.token_hex(8), CommandProgress("console")
+        self._running[who, name] = progress
+        ended: list[tuple[ControlAnswer, bytes | Raw]] = []
+
+        async def work() -> None:
+            ended.append(await control_actions.run(self._gateway, action, progress))
+
+        try:
+            await write(_event(b"begun", _encode(name)))
+            with ungrouped():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(work)
+                    while (line := await progress.next()) is not None:
+                        await write(_event(b"more", _encode(line)))
+                        await anyio.sleep(CALM)
+            for answer, result in ended:
+                await write(_event(b"answer", _told(answer, result)))
+        finally:
+            progress.end()
+            del self._running[who, name]
+
+
+def _told(answer: ControlAnswer, result: bytes | Raw) -> bytes:
+    if len(result) > LARGEST:
+        words = f"the result has {len(result):,} bytes: too many to be shown on a page"
+        return _encode(ControlAnswer(error=words, hint="`multitap call` writes it to a file"))
+    if answer.error is not None or not len(result):
+        return _encode(answer)
+    return _encode({"ok": answer.ok, "result": Raw(result)})
+
+
+def _event(kind: bytes, data: bytes) -> bytes:
+    # line breaks in JSON stand between its words, never in them
+    line = data.replace(b"\r", b" ").replace(b"\n", b" ")
+    return b"event: %b\ndata: %b\n\n" % (kind, line)

@@ -1,0 +1,208 @@
+"""What changes, sent to all open pages: looked at once, written down once, shared by all."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.errors import MultitapError
+from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_messages import (
+    AskAbout,
+    AskFigures,
+    AskOpenQuestions,
+    AskPicture,
+    AskPulse,
+    AskTools,
+    Figures,
+    GatewayPicture,
+    ToolLine,
+)
+from multitap.gateway.fronts.control_records import Pulse
+from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
+from multitap.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.25
+"""Seconds between two looks at the counters."""
+LOOK = 1.0
+"""Seconds between two looks at all the rest."""
+SHARE = 25
+"""A look is followed by a pause of at least this many times what it took."""
+MOST_CALLS = 60
+"""Calls in one frame; the counters are exact anyway."""
+FIRST_CALLS = 200
+"""Calls in the first one."""
+MOST_STREAMS = 64
+"""Pages that are open at a time."""
+PING = 15.0
+"""Seconds of silence after which a stream shows that it is alive."""
+
+Write = Callable[[bytes], Awaitable[None]]
+_encode = msgspec.json.Encoder().encode
+
+
+class PageFeed:
+    """Looks at one gateway as long as a page is open.
+
+    Args:
+        desk: Who is asked.
+        tasks: Where the looking runs.
+    """
+
+    def __init__(self, desk: ControlDesk, tasks: Tasks) -> None:
+        self._desk = desk
+        self._tasks = tasks
+        self.recent = RecentCalls()
+        self._costs: tuple[int, Mapping[str, int]] = (-1, {})
+        self._streams = 0
+        self._is_looking = False
+        self._is_closed = False
+        self._number = 0
+        self._frame = b""
+        self._first: tuple[int, bytes] = (-1, b"")
+        self._parts: dict[str, bytes] = {}
+        """The latest of everything, as JSON."""
+        self._news = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        return self._streams >= MOST_STREAMS
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        self._news.set()
+
+    async def pour(self, write: Write) -> None:
+        """Send everything, then what is new, as server-sent events.
+
+        Each frame has the newest values. A browser that reads slowly gets fewer of them, and
+        nothing waits for it.
+
+        Args:
+            write: Sends to the browser, no faster than it reads.
+        """
+        self._streams += 1
+        try:
+            if not self._is_looking:
+                self._is_looking = True
+                await self._look(self.recent.made)
+                self._tasks.start_soon(self._keep_looking, name="page feed")
+            seen = self._number
+            await write(self._whole())
+            while not self._is_closed:
+                news = self._news
+                if seen == self._number:
+                    try:
+                        async with asyncio.timeout(PING):
+                            await news.wait()
+                    except TimeoutError:
+                        await write(b": ping\n\n")
+                        continue
+                # who missed one gets all: it cannot know what was in it
+                missed, seen = self._number - seen, self._number
+                if missed:
+                    await write(self._frame if missed == 1 else self._whole())
+        finally:
+            self._streams -= 1
+
+    async def _keep_looking(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
+        pause = TICK
+        try:
+            while self._streams and not self._is_closed:
+                await asyncio.sleep(pause)
+                started = loop.time()
+                changed = await self._take_pulse()
+                if started - looked >= LOOK:
+                    changed |= await self._look(self.recent.made)
+                    looked = started
+                if changed:
+                    self._publish(changed)
+                pause = max(TICK, (loop.time() - started) * SHARE)
+        finally:
+            self._is_looking = False
+
+    def _publish(self, changed: Mapping[str, bytes]) -> None:
+        self._number += 1
+        self._frame = _event(changed)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _take_pulse(self) -> dict[str, bytes]:
+        seen = self.recent.made
+        pulse: Pulse = await self._desk.find(AskPulse(seen))
+        if not self.recent.take(pulse):
+            return {}
+        counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
+        self._parts["counters"] = _encode(counters)
+        return {
+            "counters": self._parts["counters"],
+            "calls": _encode(pulse.records[-MOST_CALLS:]),
+        }
+
+    async def _look(self, seen: int) -> dict[str, bytes]:
+        """Everything that changes less often; what of it is new."""
+        try:
+            found = await self._found(seen)
+        except MultitapError as exc:
+            found = {"trouble": [str(exc)]}
+        encoded = {name: _sound(value) for name, value in found.items()}
+        new = {name: data for name, data in encoded.items() if self._parts.get(name) != data}
+        self._parts |= new
+        return new
+
+    async def _found(self, seen: int) -> dict[str, Any]:
+        desk = self._desk
+        if "counters" not in self._parts:
+            self.recent.take(await desk.find(AskPulse(seen, FIRST_CALLS)))
+            counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
+            self._parts["counters"] = _encode(counters)
+        picture: GatewayPicture = await desk.find(AskPicture())
+        figures: Figures = await desk.find(AskFigures())
+        revision = picture.snapshot.revision
+        if revision != self._costs[0]:
+            tools: list[ToolLine] = await desk.find(AskTools())
+            self._costs = (revision, token_costs(tools))
+        rows = server_rows(picture, figures, self._costs[1])
+        return {
+            "about": await desk.find(AskAbout()),
+            "servers": [self._row(row) for row in rows],
+            "figures": figures,
+            "questions": await desk.find(AskOpenQuestions()),
+            "trouble": picture.degraded,
+            "withheld": picture.snapshot.withheld,
+            "revision": revision,
+        }
+
+    def _row(self, row: ServerRow) -> dict[str, Any]:
+        return {**msgspec.to_builtins(row), "speed": self.recent.speed(row.name)}
+
+    def _whole(self) -> bytes:
+        """All that a new page needs, written down once for all that come in one moment."""
+        if self._first[0] != self._number:
+            latest = [*islice(reversed(self.recent.records), FIRST_CALLS)][::-1]
+            whole = _event({**self._parts, "all": _encode(latest)})
+            self._first = (self._number, whole)
+        return self._first[1]
+
+
+def _sound(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError) as exc:
+        # half of a character, from a server: the rest of the page is worth more than it
+        logger.warning("a part of the page cannot be shown: %s", exc)
+        return b"null"
+
+
+def _event(parts: Mapping[str, bytes]) -> bytes:
+    data = _encode({name: Raw(part) for name, part in parts.items()})
+    return b"event: frame\ndata: %b\n\n" % data

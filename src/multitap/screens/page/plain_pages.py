@@ -1,0 +1,382 @@
+"""The six places as HTML that needs no script: what there is to see, and nothing to press."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from multitap.errors import BadArguments, MultitapError
+from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage
+from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_messages import (
+    AskAccess,
+    AskAudit,
+    AskCalls,
+    AskFigures,
+    AskLog,
+    AskPicture,
+    AskTools,
+    Figures,
+    GatewayPicture,
+    ToolLine,
+)
+from multitap.gateway.fronts.control_records import CallsPage, LogPage
+from multitap.screens.page.markup import Content, Markup, element
+from multitap.screens.time_bars import Phases, duration
+from multitap.screens.view_model import call_tone, server_rows, token_cost, token_costs
+from multitap.store.call_records import CallRecord
+from multitap.store.record_filter import RecordFilter
+
+PLACES: Mapping[str, str] = {
+    "servers": "Servers",
+    "calls": "Calls",
+    "tools": "Tools",
+    "clients": "Clients",
+    "access": "Access",
+    "log": "Log",
+}
+"""The last part of each address, and its title."""
+_ROWS = 200
+_BAR = 120
+_PHASES = ("queue", "connect", "server", "encode")
+Row = tuple[str, Sequence[Content]]
+"""How much attention it wants, and its cells."""
+
+
+async def place_page(desk: ControlDesk, place: str, filter_text: str) -> Markup:
+    """One place, filtered.
+
+    Args:
+        desk: Who is asked.
+        place: Which.
+        filter_text: As typed, in the language of `RecordFilter`.
+    """
+    try:
+        wanted = RecordFilter.parse(filter_text)
+        shown: Content = await _READERS[place](desk, wanted)
+    except (BadArguments, MultitapError) as exc:
+        shown = element("p", str(exc), " ", exc.hint or "", class_="note error", role="alert")
+    return _page(PLACES[place], _header(place, filter_text), element("main", shown, id="main"))
+
+
+def locked_page(words: str = "") -> Markup:
+    """The page for browsers that have no key, or none that holds any more."""
+    told = element("p", words, class_="note error", role="alert") if words else None
+    form = element(
+        "form",
+        element("label", "Key of a link", for_="key"),
+        element("input", id="key", name="key", type="password", autocomplete="off", required=""),
+        element("button", "Open", type="submit", class_="primary"),
+        method="post",
+        action="/console/enter",
+    )
+    card = element(
+        "main",
+        element("h1", "The console is locked"),
+        told,
+        element(
+            "p",
+            "Open the link that ",
+            element("code", "multitap serve --http"),
+            " printed, or get a new one: ",
+            element("code", "multitap console"),
+        ),
+        form,
+        id="main",
+        class_="locked",
+    )
+    return _page("Locked", card)
+
+
+def entered_page() -> Markup:
+    """Leads on to the console; the address with the key is left behind."""
+    # no redirect: after a link on another site the browser would not send the new cookie with it
+    forward = element("meta", http_equiv="refresh", content="0;url=/console/servers")
+    link = element("a", "Continue to the console", href="/console/servers")
+    return _page("Welcome", element("main", element("p", link), id="main"), head=forward)
+
+
+def _page(title: str, *content: Content, head: Content = None) -> Markup:
+    start = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("title", f"{title} - Multitap"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="/console/static/icon.svg", type="image/svg+xml"),
+        element("link", rel="stylesheet", href="/console/static/console.css"),
+        head,
+        element("script", type="module", src="/console/static/console.js"),
+    )
+    body = element("body", *content)
+    return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+
+
+def _header(place: str, filter_text: str) -> Markup:
+    links = [
+        element(
+            "a",
+            title,
+            href=f"/console/{name}",
+            aria_current="page" if name == place else None,
+        )
+        for name, title in PLACES.items()
+    ]
+    search = element(
+        "form",
+        element(
+            "input",
+            name="filter",
+            type="search",
+            value=filter_text,
+            aria_label="Filter",
+            placeholder="server:github status:error >500ms text",
+        ),
+        method="get",
+        action=f"/console/{place}",
+        role="search",
+    )
+    return element(
+        "header",
+        element("a", "Skip to the content", href="#main", class_="skip"),
+        element("strong", "multitap", class_="brand"),
+        element("nav", *links, aria_label="Places"),
+        search,
+        element("noscript", element("p", "Read-only: scripts are off", class_="note")),
+        class_="top",
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Row], empty: str) -> Markup:
+    found = [
+        element("tr", *(element("td", cell) for cell in cells), class_=tone) for tone, cells in rows
+    ]
+    if not found:
+        return element("p", empty, class_="empty")
+    head = element("tr", *(element("th", name, scope="col") for name in header))
+    return element(
+        "div",
+        element("table", element("thead", head), element("tbody", *found)),
+        class_="scroll",
+        tabindex=0,
+        role="region",
+        aria_label="Table",
+    )
+
+
+async def _servers(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    picture: GatewayPicture = await desk.find(AskPicture())
+    figures: Figures = await desk.find(AskFigures())
+    tools: list[ToolLine] = await desk.find(AskTools())
+    rows = [
+        one
+        for one in server_rows(picture, figures, token_costs(tools))
+        if wanted.matches(one.fields)
+    ]
+    notes = [element("p", words, class_="note error") for words in picture.degraded]
+    header = ("Server", "State", "Reason", "Tools", "Tokens", "Calls", "Errors", "p95", "Ping")
+    cells: list[Row] = [
+        (
+            row.tone,
+            (
+                row.name,
+                row.state,
+                f"{row.reason} {row.fix}".strip(),
+                row.tools,
+                row.tokens,
+                row.calls,
+                row.errors,
+                duration(row.p95),
+                duration(row.latency),
+                row.restarts,
+                row.era,
+            ),
+        )
+        for row in rows
+    ]
+    return [*notes, _table((*header, "Restarts", "Era"), cells, "There is no such server.")]
+
+
+async def _calls(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    page: CallsPage = await desk.find(AskCalls(wanted.text, _ROWS))
+    longest = max((one.seconds for one in page.records), default=0.0)
+    header = ("Time", "Who", "Server", "Tool", "Outcome", "Took", "Queue, connect, server, encode")
+    rows: list[Row] = [
+        (
+            call_tone(one),
+            (
+                _clock(one.at),
+                one.client or one.agent or "",
+                one.server,
+                one.tool,
+                one.outcome.value,
+                duration(one.seconds),
+                _bar(one, longest),
+                one.error or "",
+            ),
+        )
+        for one in page.records
+    ]
+    return _table((*header, "Note"), rows, "No such calls yet.")
+
+
+def _bar(record: CallRecord, longest: float) -> Markup:
+    phases = Phases.of(record.seconds, record.queued, record.connecting, record.encoding)
+    parts: list[Markup] = []
+    start = 0.0
+    for name in _PHASES:
+        width = getattr(phases, name) / longest * _BAR if longest else 0.0
+        if width:
+            parts.append(
+                element(
+                    "rect", x=round(start, 2), y=2, width=round(width, 2), height=8, class_=name
+                )
+            )
+        start += width
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {_BAR} 12",
+        class_="bar",
+        role="img",
+        aria_label=phases.words or "no time",
+    )
+
+
+async def _tools(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    tools: list[ToolLine] = await desk.find(AskTools())
+    found = [
+        one
+        for one in tools
+        if wanted.matches(
+            {"server": one.server, "tool": one.name, "kind": "tool", "text": one.description}
+        )
+    ]
+    if not found:
+        return element("p", "There is no such tool.", class_="empty")
+    return [
+        element(
+            "details",
+            element(
+                "summary",
+                element("strong", tool.name),
+                f" {tool.server}, {token_cost(tool):,} tokens",
+            ),
+            element("p", tool.description, class_="said"),
+            element("pre", json.dumps(tool.input_schema, indent=2, ensure_ascii=False)),
+            class_="tool",
+        )
+        for tool in found[:_ROWS]
+    ]
+
+
+async def _clients(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    figures: Figures = await desk.find(AskFigures())
+    header = ("Client", "Version", "Protocol", "Profile", "Token", "Can be asked", "Under way")
+    rows: list[Row] = [
+        (
+            "quiet",
+            (
+                one.name or "(unnamed)",
+                one.version,
+                one.protocol_version,
+                one.profile or "",
+                one.principal,
+                ", ".join(one.capabilities),
+                one.requests,
+            ),
+        )
+        for one in figures.clients
+        if wanted.matches({"client": one.name, "kind": "client", "text": one.principal})
+    ]
+    return _table(header, rows, "No client is connected.")
+
+
+async def _access(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    picture: AccessPicture = await desk.find(AskAccess())
+    audit: AuditPage = await desk.find(AskAudit(wanted.text, 50))
+    tokens: list[Row] = [
+        (
+            "quiet",
+            (
+                one.name,
+                one.id,
+                one.state,
+                "console" if one.is_console else ", ".join(one.allow) or "all tools",
+                one.profile or "",
+                _day(one.expires) if one.expires else "never",
+                _day(one.last_use) if one.last_use else "never",
+            ),
+        )
+        for one in picture.tokens
+    ]
+    entries: list[Row] = [
+        (
+            "warning" if row.record.decision == "deny" else "quiet",
+            (
+                row.entry,
+                _day(row.record.at),
+                row.who,
+                row.what,
+                row.record.decision,
+                row.record.outcome,
+                row.record.detail,
+            ),
+        )
+        for row in audit.records
+    ]
+    reviews = [
+        element(
+            "details",
+            element("summary", element("strong", one.server), f": {len(one.tools)} tools changed"),
+            *(
+                element("pre", "\n".join((f"{tool.tool} ({tool.change})", *tool.difference)))
+                for tool in one.tools
+            ),
+        )
+        for one in picture.pins
+    ]
+    header = ("Name", "Id", "State", "Allows", "Profile", "Expires", "Last use")
+    return [
+        *(element("p", words, class_="note error") for words in picture.trouble),
+        element("h2", "Tokens"),
+        _table(header, tokens, "There are no tokens."),
+        element("h2", "Changed tools"),
+        reviews or element("p", "All tools are as pinned.", class_="empty"),
+        element("h2", "Audit"),
+        _table(
+            ("Entry", "Time", "Who", "What", "Decision", "Outcome", "Note"), entries, "No entries."
+        ),
+    ]
+
+
+async def _log(desk: ControlDesk, wanted: RecordFilter) -> Content:
+    page: LogPage = await desk.find(AskLog(wanted.text, _ROWS))
+    quiet = {"debug", "info", "notice"}
+    rows: list[Row] = [
+        (
+            "quiet" if one.level in quiet else "warning" if one.level == "warning" else "error",
+            (_clock(one.at), one.level, one.server or "", one.text),
+        )
+        for one in page.records
+    ]
+    return _table(("Time", "Level", "Server", "What"), rows, "Nothing has happened yet.")
+
+
+Reader = Callable[[ControlDesk, RecordFilter], Any]
+_READERS: Mapping[str, Reader] = {
+    "servers": _servers,
+    "calls": _calls,
+    "tools": _tools,
+    "clients": _clients,
+    "access": _access,
+    "log": _log,
+}
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,97 @@
+"""Which requests of browsers are looked at: those of our own pages, and of nobody else's."""
+
+from collections.abc import Iterable, Mapping
+
+from multitap.http.server.access import Denied
+from multitap.http.server.http_request import Headers
+
+COOKIE = b"multitap_console"
+MARK = b"x-multitap-console"
+"""A header that a page of another origin cannot send without asking us first."""
+FORM = b"application/x-www-form-urlencoded"
+
+_POLICY = (
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data: blob:",
+    "media-src data: blob:",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    # no string becomes markup, whatever a script of ours gets wrong
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+)
+SAFE: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", "; ".join(_POLICY).encode()),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+)
+"""Headers of every response."""
+
+_OWN_SITES = frozenset({b"", b"none", b"same-origin"})
+"""What browsers say of requests that a page of ours, or a person, made; others say nothing."""
+
+
+def safe(*more: tuple[bytes, bytes]) -> Headers:
+    """The headers of a response."""
+    return [*SAFE, *more]
+
+
+def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> Denied | None:
+    """Why a request is turned away, if a page of another origin may have made it.
+
+    Cookies are shared by all ports of a host, and `SameSite` looks at no port either. So it is the
+    exact origin that counts, and a header that only our own scripts send.
+
+    Args:
+        method: Of the request.
+        headers: What it says.
+        is_form: Whether it comes from a plain form, which can send no header of its own.
+    """
+    host, site = headers.get(b"host", b"").lower(), headers.get(b"sec-fetch-site", b"").lower()
+    origin = headers.get(b"origin", b"").lower()
+    own = (b"http://" + host, b"https://" + host)
+    if method == b"GET":
+        # a link in a mail may lead here: it brings no cookie, and learns nothing
+        is_visit = headers.get(b"sec-fetch-mode") == b"navigate" and not origin
+        if (origin and origin not in own) or (site not in _OWN_SITES and not is_visit):
+            return _DENIED
+        if is_visit and headers.get(b"sec-fetch-dest", b"document") != b"document":
+            return _DENIED
+        return None
+    if is_form:
+        # without a referrer, browsers do not name the origin of a form either
+        is_own = origin in own or (origin in {b"", b"null"} and site == b"same-origin")
+    else:
+        is_own = origin in own and headers.get(MARK) == b"1"
+    return None if is_own and site in _OWN_SITES else _DENIED
+
+
+_DENIED = Denied(403, "pages of other origins may not use the console", SAFE)
+
+
+def cookies(headers: Mapping[bytes, bytes]) -> Iterable[bytes]:
+    """All values that the cookie has: another port of this host may have set one, too."""
+    for pair in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = pair.strip().partition(b"=")
+        if name == COOKIE:
+            yield value.strip()
+
+
+def set_cookie(value: str, seconds: float, *, is_secure: bool) -> tuple[bytes, bytes]:
+    """The header that gives a browser its cookie; no seconds take it back."""
+    parts = [
+        f"{COOKIE.decode()}={value}",
+        "Path=/console",
+        f"Max-Age={int(seconds)}",
+        "HttpOnly",
+        "SameSite=Strict",
+    ]
+    return b"set-cookie", "; ".join([*parts, "Secure"] if is_secure else parts).encode()

@@ -1,0 +1,105 @@
+// Calls: one row each, as they happen; what they said, once more, and compared with the last good one.
+
+import { button, clock, duration, h, indented, Table } from "./dom.js";
+import { attempt, code, differenceView, difference, open, tell } from "./dialogs.js";
+import { phaseBar, phaseWords } from "./charts.js";
+import { ask } from "./gateway.js";
+import { callTool } from "./calling.js";
+
+const TONES = { error: "warning", refused: "warning", failed: "error", timeout: "error" };
+const MOST = 300;
+const NOT_KEPT = 'What it said is not kept; set record = "errors" or "all" to keep it.';
+
+export const fields = (call) => ({
+  server: call.server, tool: call.tool, status: call.outcome, client: call.client, agent: call.agent, kind: "call",
+  text: call.error, seconds: call.seconds, at: call.at,
+});
+
+async function exchange(call) {
+  return call.exchange ? ask("exchange", { id: call.exchange }) : null;
+}
+
+function said(kept) {
+  return kept ? `request\n${indented(kept.arguments)}\n\nresponse\n${indented(kept.result)}` : "";
+}
+
+const quoted = (word) => `"${String(word).replace(/["\\]/g, "\\$&")}"`;
+
+export default function calls(app) {
+  const table = new Table([
+    { title: "Time", cell: (call) => clock(call.at) },
+    { title: "Who", class: "words", cell: (call) => call.client || call.agent || "" },
+    { title: "Server", cell: (call) => call.server },
+    { title: "Tool", cell: (call) => call.tool },
+    { title: "Outcome", class: "state", cell: (call) => call.outcome },
+    { title: "Took", class: "figure", cell: (call) => duration(call.seconds) },
+    { title: h("span", { class: "legend" }, ["queue", "connect", "server", "encode"].map((one) => h("span", { class: one }, one))), cell: (call) => phaseBar(call, call.longest) },
+    { title: "Note", class: "words", cell: (call) => call.error ?? "" },
+  ], {
+    label: "Calls", key: (call) => call.key, tone: (call) => TONES[call.outcome] ?? "quiet", open: details, empty: "No call fits, or none was made yet.",
+    actions: () => [["Replay", replay], ["Compare", compare]],
+  });
+  let past = [];
+  let asked = "";
+
+  async function replay(call) {
+    const tools = await attempt(() => app.tools());
+    const tool = tools?.find((one) => one.server === call.server && one.tool === call.tool);
+    if (!tool) { tell(`${call.server} no longer has ${call.tool}.`, "error"); return; }
+    const kept = await attempt(() => exchange(call));
+    let known = {};
+    try { known = JSON.parse(kept?.arguments ?? "{}"); } catch { /* it was cut */ }
+    callTool(tool, known);
+  }
+
+  async function compare(call) {
+    await attempt(async () => {
+      const filter = `server:${quoted(call.server)} tool:${quoted(call.tool)} status:ok`;
+      const { records } = await ask("calls", { filter, limit: 200 });
+      const good = records.find((one) => one.exchange && one.exchange !== call.exchange && one.at < call.at + 1e-6)
+        ?? records.find((one) => one.exchange && one.exchange !== call.exchange);
+      if (!good || !call.exchange) { open("Compare", h("p", {}, 'There is no recorded call to compare with; set record = "all".')); return; }
+      const [before, after] = await Promise.all([exchange(good), exchange(call)]);
+      const lines = difference(said(before), said(after));
+      open(`${call.tool}: this call and the last good one`, [h("p", { class: "quiet" }, `- at ${clock(good.at)}, + at ${clock(call.at)}`),
+        lines.some((line) => line[0] !== " ") ? differenceView(lines) : h("p", {}, "They said the same.")], { wide: true });
+    });
+  }
+
+  async function details(call) {
+    const kept = await attempt(() => exchange(call));
+    const facts = [["Outcome", call.outcome], ["Took", duration(call.seconds)], ["Where the time went", phaseWords(call) || "-"], ["Who", call.client || call.agent || "-"],
+      ["Sent", `${call.bytes_out.toLocaleString("en")} bytes`], ["Received", `${call.bytes_in.toLocaleString("en")} bytes`], ...(call.error ? [["Error", call.error]] : [])];
+    open(`${call.server} ${call.tool} at ${clock(call.at)}`, [
+      h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+      kept ? [h("h3", {}, "Request"), code(indented(kept.arguments)), h("h3", {}, "Response"), code(indented(kept.result))] : h("p", { class: "quiet" }, NOT_KEPT),
+      h("div", { class: "buttons" }, button("Replay", () => replay(call)), button("Compare with the last good one", () => compare(call)))], { wide: true });
+  }
+
+  // older calls that fit the filter come from the store; those that happen now are in the stream
+  async function look() {
+    if (asked === app.filter) return;
+    asked = app.filter;
+    const found = await attempt(() => ask("calls", { filter: app.filter, limit: 200 }));
+    past = found?.records ?? [];
+    show();
+  }
+
+  function show() {
+    const live = app.filtered(app.calls, fields);
+    const newest = new Map();
+    for (const call of [...live].reverse().concat(past)) {
+      const key = `${call.at.toFixed(6)} ${call.server} ${call.tool}`;
+      if (!newest.has(key)) newest.set(key, { ...call, key });
+    }
+    const shown = [...newest.values()].sort((a, b) => b.at - a.at).slice(0, MOST);
+    const longest = Math.max(0, ...shown.map((one) => one.seconds));
+    table.show(shown.map((one) => ({ ...one, longest })));
+  }
+
+  return {
+    node: table.node, table, show, every: 1000, look,
+    keys: { r: () => table.current && replay(table.current), d: () => table.current && compare(table.current) },
+    help: "Enter opens what it said, r replays it, d compares it with the last good one",
+  };
+}

@@ -1,0 +1,99 @@
+// The way to the gateway: questions, calls, and the stream of what happens.
+
+const HEADERS = { "content-type": "application/json", "x-multitap-console": "1" };
+let onLocked = () => {};
+
+export class Refused extends Error {
+  constructor(answer) {
+    super(answer.error);
+    this.hint = answer.hint ?? "";
+  }
+}
+
+export function whenLocked(act) { onLocked = act; }
+
+async function post(path, body, signal) {
+  let response;
+  try {
+    response = await fetch(`/console/api/${path}`, { method: "POST", headers: HEADERS, body: JSON.stringify(body), signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused({ error: "the gateway does not answer" });
+  }
+  if (response.status === 401) {
+    onLocked();
+    throw new Refused({ error: "the console is locked" });
+  }
+  return response;
+}
+
+export async function ask(kind, question = {}) {
+  const response = await post("ask", { ask: kind, ...question });
+  const answer = await response.json();
+  if (answer.error) throw new Refused(answer);
+  return answer.ok;
+}
+
+export const leave = () => post("leave", {});
+
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  while (true) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    let end;
+    while ((end = text.indexOf("\n\n")) >= 0) {
+      const lines = text.slice(0, end).split("\n");
+      text = text.slice(end + 2);
+      const kind = lines.find((one) => one.startsWith("event: "))?.slice(7);
+      const data = lines.find((one) => one.startsWith("data: "))?.slice(6);
+      if (kind && data) yield { kind, data: JSON.parse(data) };
+    }
+  }
+}
+
+// Have the gateway do something; `onQuestion` answers what a server asks, `onStep` hears of progress.
+export async function act(kind, action, { onQuestion, onStep, signal } = {}) {
+  const response = await post("act", { ask: kind, ...action }, signal);
+  if (!response.headers.get("content-type").startsWith("text/event-stream")) {
+    throw new Refused(await response.json());
+  }
+  let name = "";
+  for await (const { kind: what, data } of events(response)) {
+    if (what === "begun") name = data;
+    else if (what === "answer") {
+      if (data.error) throw new Refused(data);
+      return data;
+    } else if (data.question) {
+      const question = data.question;
+      Promise.resolve(onQuestion(question)).then((reply) => post("reply", { action: name, number: question.number, ...reply })).catch(() => {});
+    } else if (data.ok) onStep?.(data.ok);
+  }
+  throw new Refused({ error: "the gateway has gone" });
+}
+
+// Follow what happens while the page is in sight: a hidden one costs nothing.
+export function follow(onFrame, onState) {
+  let source = null;
+  let again = 0;
+  const close = () => { source?.close(); source = null; clearTimeout(again); };
+  const open = () => {
+    close();
+    if (document.hidden) return;
+    source = new EventSource("/console/events");
+    source.addEventListener("frame", (event) => { onState("live"); onFrame(JSON.parse(event.data)); });
+    source.onerror = () => {
+      close();
+      onState("lost");
+      // says whether it is the gateway or the key that is gone
+      ask("about").catch(() => {});
+      again = setTimeout(open, 1000);
+    };
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  open();
+  return close;
+}

@@ -1,0 +1,56 @@
+// What servers ask in the middle of a call, and calls that need a person's word.
+
+import { button, h, link } from "./dom.js";
+import { open } from "./dialogs.js";
+import { formFor } from "./forms.js";
+
+const text = (content) => (content?.type === "text" ? content.text : `(${content?.type ?? "unknown"})`);
+
+function sampling(params, finish) {
+  const said = (params.messages ?? []).map((one) => h("p", {}, h("strong", {}, one.role, ": "), [one.content].flat().map(text).join("\n")));
+  const answer = h("textarea", { rows: 4, id: "sampled", required: true });
+  return h("form", { onsubmit: (event) => {
+    event.preventDefault();
+    finish({ result: { role: "assistant", model: "a person", stopReason: "endTurn", content: { type: "text", text: answer.value } } });
+  } }, params.systemPrompt && h("p", { class: "said" }, params.systemPrompt), said,
+  h("div", { class: "field" }, h("label", { for: "sampled" }, "Answer in place of a model"), answer),
+  h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Answer"), button("Refuse", () => finish({ error: "the person refused" }))));
+}
+
+function elicitation(params, finish) {
+  const decline = button("Decline", () => finish({ result: { action: "decline" } }));
+  const words = h("p", { class: "said" }, params.message);
+  if (params.mode === "url") {
+    // to open it is the consent: whoever waits for the person to come back must know before they do
+    const page = link(params.url, "Open the page");
+    page.addEventListener("click", () => finish({ result: { action: "accept" } }));
+    return h("div", {}, words, h("p", {}, h("code", {}, params.url)), h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a web address."), decline));
+  }
+  const form = formFor(params.requestedSchema ?? {});
+  const wrong = h("p", { class: "note error", role: "alert", hidden: true });
+  return h("form", { onsubmit: (event) => {
+    event.preventDefault();
+    try {
+      finish({ result: { action: "accept", content: form.read() } });
+    } catch (error) {
+      wrong.hidden = false;
+      wrong.textContent = error.message;
+    }
+  } }, words, form.node, wrong, h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Send"), decline));
+}
+
+// Put a question to the person; what they answer, or that they will not.
+export function answer(question) {
+  return new Promise((resolve) => {
+    let reply = question.method === "elicitation/create" ? { result: { action: "cancel" } } : { error: "the person closed the question" };
+    let node = null;
+    const finish = (said) => { reply = said; node.close(); };
+    const params = question.params ?? {};
+    const title = question.kind === "policy" ? "May this call be made?" : `${question.server} asks`;
+    const asker = question.client && h("p", { class: "quiet" }, `for ${question.client}`);
+    let view = h("p", {}, `This page cannot answer ${question.method}.`);
+    if (question.method === "elicitation/create") view = elicitation(params, finish);
+    else if (question.method === "sampling/createMessage") view = sampling(params, finish);
+    node = open(title, [asker, view], { onClose: () => resolve(reply) });
+  });
+}

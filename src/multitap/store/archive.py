@@ -81,7 +81,7 @@ class Archive:
             )
 
     def read_history(self, query: HistoryQuery) -> CallHistory:
-        return query.history(self._rows(call_history.SELECT, query.values))
+        return query.history(self._database.rows(call_history.SELECT, query.values))
 
     def read_exchange(self, exchange_id: str) -> Exchange | None:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))

@@ -3,15 +3,17 @@
 PYTHON ?= python3
 VENV := .venv
 TRIAL := .venv-trial
+SITE := .venv-docs
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
+SITE_LOCK := requirements/docs.txt
 WORKERS ?= 3
 EXAMPLES ?= 1000
 MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map reference lock clean
+.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map reference docs lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,12 +80,20 @@ map: setup  ## Renew the picture of the packages in docs/internals.md
 reference: setup  ## Write the reference pages of docs/ from the code
 	$(BIN)/python -m scripts.reference
 
+docs: $(SITE)/.locked  ## Build the documentation as a site, into site/
+	$(SITE)/bin/python -m scripts.docs_site gather
+	$(SITE)/bin/zensical build --clean --strict
+	$(SITE)/bin/python -m scripts.docs_site finish
+
+COMPILE := $(BIN)/uv pip compile --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --quiet
+
 lock: setup  ## Update the locked dependency versions
-	$(BIN)/uv pip compile pyproject.toml --group dev --upgrade --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --quiet --output-file $(LOCK)
+	$(COMPILE) pyproject.toml --group dev --output-file $(LOCK)
+	$(COMPILE) --group docs --output-file $(SITE_LOCK)
 
 clean:  ## Remove everything that make created
-	rm -rf $(VENV) $(TRIAL) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TRIAL) $(SITE) site build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Another interpreter makes the environment again, too: `make PYTHON=…` must not use what an earlier one left.
@@ -119,4 +129,11 @@ endif
 $(TRIAL)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TRIAL)
 	$(TRIAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# The site's tools are apart from the others: they are many, and only writers need them.
+$(SITE)/.locked: $(SITE_LOCK)
+	rm -rf $(SITE)
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(SITE_LOCK)
 	touch $@

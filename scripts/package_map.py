@@ -7,17 +7,32 @@ checked on: grimp comes with import-linter.
 import sys
 from ast import get_docstring, parse
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import grimp
 
 ROOT = "multitap"
 PAGE = Path(__file__).parent.parent / "docs" / "internals.md"
+PICTURE = PAGE.parent / "assets" / "packages.svg"
 BEGIN = "<!-- packages: `make map` renews all down to the end mark -->"
 END = "<!-- packages: end -->"
 SHARED = "shared files"
 """Stands for the modules beside the packages, which every layer uses."""
 
+_BOX, _HIGH, _GAP = 110, 36, 28
+_HEAD = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" \
+height="{height}" role="img" aria-labelledby="t" font-family="system-ui, sans-serif" font-size="14">
+<title id="t">Which packages import which</title>
+<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" \
+orient="auto"><path d="M0 0 10 5 0 10z" fill="#475569"/></marker></defs>
+<rect width="{width}" height="{height}" rx="12" fill="#f8fafc"/>"""
+
+Stop = str | tuple[str, str, int]
+"""What is in a row of the picture: a package, or the gap for an arrow that passes it."""
+_TURNS = 8
 Graph = Mapping[str, frozenset[str]]
 """What each package imports directly."""
 
@@ -62,21 +77,100 @@ def drawn() -> str:
     """What belongs between the marks."""
     imports = grimp.build_graph(ROOT, exclude_type_checking_imports=True, cache_dir=None)
     packages = rooms(imports)
-    top = between(imports, [one for one in packages if "." not in one])
-    arrows = [f"    {_node(one)} --> {_node(other)}" for one, other in skeleton(top)]
     inner = between(imports, packages)
     rows = [f"| `{_path(one)}` | {_purpose(one)} | {_listed(inner[one])} |" for one in packages]
     return "\n".join(
         [
-            "```mermaid",
-            "graph TD",
-            *arrows,
-            "```",
+            "![Which packages import which](assets/packages.svg)",
             "",
             "| package | is for | imports directly |",
             "|---|---|---|",
             *rows,
         ]
+    )
+
+
+def picture() -> str:
+    """The arrows between the top packages as SVG: each row imports only from rows below it."""
+    imports = grimp.build_graph(ROOT, exclude_type_checking_imports=True, cache_dir=None)
+    graph = between(imports, [one for one in rooms(imports) if "." not in one])
+    arrows = [*skeleton(graph)]
+    level = {SHARED: 0}
+    for package in sorted(graph, key=lambda one: len(_below(graph, one))):
+        used = [level[other] for one, other in arrows if one == package]
+        level.setdefault(package, 1 + max(used, default=0))
+    chains = [_chain(one, other, level) for one, other in arrows]
+    rows = _ordered(chains, level)
+    width = max(_width(row) for row in rows) + _GAP
+    place: dict[Stop, tuple[float, float]] = {}
+    for number, row in enumerate(rows):
+        x = (width - _width(row) + _GAP) / 2
+        for stop in row:
+            half = _half(stop)
+            place[stop] = (x + half, _GAP + number * (_HIGH + _GAP))
+            x += 2 * half + _GAP
+    lines = [_line([place[stop] for stop in chain]) for chain in chains]
+    boxes = [_drawn_box(stop, *at) for stop, at in place.items() if isinstance(stop, str)]
+    size = {"width": f"{width:g}", "height": len(rows) * (_HIGH + _GAP) + _GAP}
+    return "\n".join([_HEAD.format(**size), *lines, *boxes, "</svg>\n"])
+
+
+def _chain(start: str, end: str, level: Mapping[str, int]) -> list[Stop]:
+    """An arrow as what it passes: a gap is kept open for it in every row between."""
+    gaps = [(start, end, row) for row in range(level[start] - 1, level[end], -1)]
+    return [start, *gaps, end]
+
+
+def _ordered(chains: list[list[Stop]], level: Mapping[str, int]) -> list[list[Stop]]:
+    """The rows from top to bottom, each in an order in which few arrows cross."""
+    rows: list[list[Stop]] = [[] for _ in range(max(level.values()) + 1)]
+    for package in sorted(level):
+        rows[-1 - level[package]].append(package)
+    for chain in chains:
+        for stop in chain[1:-1]:
+            rows[-1 - int(stop[2])].append(stop)
+    beside: dict[Stop, list[Stop]] = {}
+    for chain in chains:
+        for one, other in pairwise(chain):
+            beside.setdefault(one, []).append(other)
+            beside.setdefault(other, []).append(one)
+    for turn in range(_TURNS):
+        at = {stop: (n + 0.5) / len(row) for row in rows for n, stop in enumerate(row)}
+        for row in rows[:: 1 if turn % 2 else -1]:
+            row.sort(key=lambda stop: fmean(at[one] for one in beside.get(stop, [stop])))
+            at |= {stop: (n + 0.5) / len(row) for n, stop in enumerate(row)}
+    return rows
+
+
+def _half(stop: Stop) -> float:
+    """Half of the width that a package, or the gap for an arrow, takes."""
+    return _BOX / 2 if isinstance(stop, str) else 2
+
+
+def _width(row: list[Stop]) -> float:
+    return sum(2 * _half(stop) + _GAP for stop in row)
+
+
+def _line(points: list[tuple[float, float]]) -> str:
+    (x, y), *rest = points
+    parts = [f"M{x:g} {y + _HIGH:g}"]
+    y += _HIGH
+    for number, (to_x, to_y) in enumerate(rest):
+        middle = (y + to_y) / 2
+        parts.append(f"C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y:g}")
+        x, y = to_x, to_y
+        if number < len(rest) - 1:  # straight through the row
+            y += _HIGH
+            parts.append(f"V{y:g}")
+    curve = "".join(parts)
+    return f'<path d="{curve}" fill="none" stroke="#475569" marker-end="url(#a)"/>'
+
+
+def _drawn_box(package: str, x: float, y: float) -> str:
+    return (
+        f'<rect x="{x - _BOX / 2:g}" y="{y:g}" width="{_BOX}" height="{_HIGH}" rx="8"'
+        f' fill="#dbeafe" stroke="#2563eb"/><text x="{x:g}" y="{y + _HIGH / 2 + 5:g}"'
+        f' text-anchor="middle" fill="#0f172a">{package}</text>'
     )
 
 
@@ -112,10 +206,6 @@ def _path(package: str) -> str:
     return package.replace(".", "/") + "/"
 
 
-def _node(package: str) -> str:
-    return f'shared(["{SHARED}"])' if package == SHARED else package
-
-
 def _listed(used: Iterable[str]) -> str:
     """What is imported; the shared files go without saying."""
     return ", ".join(f"`{one.replace('.', '/')}`" for one in sorted({*used} - {SHARED})) or "-"
@@ -124,6 +214,7 @@ def _listed(used: Iterable[str]) -> str:
 def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(renewed(page), encoding="utf-8")
+    PICTURE.write_text(picture(), encoding="utf-8")
     sys.stderr.write(f"{PAGE}: renewed\n")
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts.package_map import PAGE, renewed
+from scripts.package_map import PAGE, PICTURE, picture, renewed
 
 SOURCE = Path(__file__).parent.parent / "src" / "multitap"
 PACKAGES = sorted(SOURCE.rglob("__init__.py"))
@@ -21,6 +21,7 @@ def section(title):
 
 def test_the_picture_of_the_packages_is_up_to_date():
     assert renewed(TEXT) == TEXT, "`make map` renews it"
+    assert picture() == PICTURE.read_text(encoding="utf-8"), "`make map` renews it"
 
 
 @pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.parent.relative_to(SOURCE)))

@@ -61,10 +61,11 @@ async def test_escapes_in_descriptions_are_told_with_visible_characters(tmp_path
         await hub.settled()
         await hub.scanned()
 
-        [line] = scans(hub)
-        assert "hidden text: " in line
-        assert r"\u001b[2J" in line
-        assert line.isprintable()
+        for line in scans(hub):  # the tool, and the server's instructions
+            assert "hidden text: " in line
+            assert r"\u001b[2J" in line
+            assert line.isprintable()
+        assert len(scans(hub)) == 2
 
 
 async def test_servers_whose_names_look_alike_are_told(tmp_path):

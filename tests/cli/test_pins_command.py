@@ -50,7 +50,7 @@ def test_a_change_is_told_shown_and_accepted(multitap, pulled):
 
     accepted = multitap(f"pins review {pulled} --accept")
     assert accepted.code == 0
-    assert "accepted 1 tool of 'zoo'" in accepted.err
+    assert "accepted 1 change of 'zoo'" in accepted.err
     assert "zoo_echo " in multitap(f"tools {pulled}").out
     assert multitap(f"pins review {pulled}").code == 0
 

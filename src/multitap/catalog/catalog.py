@@ -16,6 +16,7 @@ from multitap.config import ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
 from multitap.records import dataclass
+from multitap.trust.pins.pinned_definition import INSTRUCTIONS
 from multitap.trust.policy.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition, Offers
@@ -149,6 +150,8 @@ class Catalog:
     """All servers, up or not."""
     withheld: Mapping[str, Withheld] = field(default_factory=lambda: MappingProxyType({}))
     """Tools that wait for a review."""
+    mute: frozenset[str] = frozenset()
+    """Servers whose instructions wait for a review, or look like an attack."""
 
     def named(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
@@ -217,7 +220,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     """
     usable, warnings = _usable(offers.tools)
     names = books.tools.give(link.name, tuple(usable))
-    vetted = vetting.vet(link, usable, names)
+    vetted = vetting.vet(link, usable, names, offers)
     tools: dict[str, Tool] = {}
     withheld: dict[str, Withheld] = {}
     hidden: dict[str, Hidden] = {}
@@ -237,9 +240,9 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
         offers,
         tools,
         hidden,
-        _prompts(link, offers, books.prompts),
-        _resources(link, offers.resources, "uri", books.resources),
-        _resources(link, offers.templates, "uriTemplate", books.templates),
+        _prompts(link, offers, books.prompts, vetted),
+        _resources(link, offers.resources, "uri", books.resources, vetted),
+        _resources(link, offers.templates, "uriTemplate", books.templates, vetted),
         tuple(warnings),
         withheld,
         vetted,
@@ -287,7 +290,10 @@ def build(
     templates: list[Resource] = []
     hidden: dict[str, Hidden] = {}
     withheld: dict[str, Withheld] = {}
+    mute: set[str] = set()
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
+        if INSTRUCTIONS in shelf.vetted.withheld_others:
+            mute.add(link.name)
         hidden |= shelf.hidden
         withheld |= shelf.withheld
         if not link.live:
@@ -308,6 +314,7 @@ def build(
         AddressDirectory(books.servers, books.resources.holders, books.templates.holders),
         MappingProxyType(dict(links)),
         MappingProxyType(withheld),
+        frozenset(mute),
     )
 
 
@@ -326,23 +333,26 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
     return usable, warnings
 
 
-def _prompts(link: Link, offers: Offers, book: NameBook) -> dict[str, Prompt]:
+def _prompts(link: Link, offers: Offers, book: NameBook, vetted: Vetted) -> dict[str, Prompt]:
     usable = texts(offers.prompts, "name")
     names = book.give(link.name, tuple(usable))
     return {
         names[raw]: Prompt(names[raw], link.name, raw, definition, link)
         for raw, definition in usable.items()
+        if f"prompt {raw}" not in vetted.withheld_others
     }
 
 
 def _resources(
-    link: Link, definitions: Iterable[Definition], key: str, book: NameBook
+    link: Link, definitions: Iterable[Definition], key: str, book: NameBook, vetted: Vetted
 ) -> tuple[Resource, ...]:
     usable = texts(definitions, key)
     addresses = book.give(link.name, tuple(usable))
+    kind = "resource" if key == "uri" else "template"
     return tuple(
         Resource(addresses[uri], link.name, uri, definition, link)
         for uri, definition in usable.items()
+        if f"{kind} {uri}" not in vetted.withheld_others
     )
 
 

@@ -1,15 +1,18 @@
-"""Decides which tools of a server are shown: those that match their pins and look safe."""
+"""Decides which offers of a server are shown: those that match their pins and look safe."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any
 
 from multitap.records import dataclass
 from multitap.store.fingerprint import fingerprint
 from multitap.trust.pins.pin_drift import NO_DRIFT, Drift
-from multitap.trust.pins.pinned_definition import pinned_part
-from multitap.trust.pins.pins import Pins, pin_mode, pins_of
-from multitap.trust.scanner.scanner import Finding, scan, scan_mode
+from multitap.trust.pins.pinned_definition import other_parts, pinned_part
+from multitap.trust.pins.pins import Pins, pin_mode, pins_of, pins_of_others
+from multitap.trust.scanner.scanner import Finding, scan, scan_mode, scan_other
 from multitap.upstream.link import Link
-from multitap.upstream.offer_lists import Definition
+from multitap.upstream.offer_lists import Definition, Offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,10 @@ class Reason:
     hint: str
 
 
+def _none() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Vetted:
     """What became of one server's tools."""
@@ -27,9 +34,15 @@ class Vetted:
     seen: Mapping[str, tuple[str, Definition]]
     """The digest and definition of each, by the server's own names; none if nobody looks."""
     withheld: Mapping[str, Reason]
+    others: Mapping[str, tuple[str, Definition]] = field(default_factory=_none)
+    """The same of prompts, resources, templates and instructions, by kind and name."""
+    withheld_others: Mapping[str, Reason] = field(default_factory=_none)
     drift: Drift = NO_DRIFT
     warnings: tuple[str, ...] = ()
     """The drift in words, for people."""
+
+
+Search = Callable[[Mapping[str, Any]], tuple[Finding, ...]]
 
 
 class Vetting:
@@ -44,13 +57,20 @@ class Vetting:
         self.findings: dict[str, tuple[Finding, ...]] = {}
         """By the digest of a definition."""
 
-    def vet(self, link: Link, usable: Mapping[str, Definition], names: Mapping[str, str]) -> Vetted:
+    def vet(
+        self,
+        link: Link,
+        usable: Mapping[str, Definition],
+        names: Mapping[str, str],
+        offers: Offers,
+    ) -> Vetted:
         """Compare what a server offers with what is pinned, and search it if attacks are blocked.
 
         Args:
             link: The server.
             usable: Its tools by its own names.
             names: What callers call them.
+            offers: All that it offers.
         """
         config = link.config
         pinning, scanning = pin_mode(config), scan_mode(config)
@@ -60,29 +80,50 @@ class Vetting:
         parts = link.report.redact.data([pinned_part(one) for one in usable.values()])
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
         seen = {raw: (pin.sha256, usable[raw]) for raw, pin in pins.items() if raw in usable}
+        rest = _others(link, offers)
+        pinned = pins_of_others(rest)
+        others = {key: (pin.sha256, rest[key]) for key, pin in pinned.items()}
         withheld: dict[str, Reason] = {}
+        mute: dict[str, Reason] = {}
         if scanning == "block":
-            withheld |= self._blocked(link.name, seen)
-        drift = self.pins.judge(link.name, config, fingerprint(config), pins)
+            withheld |= self._blocked(link.name, seen, scan)
+            mute |= self._blocked(link.name, others, scan_other)
+        drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned)
         if pinning == "enforce":
             hint = f"run `multitap pins review {link.name}`"
             apart = usable if drift.damage else drift.tools
             withheld |= {raw: Reason(drift.reason(raw), hint) for raw in apart}
+            odd = [*others] if drift.damage else drift.others
+            mute |= {key: Reason("it is not as it was pinned", hint) for key in odd}
         words = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
-        return Vetted(seen, withheld, drift, (words,) if words else ())
+        return Vetted(seen, withheld, others, mute, drift, (words,) if words else ())
 
-    def look(self, digest: str, definition: Definition) -> tuple[Finding, ...]:
+    def look(
+        self, digest: str, definition: Definition, search: Search = scan
+    ) -> tuple[Finding, ...]:
         """What a scan finds in a definition."""
         if (found := self.findings.get(digest)) is None:
-            found = self.findings[digest] = scan(definition)
+            found = self.findings[digest] = search(definition)
         return found
 
     def _blocked(
-        self, server: str, seen: Mapping[str, tuple[str, Definition]]
+        self, server: str, seen: Mapping[str, tuple[str, Definition]], search: Search
     ) -> dict[str, Reason]:
         hint = f'`multitap doctor {server}` shows it; `scan = "report"` allows it'
         return {
             raw: Reason(f"it looks like an attack: {found[0].words}", hint)
             for raw, (digest, definition) in seen.items()
-            if (found := self.look(digest, definition))
+            if (found := self.look(digest, definition, search))
         }
+
+
+def _others(link: Link, offers: Offers) -> dict[str, dict[str, Any]]:
+    """What a server offers besides its tools, without what it was given in confidence."""
+    lists = {
+        "prompt": offers.prompts,
+        "resource": offers.resources,
+        "template": offers.templates,
+    }
+    said = link.session.instructions if link.session is not None else None
+    parts: dict[str, dict[str, Any]] = link.report.redact.data(other_parts(lists, said))
+    return parts

@@ -95,14 +95,14 @@ class Introduction:
         told = [
             f"# {link.name}\n{words}"
             for link in self._hub.links.values()
-            if view.has(link.name) and (words := _about(link))
+            if view.has(link.name) and (words := _about(link, self._hub.catalog.mute))
         ]
         return "\n\n".join((*told, *_of_withheld(self._hub.withheld)))
 
 
-def _about(link: Link) -> str | None:
+def _about(link: Link, mute: Collection[str]) -> str | None:
     if link.session is not None:
-        return link.session.instructions
+        return None if link.name in mute else link.session.instructions
     if link.state is LinkState.NEEDS_AUTH and link.failure is not None and link.failure.hint:
         return f"This server waits for a login: {link.failure.hint}."
     return None

@@ -159,4 +159,5 @@ def _same(one: Catalog, other: Catalog) -> bool:
         and one.absent.keys() == other.absent.keys()
         and one.hidden == other.hidden
         and one.withheld.keys() == other.withheld.keys()
+        and one.mute == other.mute
     )

@@ -1,20 +1,21 @@
-"""Scans tool descriptions for attacks in the background, each text once."""
+"""Scans what servers say about their offers in the background, each text once."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
 from multitap.catalog.catalog import Shelf
-from multitap.catalog.vetting import Vetting
+from multitap.catalog.vetting import Search, Vetting
 from multitap.errors import quoted
 from multitap.events import ToolSuspected
 from multitap.trust.scanner.look_alikes import twins
-from multitap.trust.scanner.scanner import Finding, scan_mode
+from multitap.trust.scanner.scanner import Finding, scan, scan_mode, scan_other
 from multitap.trust.scanner.scanner_rules import LOOK_ALIKE
 from multitap.upstream.link import Link
+from multitap.upstream.offer_lists import Definition
 from multitap.upstream.signals import Latch
 
 logger = logging.getLogger(__name__)
@@ -86,46 +87,66 @@ class ToolScans:
                 first[raw] = Finding(LOOK_ALIKE, "the name is easily taken for another", other)
         return first
 
+    def other_findings(self, link: Link, shelf: Shelf) -> dict[str, Finding]:
+        """The same in prompts, resources, templates and instructions, by kind and name."""
+        if scan_mode(link.config) == "off":
+            return {}
+        known = self._vetting.findings
+        return {
+            key: known[digest][0]
+            for key, (digest, _) in shelf.vetted.others.items()
+            if known.get(digest)
+        }
+
     def warnings(self, link: Link, shelf: Shelf) -> tuple[str, ...]:
         """The same for people."""
-        told = [_words(raw, found) for raw, found in self.findings(link, shelf).items()]
+        told = [words for _, words, _ in self._all(link, shelf)]
         if (other := self._servers.get(link.name)) is not None:
             told.insert(0, f"scan: its name is easily taken for that of {quoted(other)}")
         return tuple(told)
 
     async def _search(self, shelf: Shelf) -> None:
         look, known = self._vetting.look, self._vetting.findings
-        for digest, definition in shelf.vetted.seen.values():
+        texts: list[tuple[str, Definition, Search]]
+        texts = [(*one, scan) for one in shelf.vetted.seen.values()]
+        texts += [(*one, scan_other) for one in shelf.vetted.others.values()]
+        for digest, definition, search in texts:
             if digest in known:
                 continue
             if len(str(definition)) > LARGE:
-                await to_thread.run_sync(look, digest, definition, abandon_on_cancel=True)
+                await to_thread.run_sync(look, digest, definition, search, abandon_on_cancel=True)
             else:
-                look(digest, definition)
+                look(digest, definition, search)
                 await anyio.lowlevel.checkpoint()  # calls go first
+
+    def _all(self, link: Link, shelf: Shelf) -> Iterator[tuple[str, str, Finding]]:
+        """What was found, with the name of each and in words."""
+        for raw, found in self.findings(link, shelf).items():
+            yield raw, f"scan: tool {quoted(raw)}: {found.words}", found
+        for key, found in self.other_findings(link, shelf).items():
+            yield key, f"scan: {quoted(key)}: {found.words}", found
 
     def _tell(self, link: Link, shelf: Shelf) -> None:
         is_blocked = scan_mode(link.config) == "block"
-        for raw, found in self.findings(link, shelf).items():
+        for raw, words, found in self._all(link, shelf):
             if (key := (link.name, raw, found)) in self._told:
                 continue
             self._told.add(key)
-            words = _words(raw, found)
             link.report.tell(ToolSuspected(link.name, raw, found.kind, is_blocked, words))
             logger.warning("%s: %s", link.name, link.report.redact(words))
 
     def _forget(self) -> None:
         """Keep what is on a shelf; a server may say something else each time."""
         shelves = self._shelves().values()
-        used = {digest for shelf in shelves for digest, _ in shelf.vetted.seen.values()}
+        used = {
+            digest
+            for shelf in shelves
+            for digest, _ in (*shelf.vetted.seen.values(), *shelf.vetted.others.values())
+        }
         for digest in self._vetting.findings.keys() - used:
             del self._vetting.findings[digest]
         names = {link.name for link in self._shelves()}
         self._told = {key for key in self._told if key[0] in names}
-
-
-def _words(raw: str, found: Finding) -> str:
-    return f"scan: tool {quoted(raw)}: {found.words}"
 
 
 def _twins(shelves: Mapping[Link, Shelf]) -> dict[tuple[str, str], str]:

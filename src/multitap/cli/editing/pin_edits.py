@@ -32,7 +32,7 @@ def pins_of_new(
     private = PinEdit(places.private, server, pins)
     if places.project is None:
         return (private,)
-    committed = ServerPins(package=pins.package, tools=pins.tools)
+    committed = ServerPins(package=pins.package, tools=pins.tools, others=pins.others)
     return private, PinEdit(places.project, server, committed, is_private=False)
 
 

@@ -51,9 +51,9 @@ def review_pins(
         _look(loaded, options, server)
     due = [review for review in reviews(places, servers) if review.is_due]
     if as_json:
-        say_json([_difference_of(review, tool) for review in due for tool in review.pins.pending])
+        say_json([_difference_of(review, tool) for review in due for tool in review.pins.waiting])
     elif not due:
-        note("all tools are as pinned")
+        note("everything is as pinned")
     left = [review for review in due if not _reviewed(places, review, accepting, as_json)]
     if left and not as_json:
         _point_out(left)
@@ -103,7 +103,7 @@ def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool
             refuse(review)
             return False
     accept(places, review)
-    count = counted(len(review.pins.pending), "tool")
+    count = counted(len(review.pins.waiting), "change")
     note(f"accepted {count} of {review.server!r} as shown")
     return True
 
@@ -111,7 +111,7 @@ def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool
 def _shown(review: Review) -> Iterator[str]:
     if (now := review.pins.pending_package) is not None:
         yield f"{printable(review.server)}: package {review.pins.package} is now {now}"
-    for tool, pin in review.pins.pending.items():
+    for tool, pin in review.pins.waiting.items():
         before = review.before(tool)
         what = "changed" if before else "new"
         yield f"{printable(review.server)}: {printable(tool)} ({what})"
@@ -122,7 +122,7 @@ def _shown(review: Review) -> Iterator[str]:
 
 
 def _difference_of(review: Review, tool: str) -> dict[str, Any]:
-    before, now = review.before(tool), review.pins.pending[tool]
+    before, now = review.before(tool), review.pins.waiting[tool]
     return {
         "server": review.server,
         "tool": tool,
@@ -145,7 +145,7 @@ def _described(
         "lock": str((project or own).path),
         "package": msgspec.to_builtins(pins and pins.package),
         "tools": {raw: pin.sha256 for raw, pin in pins.tools.items()} if pins else {},
-        "pending": sorted(pins.pending) if pins else [],
+        "pending": sorted(pins.waiting) if pins else [],
     }
 
 
@@ -153,7 +153,7 @@ def _cells(review: Review | None) -> tuple[str, str, str]:
     if review is None:
         return "-", "-", "not seen yet"
     pins = review.pins
-    waiting = len(pins.pending) + bool(pins.pending_package)
+    waiting = len(pins.waiting) + bool(pins.pending_package)
     return (
         str(len(pins.tools)),
         str(pins.package) if pins.package else "-",

@@ -183,7 +183,7 @@ class AccessDesk:
 
 
 def _shown(review: Review) -> PinReview:
-    pending = review.pins.pending
+    pending = review.pins.waiting
     moved = review.pins.pending_package
     tools = [_tool(review, name) for name in islice(pending, MOST_TOOLS)]
     return PinReview(
@@ -195,7 +195,7 @@ def _shown(review: Review) -> PinReview:
 
 
 def _tool(review: Review, name: str) -> PinnedTool:
-    before, now = review.before(name), review.pins.pending[name]
+    before, now = review.before(name), review.pins.waiting[name]
     return PinnedTool(
         tool=name,
         change="changed" if before else "new",
@@ -218,7 +218,7 @@ def _cut(lines: Iterable[str]) -> tuple[str, ...]:
 
 def _digest(review: Review) -> str:
     pins = review.pins
-    seen = [f"{tool} {pin.sha256}" for tool, pin in sorted(pins.pending.items())]
+    seen = [f"{tool} {pin.sha256}" for tool, pin in sorted(pins.waiting.items())]
     return sha256("\n".join((*seen, str(pins.pending_package))).encode()).hexdigest()
 
 

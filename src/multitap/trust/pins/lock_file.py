@@ -83,6 +83,20 @@ class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     pending: dict[str, ToolPin] = {}
     """What it offers now and did not then."""
     pending_package: Package | None = None
+    others: dict[str, ToolPin] | None = None
+    """Prompts, resources, templates and instructions, by kind and name; None: never looked at."""
+    pending_others: dict[str, ToolPin] = {}
+
+    @property
+    def waiting(self) -> dict[str, ToolPin]:
+        """All that waits for a review; names of tools are as they are, others have their kind."""
+        found = dict(self.pending)
+        for key, pin in self.pending_others.items():
+            shown = key
+            while shown in found:  # a tool may be called `prompt NAME`, to hide a prompt
+                shown += "*"
+            found[shown] = pin
+        return found
 
 
 class LockContent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -217,7 +231,8 @@ def _parsed(path: Path, raw: bytes) -> LockContent:
 
 def _check_digests(path: Path, raw: bytes, content: LockContent, hint: str) -> None:
     for server, pins in content.servers.items():
-        for tool, pin in (*pins.tools.items(), *pins.pending.items()):
+        others = (*(pins.others or {}).items(), *pins.pending_others.items())
+        for tool, pin in (*pins.tools.items(), *pins.pending.items(), *others):
             if pin.definition is not None and digest(pin.definition) != pin.sha256:
                 line = raw.count(b"\n", 0, max(0, raw.find(pin.sha256.encode()))) + 1
                 raise LockError(

@@ -1,12 +1,13 @@
 """How a server's offers differ from what is pinned."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from multitap.errors import counted, quoted
 from multitap.records import dataclass
 from multitap.trust.pins.lock_file import UNKNOWN, Package, ServerPins, ToolPin
+from multitap.trust.pins.pinned_definition import comes_and_goes
 
 _MOST_NAMED = 5
 
@@ -21,13 +22,15 @@ class Drift:
     """The same of tools that it did not have."""
     unlocked: tuple[str, ...] = ()
     """Tools that the project's own lock does not have like this."""
+    others: tuple[str, ...] = ()
+    """Prompts, resources, templates and instructions that are not as they were, by their keys."""
     package: str = ""
     """What became of its package, in words."""
     damage: str = ""
     """Why nothing can be compared."""
 
     def __bool__(self) -> bool:
-        return bool(self.tools or self.package or self.damage)
+        return bool(self.tools or self.others or self.package or self.damage)
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -51,6 +54,7 @@ class Drift:
             *_listed(self.changed, "changed", withheld=withheld),
             *_listed(self.new, "new", withheld=withheld),
             *_listed(self.unlocked, "not as in the project's lock", withheld=withheld),
+            *_listed(self.others, "changed or new", withheld=withheld, noun="other offer"),
             self.package,
             f"run `multitap pins review {server}`",
         ]
@@ -65,6 +69,7 @@ def drift_of(
     pins: ServerPins | None,
     project: ServerPins | None,
     package: Package | None,
+    others: Mapping[str, ToolPin],
 ) -> Drift:
     """What is different; at first sight nothing is but what the project's lock says otherwise.
 
@@ -73,6 +78,7 @@ def drift_of(
         pins: What this user relied on; None: the server was never seen.
         project: What the project's own lock says; None: nothing.
         package: What is started now; None: nobody knows.
+        others: What else the server offers, by key.
     """
     known = seen if pins is None else pins.tools
     changed = [raw for raw, pin in seen.items() if raw in known and known[raw].sha256 != pin.sha256]
@@ -85,7 +91,22 @@ def drift_of(
         if raw not in told and (raw not in locked or locked[raw].sha256 != pin.sha256)
     ]
     before = pins.package if pins is not None else _portable(project)
-    return Drift(tuple(changed), tuple(new), tuple(unlocked), _moved(before, package))
+    odd = dict.fromkeys(
+        key for one in (pins, project) if one is not None for key in _odd_others(others, one)
+    )
+    return Drift(tuple(changed), tuple(new), tuple(unlocked), (*odd,), _moved(before, package))
+
+
+def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
+    """What is not a tool, and not as it was."""
+    if (known := pins.others) is None:
+        return
+    for key, pin in seen.items():
+        if key in known:
+            if known[key].sha256 != pin.sha256:
+                yield key
+        elif not comes_and_goes(key):
+            yield key
 
 
 def _portable(project: ServerPins | None) -> Package | None:
@@ -104,10 +125,10 @@ def _moved(before: Package | None, now: Package | None) -> str:
     return f"its package is {now}, and was {before}" + (digests if str(now) == str(before) else "")
 
 
-def _listed(tools: tuple[str, ...], what: str, *, withheld: bool) -> list[str]:
+def _listed(tools: tuple[str, ...], what: str, *, withheld: bool, noun: str = "tool") -> list[str]:
     if not tools:
         return []
     named = ", ".join(quoted(tool) for tool in tools[:_MOST_NAMED])
     rest = f" and {len(tools) - _MOST_NAMED} more" if len(tools) > _MOST_NAMED else ""
     state = f"{what} and withheld" if withheld else what
-    return [f"{counted(len(tools), 'tool')} {state}: {named}{rest}"]
+    return [f"{counted(len(tools), noun)} {state}: {named}{rest}"]

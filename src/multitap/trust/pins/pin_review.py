@@ -23,14 +23,16 @@ class Review:
 
     @property
     def is_due(self) -> bool:
-        return bool(self.pins.pending or self.pins.pending_package)
+        return bool(self.pins.waiting or self.pins.pending_package)
 
     def before(self, tool: str) -> ToolPin | None:
-        """A tool as it was pinned; what a project's lock says where that alone is different."""
-        own = self.pins.tools.get(tool)
-        if own is None or own.sha256 == self.pins.pending[tool].sha256:
-            return (self.project or ServerPins()).tools.get(tool)
-        return own
+        """An offer as it was pinned; what a project's lock says where that alone is different."""
+        is_tool = tool in self.pins.pending
+        own, locked = (
+            _pinned(pins, tool, is_tool=is_tool)
+            for pins in (self.pins, self.project or ServerPins())
+        )
+        return locked if own is None or own.sha256 == self.pins.waiting[tool].sha256 else own
 
 
 def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[Review]:
@@ -61,14 +63,14 @@ def accept(places: LockPlaces, review: Review) -> None:
         with file.changing() as content:
             pins = content.servers.get(review.server, ServerPins())
             content.servers[review.server] = _accepted(pins, review, is_own=file is own)
-    said = [f"{raw} {pin.sha256[:12]}" for raw, pin in review.pins.pending.items()]
+    said = [f"{raw} {pin.sha256[:12]}" for raw, pin in review.pins.waiting.items()]
     said += [f"package {review.pins.pending_package}"] if review.pins.pending_package else []
     audit.record("pins.accepted", server=review.server, decision="allow", detail="; ".join(said))
 
 
 def refuse(review: Review) -> None:
     """Record that a person was shown the changes and did not accept them."""
-    said = ", ".join(review.pins.pending)
+    said = ", ".join(review.pins.waiting)
     audit.record("pins.refused", server=review.server, decision="deny", detail=said)
 
 
@@ -87,12 +89,27 @@ def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
     return known
 
 
+def _pinned(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | None:
+    """What is pinned under the name of something that waits for a review."""
+    if is_tool:
+        return pins.tools.get(waiting)
+    others = pins.others or {}
+    return others.get(waiting) or others.get(waiting.rstrip("*"))
+
+
 def _accepted(pins: ServerPins, review: Review, *, is_own: bool) -> ServerPins:
     agreed = review.pins.pending
     package = review.pins.pending_package or review.pins.package
     tools = {**pins.tools, **agreed}
+    others = {**(pins.others or {}), **review.pins.pending_others}
     if not is_own:
-        return msgspec.structs.replace(pins, tools=tools, package=package)
+        return msgspec.structs.replace(pins, tools=tools, package=package, others=others)
+    left = {
+        key: pin
+        for key, pin in pins.pending_others.items()
+        if review.pins.pending_others.get(key) != pin
+    }
+    pins = msgspec.structs.replace(pins, others=others, pending_others=left)
     later = {raw: pin for raw, pin in pins.pending.items() if agreed.get(raw) != pin}
     moved = pins.pending_package if pins.pending_package != package else None
     return msgspec.structs.replace(

@@ -1,7 +1,7 @@
-"""The parts of a tool's definition that people rely on, and their digest."""
+"""The parts of a server's offers that people rely on, and their digest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -10,12 +10,47 @@ import msgspec
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What a model and a person are told about a tool, and so what must not change unseen."""
 
+_OTHERS = {
+    "prompt": ("name", "name title description arguments"),
+    "resource": ("uri", "uri name title description mimeType"),
+    "template": ("uriTemplate", "uriTemplate name title description mimeType"),
+}
+"""By kind: what tells one from another, and what is pinned of it."""
+INSTRUCTIONS = "instructions"
+"""The key of what a server says to models about itself."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
     """A definition without what may change at will, such as `_meta`."""
     return {key: definition[key] for key in PINNED if key in definition}
+
+
+def other_parts(
+    lists: Mapping[str, Iterable[Mapping[str, Any]]], instructions: str | None
+) -> dict[str, dict[str, Any]]:
+    """The pinned parts of all that is not a tool, by kind and name: `prompt NAME`.
+
+    Args:
+        lists: Definitions by kind: `prompt`, `resource`, `template`.
+        instructions: What the server says about itself.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for kind, definitions in lists.items():
+        named, pinned = _OTHERS[kind]
+        for one in definitions:
+            if isinstance(name := one.get(named), str):
+                part = {key: one[key] for key in pinned.split() if key in one}
+                found.setdefault(f"{kind} {name}", part)
+    if instructions:
+        found[INSTRUCTIONS] = {"name": INSTRUCTIONS, "description": instructions}
+    return found
+
+
+def comes_and_goes(key: str) -> bool:
+    """Whether new ones of its kind are nothing to ask a person about: resources are data."""
+    return key.startswith("resource ")
 
 
 def canonical(value: object) -> bytes:

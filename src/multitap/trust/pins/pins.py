@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from multitap.trust.pins.lock_file import (
 )
 from multitap.trust.pins.lock_places import LockPlaces
 from multitap.trust.pins.pin_drift import NO_DRIFT, Drift, drift_of
-from multitap.trust.pins.pinned_definition import canonical
+from multitap.trust.pins.pinned_definition import canonical, comes_and_goes
 
 PinMode = Literal["enforce", "report", "off"]
 Reading = LockContent | LockError
@@ -84,7 +85,12 @@ class Pins:
         return (*damage, *self._unwritten.values())
 
     def judge(
-        self, server: str, config: ServerConfig, identity: str, seen: Mapping[str, ToolPin]
+        self,
+        server: str,
+        config: ServerConfig,
+        identity: str,
+        seen: Mapping[str, ToolPin],
+        others: Mapping[str, ToolPin] = MappingProxyType({}),
     ) -> Drift:
         """How what a server offers differs from what is pinned; what is new to us is noted.
 
@@ -93,6 +99,7 @@ class Pins:
             config: Whose it is, and how strictly it is held to its pins.
             identity: A digest of what is run or reached.
             seen: Its tools, by its own names.
+            others: What else it offers, by kind and name.
         """
         mode = pin_mode(config)
         if mode == "off":
@@ -106,12 +113,13 @@ class Pins:
             pins = None  # the user chose another server of that name
         locked = None if project is None else self._entry(project, server)
         package = self._packages.get(server)
-        drift = drift_of(seen, pins, locked, package)
-        if seen:
+        drift = drift_of(seen, pins, locked, package, others)
+        if seen or others:
             after = _after(pins, identity, self.naming, seen, drift, package)
+            after = _with_others(after, others, drift)
             self._note(own, server, PinChange(before, after))
-            if project is not None and locked is None and after.tools:
-                committed = ServerPins(package=package, tools=after.tools)
+            if project is not None and locked is None and (after.tools or after.others):
+                committed = ServerPins(package=package, tools=after.tools, others=after.others)
                 self._note(project, server, PinChange(None, committed))
         return drift
 
@@ -261,6 +269,32 @@ def _saved(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
             if content.servers.get(server) == change.before:
                 content.servers[server] = change.after
     return content
+
+
+def pins_of_others(parts: Mapping[str, dict[str, Any]]) -> dict[str, ToolPin]:
+    """The same for what is not a tool, by kind and name."""
+    found: dict[str, ToolPin] = {}
+    room = _LARGEST_SERVER
+    for key, part in parts.items():
+        text = canonical(part)
+        is_kept = len(text) <= min(_LARGEST_DEFINITION, room)
+        room -= len(text) if is_kept else 0
+        found[key] = ToolPin(sha256(text).hexdigest(), "", part if is_kept else None)
+    return found
+
+
+def _with_others(pins: ServerPins, seen: Mapping[str, ToolPin], drift: Drift) -> ServerPins:
+    """The same with what else the server offers; resources that are gone are forgotten."""
+    same = {key: pin for key, pin in seen.items() if key not in drift.others}
+    kept = {
+        key: pin
+        for key, pin in (pins.others or {}).items()
+        if key in seen or not comes_and_goes(key)
+    }
+    pending = {key: seen[key] for key in drift.others}
+    if not seen and pins.others is None:
+        return pins  # nobody asked it yet
+    return msgspec.structs.replace(pins, others={**same, **kept}, pending_others=pending)
 
 
 def _after(  # noqa: PLR0917 - its only caller gives them all

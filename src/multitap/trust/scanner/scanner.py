@@ -76,6 +76,13 @@ def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def scan_other(part: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The same in what is not a tool: a prompt, a resource, a template, a server's instructions."""
+    texts = "\n".join(_BLANKS.sub(" ", text) for text in texts_in(part))
+    name = part.get("name")
+    return (*_in_name(name if isinstance(name, str) else ""), *_in_lines(texts))
+
+
 def scan_text(text: str) -> tuple[Finding, ...]:
     """What looks like an attack in a text, such as a result."""
     return tuple(_in_lines(_BLANKS.sub(" ", text)))

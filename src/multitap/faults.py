@@ -22,8 +22,20 @@ class SessionLost(WireClosed):
     """The server forgot our session; a new handshake brings it back."""
 
 
+class Moved(WireClosed):
+    """Not a failure: another replica runs the server from now on, or its owner starts it again."""
+
+
 class RequestFailed(WireFault):
     """This one request could not be delivered; the wire goes on."""
+
+
+class Elsewhere(RequestFailed):
+    """The replica that is to run the server cannot be asked, or does not run it."""
+
+    def __init__(self, message: str, *, sent: bool, hint: str | None = None) -> None:
+        super().__init__(message, sent=sent)
+        self.hint = hint
 
 
 class AnswerTimeout(WireFault):

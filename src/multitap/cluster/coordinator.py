@@ -121,7 +121,10 @@ class Leases(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
-        """Prolong leases, by name and token; the names of those that are still held."""
+        """Prolong leases, by name and token; the names of those that nobody else has taken.
+
+        One that has expired is prolonged as well: its token is still the greatest.
+        """
         ...
 
     async def release(self, name: str, token: int) -> bool:
@@ -167,7 +170,7 @@ class Streams(Protocol):
         ...
 
 
-class Limits(Protocol):
+class SharedLimits(Protocol):
     """Counts that all replicas share."""
 
     async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
@@ -191,7 +194,7 @@ class Coordinator(Protocol):
     @property
     def streams(self) -> Streams: ...
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> SharedLimits: ...
 
     @property
     def health(self) -> Health:

@@ -103,8 +103,8 @@ class LocalLeases:
         now = self._clock()
         kept: set[str] = set()
         for name, token in held.items():
-            owner, last, until, note = self._kept.get(name, ("", 0, 0.0, b""))
-            if owner and last == token and until > now:
+            owner, last, _, note = self._kept.get(name, ("", 0, 0.0, b""))
+            if owner and last == token:
                 self._kept[name] = owner, token, now + ttl, note
                 kept.add(name)
         return frozenset(kept)
@@ -230,7 +230,7 @@ class LocalStreams:
 
 
 class LocalLimits:
-    """See `Limits`."""
+    """See `SharedLimits`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

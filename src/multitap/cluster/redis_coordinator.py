@@ -355,7 +355,7 @@ class RedisStreams:
 
 
 class RedisLimits:
-    """See `Limits`."""
+    """See `SharedLimits`."""
 
     def __init__(self, line: RedisLine) -> None:
         self._line = line

@@ -34,8 +34,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = {}
 for i, key in ipairs(KEYS) do
-  local last = redis.call('HMGET', key, 'holder', 'token', 'until')
-  if last[1] and last[1] ~= '' and last[2] == ARGV[i + 1] and tonumber(last[3]) > now then
+  local last = redis.call('HMGET', key, 'holder', 'token')
+  if last[1] and last[1] ~= '' and last[2] == ARGV[i + 1] then
     redis.call('HSET', key, 'until', string.format('%.0f', now + ARGV[1]))
     redis.call('PEXPIRE', key, 86400000)
     kept[#kept + 1] = i

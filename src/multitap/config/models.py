@@ -303,6 +303,10 @@ class StdioServer(_Server):
     """Whether the program is confined: `auto` confines what a project or a registry described,
     `true` refuses to start it where that is not possible."""
     sandbox_rules: SandboxRules = SandboxRules()
+    replicas: int = setting(default=1, ge=1, le=64)
+    """In a cluster: how many gateways run the program; the others reach it through these."""
+    placement: Mapping[str, str] = {}
+    """In a cluster: labels that a gateway must have to run the program."""
 
     @property
     def start_folder(self) -> Path | None:

@@ -59,7 +59,7 @@ from multitap.trust.pins.lock_places import LockPlaces, places_in
 from multitap.trust.pins.pins import Pins
 from multitap.trust.questions.questions import Questions
 from multitap.trust.secrets.vault import scope_for
-from multitap.upstream.connector import Dial
+from multitap.upstream.connector import Dial, Place, always_here
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand, Link
@@ -105,6 +105,7 @@ class Hub:
         pins: Pins | None = None,
         logins: Logins | None = None,
         sandboxes: Sandboxes | None = None,
+        place: Place = always_here,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -138,7 +139,7 @@ class Hub:
         self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
         """Where the messages of each server can be followed, those of all its links."""
         self._closed = False
-        make = partial(self.make_link, on_change=self._link_changed)
+        make = partial(self.make_link, on_change=self._link_changed, place=place)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
         self._states = StateEvents(self.events, self._supervisor)
         self.lookup = Lookup(lambda: self.catalog, self._builder, self._supervisor, self.changed)
@@ -219,12 +220,14 @@ class Hub:
         config: ServerConfig,
         *,
         on_change: Callable[[Link], None] = lambda _: None,
+        place: Place = always_here,
     ) -> Link:
         """A link to a server, with a session of its own; the caller runs it."""
         return Link(
             server,
             config,
             dial=self._dial,
+            place=place,
             expand=self._expand,
             handlers=self._handlers,
             known=self._memory.recall(server, config),
@@ -517,6 +520,7 @@ async def open_hub(
     recall: bool = False,
     files: Collection[str] = (),
     locks: LockPlaces | None = None,
+    place: Place = always_here,
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 
@@ -530,6 +534,7 @@ async def open_hub(
         recall: Whether what a server had last time is listed while it starts.
         files: What the settings are written in: each configuration has logs of its own.
         locks: Where pins are kept; in the state directory if not given.
+        place: Where servers run, if not all in this process.
     """
     state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
     logins: Logins | None = None
@@ -564,6 +569,7 @@ async def open_hub(
                 pins=pins,
                 logins=logins,
                 sandboxes=sandboxes,
+                place=place,
             )
             try:
                 yield hub

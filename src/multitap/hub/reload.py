@@ -22,7 +22,7 @@ from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
 from multitap.trust.pins.lock_places import places_of
 from multitap.trust.projects.trusted_projects import expand_trusted, load_trusted
-from multitap.upstream.connector import Dial
+from multitap.upstream.connector import Dial, Place, always_here
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand
 
@@ -229,6 +229,7 @@ async def open_configured(
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
+    place: Place = always_here,
 ) -> AsyncGenerator[Hub]:
     """A running hub that follows its files; leaving the block closes every server.
 
@@ -239,6 +240,7 @@ async def open_configured(
         dial: How servers are reached, in place of pipes and sockets.
         expand: Puts in the variables of a server's configuration, in place of this process's.
         recall: Whether what a server had last time is listed while it starts.
+        place: Where servers run, if not all in this process.
 
     Raises:
         ConfigError: No files were given, and one of those that were found cannot be read.
@@ -255,6 +257,7 @@ async def open_configured(
             recall=recall,
             files=files.loaded.files,
             locks=places_of(files.loaded),
+            place=place,
         ) as hub,
         auto_reload(hub, files),
     ):

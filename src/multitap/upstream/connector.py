@@ -3,11 +3,14 @@
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Protocol
 
 import anyio
 
 from multitap.config import ServerConfig, StdioServer
 from multitap.events import LinkState, Phase
+from multitap.faults import Elsewhere
+from multitap.records import dataclass
 from multitap.upstream.approach import Approach
 from multitap.upstream.attempt import Attempt
 from multitap.upstream.availability import Availability
@@ -25,6 +28,38 @@ from multitap.wire.wire import Wire
 Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
 """Opens a wire; the one seam between a link and the world."""
 
+
+class Placement(Protocol):
+    """Where a server runs: in this process, or in another replica of a cluster."""
+
+    @property
+    def is_here(self) -> bool: ...
+
+    @property
+    def dial(self) -> Dial: ...
+
+
+Place = Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
+"""Finds out where a server runs; the last argument opens its wire if that is in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """See `Placement`."""
+
+    dial: Dial
+    is_here: bool = True
+
+
+def always_here(
+    name: str,  # noqa: ARG001 - the same for all of them
+    config: ServerConfig,  # noqa: ARG001
+    dial: Dial,
+) -> AbstractAsyncContextManager[Placement]:
+    """The place of every server of a gateway that is alone."""
+    return nullcontext(Here(dial))
+
+
 PROBE = 1.2
 """Seconds a program of unknown era has to answer in the new one: old ones may stay silent."""
 HTTP_PROBE = 5.0
@@ -37,7 +72,8 @@ class Connector:
     Args:
         name: Which server.
         config: How long connecting may take, and what it shall log.
-        dial: Opens its wire.
+        dial: Opens its wire if it runs here.
+        place: Where it runs.
         handlers: Who answers what it asks.
         starts: Where a program waits for its turn.
         availability: Told when it begins.
@@ -54,6 +90,7 @@ class Connector:
         config: ServerConfig,
         *,
         dial: Dial,
+        place: Place,
         handlers: Handlers,
         starts: StartQueue,
         availability: Availability,
@@ -66,6 +103,7 @@ class Connector:
         self._name = name
         self._config = config
         self._dial = dial
+        self._place = place
         self._handlers = handlers
         self._starts = starts
         self._availability = availability
@@ -90,14 +128,18 @@ class Connector:
         """
         if not self._availability.failing:  # one that failed shows why until it is its turn again
             self._availability.become(LinkState.CONNECTING)
-        # what starts elsewhere, or is up already, costs nothing here
-        is_ours = isinstance(approach.config, StdioServer)
-        async with self._starts.turn(rank) if is_ours else nullcontext() as start:
+        async with (
+            self._placed(approach) as placement,
+            # what starts elsewhere, or is up already, costs nothing here
+            self._starts.turn(rank)
+            if placement.is_here and isinstance(approach.config, StdioServer)
+            else nullcontext() as start,
+        ):
             if self._availability.state is not LinkState.CONNECTING:
                 self._availability.become(LinkState.CONNECTING)
             attempt.begin()
             with anyio.fail_after(self._config.connect_timeout) as clock:
-                async with self._dialed(approach, attempt) as wire:
+                async with self._dialed(placement.dial, approach, attempt) as wire:
                     if start is not None:
                         start.spawned(wire.evidence().pid)
                     attempt.reached(Phase.HANDSHAKE)
@@ -112,8 +154,22 @@ class Connector:
                             yield session, offers
 
     @asynccontextmanager
-    async def _dialed(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Wire]:
-        async with self._dial(self._name, approach.config) as wire:
+    async def _placed(self, approach: Approach) -> AsyncGenerator[Placement]:
+        try:
+            with anyio.fail_after(self._config.connect_timeout) as clock:
+                async with self._place(self._name, approach.config, self._dial) as placement:
+                    clock.deadline = math.inf
+                    yield placement
+        except TimeoutError:
+            if clock.deadline < math.inf:
+                raise Elsewhere("no replica of the cluster runs it", sent=False) from None
+            raise
+
+    @asynccontextmanager
+    async def _dialed(
+        self, dial: Dial, approach: Approach, attempt: Attempt
+    ) -> AsyncGenerator[Wire]:
+        async with dial(self._name, approach.config) as wire:
             attempt.wire = wire
             try:
                 yield self._tracing.through(wire, self._redact)

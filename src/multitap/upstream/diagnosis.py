@@ -10,6 +10,7 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
+    Elsewhere,
     Flooded,
     NotSpoken,
     RequestFailed,
@@ -30,6 +31,7 @@ else:
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LONGEST = 1000  # characters of a message
 _SANDBOX = "its sandbox may forbid what it needs: `multitap sandbox learn {name}` finds out what"
+_OWNERS = "`multitap cluster status` shows who runs what"
 _LOG = "`multitap logs {name}` shows everything it wrote"
 
 
@@ -96,6 +98,8 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
                 _ended(exc, phase, evidence),
                 last_words.advice(evidence.stderr) or log,
             )
+        case Elsewhere():
+            return FailureCode.UNREACHABLE, str(exc), exc.hint or _OWNERS
         case RequestFailed() | WireClosed():
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
         case AnswerTimeout() | TimeoutError():

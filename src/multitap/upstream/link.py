@@ -10,13 +10,13 @@ import anyio
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import sole
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
-from multitap.faults import AnswerTimeout
+from multitap.faults import AnswerTimeout, Elsewhere, Moved
 from multitap.upstream.approach import era_after, first_approach, next_approach
 from multitap.upstream.attempt import Attempt, now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
 from multitap.upstream.backoff import BURST, WINDOW, Restarts
-from multitap.upstream.connector import Connector, Dial
+from multitap.upstream.connector import Connector, Dial, Place, always_here
 from multitap.upstream.diagnosis import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.health import Again, Asleep, Watcher
@@ -29,6 +29,8 @@ from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Era, Session
 from multitap.upstream.start_queue import Rank, StartQueue
 from multitap.upstream.tracing import Tracing
+
+_OWNER_PAUSE = 1.0  # seconds at most: to ask another replica costs little
 
 Expand = Callable[[str, ServerConfig], ServerConfig]
 """Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
@@ -59,6 +61,7 @@ class Link:
         name: What the configuration calls the server.
         config: How to reach it.
         dial: Opens its wire.
+        place: Where it runs.
         handlers: Who answers what it asks.
         known: What an earlier run learned.
         expand: Puts in its variables, each time it is reached.
@@ -76,6 +79,7 @@ class Link:
         config: ServerConfig,
         *,
         dial: Dial,
+        place: Place = always_here,
         handlers: Handlers = Handlers(),
         known: Known = Known(),
         expand: Expand = lambda _, config: config,
@@ -134,6 +138,7 @@ class Link:
             name,
             config,
             dial=dial,
+            place=place,
             handlers=handlers,
             starts=starts,
             availability=self.availability,
@@ -252,12 +257,11 @@ class Link:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
         attempt = self._attempt = Attempt()  # whoever wanted a new start gets this one
         self._starts += 1
-        if isinstance(self.config, StdioServer):  # knocking at an address starts nothing
-            self._restarts.started(now())
+        began = now()
         try:
             await self._live(attempt)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
-            return self._ended(attempt, sole(exc))
+            return self._ended(attempt, sole(exc), began)
         raise AssertionError("a life ends with an exception")
 
     async def _live(self, attempt: Attempt) -> None:
@@ -272,6 +276,8 @@ class Link:
                     await self._watch(attempt, session)
             except Exception as exc:
                 cause, evidence = sole(exc), attempt.evidence()
+                if isinstance(cause, Moved | Elsewhere):
+                    raise
                 other = next_approach(approach, cause, attempt.phase, self.config, evidence)
                 if other is None:
                     if attempt.phase is Phase.HANDSHAKE:
@@ -292,23 +298,25 @@ class Link:
         try:
             await self._watcher.watch(session, attempt.superseded)
         except Exception as exc:
-            if not isinstance(cause := sole(exc), Again | Asleep):
+            if not isinstance(cause := sole(exc), Again | Asleep | Moved):
                 self.availability.failure = self._failure(attempt, cause)
             self.availability.session = None
             self.availability.settling = True
             self.availability.become(LinkState.DISCONNECTED)
             raise
 
-    def _ended(self, attempt: Attempt, exc: BaseException) -> float:
+    def _ended(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         availability = self.availability
         availability.session = availability.retry_due = None
-        if isinstance(exc, Again):
+        if isinstance(exc, Again | Moved):
             availability.become(LinkState.CONNECTING)
             return 0.0
         if isinstance(exc, Asleep):
             self.listing.is_stale = True
             availability.fall_asleep()
             return 0.0
+        if self._started_program(attempt, exc):
+            self._restarts.started(began)
         failure = self._failure(attempt, exc)
         tripped = self._restarts.tripped(now())
         pause = self._restarts.lost(now(), healthy_for=attempt.healthy_for)
@@ -320,6 +328,8 @@ class Link:
                 attempt.connected_at is not None
             ):  # one that never came up has a hint that helps more
                 failure = _stays_down(failure, self.name)
+        elif isinstance(exc, Elsewhere):
+            pause = min(pause, _OWNER_PAUSE)
         elif tripped:
             failure = _crash_loop(failure)
         self.report.log_failure(failure, attempt.healthy_for)
@@ -331,6 +341,15 @@ class Link:
         availability.retry_due = now() + pause if math.isfinite(pause) else None
         availability.become(_state_after(failure, pause, was_up=attempt.connected_at is not None))
         return pause
+
+    def _started_program(self, attempt: Attempt, exc: BaseException) -> bool:
+        """Whether the attempt was a start; knocking at an address or at a replica is none."""
+        is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
+        return (
+            isinstance(self.config, StdioServer)
+            and not is_elsewhere
+            and not isinstance(exc, Elsewhere)
+        )
 
     def _failure(self, attempt: Attempt, exc: BaseException) -> Failure:
         if attempt.stopped and isinstance(exc, TimeoutError | AnswerTimeout):

@@ -130,6 +130,8 @@ class Session:
             RpcError: It answered with an error.
             WireFault: There is no usable answer.
         """
+        if request.is_relayed:
+            return await self.wire.request(request)
         call = request.call
         client = call.client if isinstance(call, CallContext) else None
         request.stamp = self._stamp if client is None else self._stamp_of(client)

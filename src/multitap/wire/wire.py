@@ -114,7 +114,7 @@ class Wire(Protocol):
 
     @property
     def kind(self) -> str:
-        """`stdio`, `streamable-http`, `sse` or `local`."""
+        """`stdio`, `streamable-http`, `sse`, `local` or `cluster`."""
         ...
 
     @property

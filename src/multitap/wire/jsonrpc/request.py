@@ -45,6 +45,8 @@ class Request(msgspec.Struct):
     """Seconds it waited for its turn."""
     connecting: float = 0.0
     """Seconds it waited for its server to come up."""
+    is_relayed: bool = False
+    """Whether another replica made it, which does all that a session does."""
 
     def encoded(self, number: int) -> bytes:
         """The message, under an id of ours; it asks for progress if it may take long."""

@@ -1,0 +1,247 @@
+"""A wire to a server that another replica runs."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.cluster import peer_messages as say
+from multitap.cluster.peer_connection import PeerConnection
+from multitap.errors import BadAnswer, CallTimeout, Overloaded, Unavailable, ungrouped
+from multitap.faults import Elsewhere, Moved, RequestFailed, WireFault
+from multitap.redaction import Redactor
+from multitap.tasks import Tasks, in_task
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.envelope import Envelope
+from multitap.wire.jsonrpc.exchange import Exchange
+from multitap.wire.jsonrpc.pending_requests import PendingRequest, ProgressReport
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.wire import SEVERAL, Evidence, Params, RpcError, owner_of
+
+_JUNK = 1024 * 1024
+_PUBLIC = {
+    "Unavailable": Unavailable,
+    "CallTimeout": CallTimeout,
+    "Overloaded": Overloaded,
+    "BadAnswer": BadAnswer,
+}
+"""Errors of the owner that reach the caller as they are: it has tried what there was to try."""
+
+PATIENCE = 15.0
+"""Seconds that an owner has to finish what is under way."""
+
+HANDSHAKE = frozenset({"initialize", "server/discover", "ping"})
+"""What the owner answers by itself: it has shaken hands with the server already."""
+
+
+class ForwardedWire:
+    """See `Wire`. What the server says unasked comes with the call it belongs to.
+
+    Args:
+        server: Its name.
+        number: Ours, for messages on the connection.
+        connection: The way to its owner.
+        exchange: The requests under way.
+    """
+
+    kind = "cluster"
+
+    def __init__(
+        self, server: str, number: int, connection: PeerConnection, exchange: Exchange
+    ) -> None:
+        self._server = server
+        self._number = number
+        self._connection = connection
+        self._exchange = exchange
+        self._loop = asyncio.get_running_loop()
+        self._is_leaving = False
+        self.closed = exchange.closed
+        self.attach = exchange.inbound_messages.attach
+        self.establish = _nothing_to_open
+
+    @property
+    def fault(self) -> WireFault | None:
+        return self._exchange.fault
+
+    async def request(self, request: Request) -> Raw:
+        exchange, connection = self._exchange, self._connection
+        if request.is_relayed:  # from a third replica, which has to ask the owner itself
+            raise Elsewhere("another replica owns it by now", sent=False)
+        if self._is_leaving:
+            await in_task(request.light)
+            raise await self._left(request)
+        if connection.is_congested:
+            raise RequestFailed("the replica that runs it does not keep up", sent=False)
+        pending = exchange.begin(request)
+        call = request.call
+        try:
+            owner = -1 if call is None else id(owner_of(call))
+            now = self._loop.time()
+            connection.send(say.Ask.of(self._number, pending.id, request, now=now, owner=owner))
+            pending.sent = True
+            await pending
+            if (answer := pending.answer) is None:
+                pending.raise_fault()
+        except Elsewhere as exc:
+            exchange.failed(pending, exc, None)
+            if request.method in HANDSHAKE:
+                raise
+            await in_task(request.light)
+            raise await self._left(request) from None
+        except BaseException as exc:
+            exchange.failed(pending, exc, self._calling_off(pending))
+            raise
+        return exchange.result(pending, answer)
+
+    async def _left(self, request: Request) -> Moved:
+        """The owner begins nothing more, but finishes what it has: the wire closes after that."""
+        self._is_leaving = True
+        with anyio.move_on_after(min(request.deadline.at - self._loop.time(), PATIENCE)):
+            await self.closed.wait()
+        # if it does not: the next one who asks has to find the new owner
+        self.cut("its owner has left")
+        return Moved("another replica owns it by now", sent=False)
+
+    async def notify(
+        self,
+        method: str,
+        params: Params | None,
+        *,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - the owner's wire has none
+    ) -> None:
+        if not self.closed.is_set():
+            self._connection.send(say.Tell(self._number, method, envelope.encode(params or {})))
+
+    def serves_only(self, owner: object) -> bool:  # noqa: ARG002 - what it says has its call with it
+        return True
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def evidence(self) -> Evidence:
+        return Evidence()
+
+    def take(self, message: say.PeerMessage) -> None:  # noqa: C901 - one case for each kind
+        """Take what the owner says on this wire."""
+        exchange = self._exchange
+        match message:
+            case say.PeerAnswer(number=number, result=result):
+                if (pending := exchange.pending_requests.get(number)) is not None:
+                    pending.settle(Envelope(id=number, result=Raw(result)))
+            case say.Failed():
+                self._failed(message)
+            case say.Progress(number=number):
+                if (pending := exchange.pending_requests.get(number)) is not None:
+                    pending.on_report(
+                        ProgressReport(number, message.progress, message.total, message.message)
+                    )
+            case say.News():
+                self._overheard(
+                    Envelope(method=message.method, params=Raw(message.params)), message.number
+                )
+            case say.PeerQuestion():
+                asked = Envelope(
+                    id=message.question, method=message.method, params=Raw(message.params)
+                )
+                self._overheard(asked, message.number)
+            case say.Withdraw(question=question):
+                params = envelope.encode({"requestId": question})
+                gone = Envelope(method="notifications/cancelled", params=Raw(params))
+                exchange.inbound_messages.take(gone)
+            case say.Leave():
+                self._is_leaving = True
+            case say.Close(reason=reason):
+                exchange.close(Moved(reason, sent=True))
+            case _:
+                pass  # what only owners are told
+
+    def cut(self, reason: str) -> None:
+        """The connection is gone."""
+        self._exchange.close(Moved(reason, sent=True))
+
+    def _overheard(self, message: Envelope, number: int) -> None:
+        call: object | None = None
+        if number == say.SEVERAL_CALLS:
+            call = SEVERAL
+        elif number != say.NO_CALL:
+            pending = self._exchange.pending_requests.get(number)
+            if pending is None:
+                return  # its call is over: nobody is left to be told
+            call = pending.request.call
+        self._exchange.inbound_messages.take(message, call)
+
+    def _failed(self, message: say.Failed) -> None:
+        pending = self._exchange.pending_requests.get(message.number)
+        if pending is None or not pending.waiting:
+            return
+        pending.fault = self._fault(message)
+        pending.stir()
+
+    def _fault(self, message: say.Failed) -> Exception:
+        words, hint = message.words, message.hint
+        if message.kind == "rpc":
+            data = envelope.decode(message.data) if message.data else None
+            return RpcError(message.code, words, data)
+        if message.kind == "unsent":
+            return Elsewhere(words, sent=False)
+        if message.kind == "down":
+            return Elsewhere(words, sent=False, hint=hint)
+        public: Exception = _PUBLIC.get(message.kind, Unavailable)(self._server, words, hint=hint)
+        return public
+
+    def _calling_off(self, pending: PendingRequest) -> Callable[[bytes], None] | None:
+        if not pending.request.cancellable:
+            return None
+        return lambda _: self._connection.send(say.Cancel(self._number, pending.id))
+
+
+def _nothing_to_open(protocol_version: str, *, stateless: bool) -> None:
+    """The owner has done that."""
+    del protocol_version, stateless
+
+
+_numbers = itertools.count(1)
+
+
+@asynccontextmanager
+async def open_forwarded(
+    server: str,
+    connection: PeerConnection,
+    wires: dict[int, ForwardedWire],
+    redact: Redactor,
+) -> AsyncGenerator[ForwardedWire]:
+    """Reach a server through its owner.
+
+    Args:
+        server: Its name.
+        connection: The way to its owner.
+        wires: All that the connection carries, by number.
+        redact: Takes its secrets out of what is quoted.
+    """
+    number = next(_numbers)
+    with ungrouped():
+        async with Tasks() as tasks:
+
+            async def respond(message: bytes) -> None:
+                asked = msgspec.json.decode(message, type=_Answered).id
+                connection.send(say.PeerReply(number, asked, message))
+
+            exchange = Exchange(respond, tasks, server, _JUNK, redact)
+            wire = wires[number] = ForwardedWire(server, number, connection, exchange)
+            connection.send(say.Open(number, server))
+            if connection.is_closed:
+                wire.cut(connection.reason)
+            try:
+                yield wire
+            finally:
+                del wires[number]
+                exchange.close(None)
+                connection.send(say.Close(number, "its user left"))
+
+
+class _Answered(msgspec.Struct):
+    id: int

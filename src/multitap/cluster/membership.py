@@ -1,0 +1,156 @@
+"""Which replicas there are, and whether they fit together."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+
+import anyio
+import msgspec
+
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.peer_messages import PROTOCOL
+from multitap.errors import ConfigError, counted
+from multitap.upstream.signals import Bell
+from multitap.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+BEAT = 1.0
+TTL = 4.0
+"""Seconds without a sign of life after which a replica is forgotten."""
+CLOCKS = 5.0
+"""Seconds that a machine's clock may differ from the coordinator's: tokens end by it."""
+_INDEX = "members"
+_TRIES = 20  # of a change to the index, which others may change at the same moment
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica, as it describes itself; what a newer version adds is ignored."""
+
+    id: str
+    version: str = VERSION
+    protocol: int = PROTOCOL
+    address: str = ""
+    """Where other replicas reach its servers."""
+    url: str = ""
+    """Where clients reach it."""
+    fingerprint: str = ""
+    """Of its configuration."""
+    labels: dict[str, str] = {}
+    started: float = 0.0
+    seen: float = 0.0
+    """When it last said this, by the coordinator's clock."""
+    owns: list[str] = []
+    """The servers that it runs for the cluster."""
+    drains: bool = False
+    """Whether it is about to leave."""
+
+
+_parse = msgspec.json.Decoder(Member).decode
+_parse_index = msgspec.json.Decoder(list[str]).decode
+
+
+class Membership:
+    """Keeps this replica known to the others, and knows them.
+
+    Args:
+        coordinator: Where all are written down.
+        me: This replica.
+    """
+
+    def __init__(self, coordinator: Coordinator, me: Member) -> None:
+        self.me = me
+        self.members: Mapping[str, Member] = {me.id: me}
+        """All that showed life lately, this one included; by id."""
+        self.changed = Bell()
+        self._coordinator = coordinator
+        self._records = coordinator.records
+
+    @property
+    def drifted(self) -> list[Member]:
+        """Those with another configuration than ours."""
+        ours = self.me.fingerprint
+        return [one for one in self.members.values() if one.fingerprint != ours]
+
+    def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
+        """The ids of all that may run a server with these labels."""
+        wanted = (labels or {}).items()
+        return [
+            one.id
+            for one in self.members.values()
+            if wanted <= one.labels.items() and not one.drains
+        ]
+
+    def describe(self, **changes: object) -> None:
+        """Let others know something new about this replica with its next sign of life."""
+        self.me = msgspec.structs.replace(self.me, **changes)
+
+    async def join(self, *, allow_drift: bool) -> None:
+        """Become a member.
+
+        Raises:
+            ConfigError: This replica does not fit.
+            CoordinatorDown: Nobody can tell.
+        """
+        off = time.time() - await self._coordinator.time()
+        if abs(off) > CLOCKS:
+            ahead = "ahead of" if off > 0 else "behind"
+            raise ConfigError(
+                f"this machine's clock is {abs(off):.0f} s {ahead} the coordinator's",
+                hint="synchronise both clocks, for example with chrony",
+            )
+        await self._look()
+        if self.drifted and not allow_drift:
+            other = self.drifted[0]
+            raise ConfigError(
+                f"the configuration is not that of {counted(len(self.drifted), 'other replica')},"
+                f" such as {other.id!r}",
+                hint="make them the same, or use `--allow-drift` during a roll-out",
+            )
+        await self.beat()
+
+    async def run(self) -> None:
+        """Show life once a second."""
+        while True:
+            await anyio.sleep(BEAT)
+            with contextlib.suppress(CoordinatorDown):
+                await self.beat()
+
+    async def beat(self) -> None:
+        """Show life, and look who else does."""
+        self.me = msgspec.structs.replace(self.me, seen=await self._coordinator.time())
+        await self._records.write(f"member/{self.me.id}", msgspec.json.encode(self.me), ttl=TTL)
+        await self._list(come={self.me.id})
+        await self._look()
+
+    async def leave(self) -> None:
+        """Be forgotten at once."""
+        with contextlib.suppress(CoordinatorDown):
+            await self._records.delete(f"member/{self.me.id}")
+            await self._list(gone={self.me.id})
+
+    async def _look(self) -> None:
+        index = _parse_index(await self._records.read(_INDEX) or b"[]")
+        found: dict[str, Member] = {}
+        for one in index:
+            kept = await self._records.read(f"member/{one}")
+            if kept is not None:
+                found[one] = _parse(kept)
+        if gone := set(index) - found.keys():
+            await self._list(gone=gone)
+        found[self.me.id] = self.me
+        before, self.members = self.members, found
+        if before.keys() != found.keys():
+            self.changed.ring()
+
+    async def _list(self, *, gone: AbstractSet[str] = frozenset(), come: AbstractSet[str] = frozenset()) -> None:
+        for _ in range(_TRIES):
+            before = await self._records.read(_INDEX)
+            ids = set(_parse_index(before or b"[]"))
+            after = (ids - gone) | come
+            if after == ids or await self._records.swap(
+                _INDEX, before, msgspec.json.encode(sorted(after))
+            ):
+                return

@@ -1,0 +1,166 @@
+"""The pipes of a server that this replica owns, shared with the other replicas."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import anyio
+from msgspec import Raw
+
+from multitap.cluster.owner_lease import OwnerLease
+from multitap.faults import Moved, RequestFailed, WireFault
+from multitap.tasks import in_task
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.wire import Inbound, Owned, Params, Wire
+
+PATIENCE = 5.0
+"""Seconds that a request waits for a lease that could not be renewed."""
+
+_UNCERTAIN = "the cluster's coordinator is away, so that it is not certain which replica owns it"
+
+CHANGES = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/updated",
+        "notifications/subscriptions/acknowledged",
+    }
+)
+"""What concerns all replicas, no matter whose call it comes with."""
+
+
+class RelayedWire(Protocol):
+    """Another replica that uses the server."""
+
+    def tell(self, number: int | None, method: str, params: Raw) -> None:
+        """Pass a notification on; None: it belongs to no call."""
+        ...
+
+    async def ask(self, number: int, method: str, params: Raw) -> Any:
+        """Have a client of the other replica answer the server.
+
+        Raises:
+            RpcError: It refuses, or cannot be asked.
+        """
+        ...
+
+    def cut(self, reason: str) -> None:
+        """The server's pipes are closed."""
+        ...
+
+
+class RelayedCall(Owned):
+    """A call that a client of another replica makes."""
+
+    __slots__ = ("_owner", "number", "wire")
+
+    def __init__(self, wire: RelayedWire, number: int, owner: object) -> None:
+        self.wire = wire
+        self.number = number
+        self._owner = owner
+
+    @property
+    def owner(self) -> object:
+        return self._owner
+
+
+class OwnedWire:
+    """See `Wire`; nothing is sent unless the lease is proved to be ours.
+
+    Args:
+        wire: The server's pipes.
+        lease: The right to use them.
+        users: The other replicas that use the server.
+    """
+
+    def __init__(self, wire: Wire, lease: OwnerLease, users: Iterable[RelayedWire]) -> None:
+        self._wire = wire
+        self._lease = lease
+        self._users = users
+        self._send = wire.request
+        self.in_flight = 0
+        """Requests that the server works on and that have an end."""
+        self.kind = wire.kind
+        self.closed = asyncio.Event()
+        self.establish = wire.establish
+        self.serves_only = wire.serves_only
+        self.is_stopped = wire.is_stopped
+        self.evidence = wire.evidence
+
+    @property
+    def fault(self) -> WireFault | None:
+        if self._lease.is_lost:
+            return Moved("another replica owns it by now", sent=True)
+        return self._wire.fault
+
+    def attach(self, inbound: Inbound) -> None:
+        self._wire.attach(_SharedInbound(inbound, self._users))
+
+    async def request(self, request: Request) -> Raw:
+        # the last look before it is written: the lease may have ended while it waited
+        if not self._lease.is_valid:
+            await in_task(request.light)
+            await self._regained(request.deadline)
+        if request.deadline.timeout is None:
+            return await self._send(request)
+        self.in_flight += 1
+        try:
+            return await self._send(request)
+        finally:
+            self.in_flight -= 1
+
+    async def notify(
+        self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        if self._lease.is_valid:
+            await self._wire.notify(method, params, headers=headers)
+
+    async def watch(self) -> None:
+        """Close with the pipes, or with the lease: whichever ends first."""
+        async with anyio.create_task_group() as tasks:
+
+            async def follow(ended: asyncio.Event) -> None:
+                await ended.wait()
+                self.closed.set()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(follow, self._wire.closed)
+            tasks.start_soon(follow, self._lease.lost)
+
+    async def _regained(self, deadline: Deadline) -> None:
+        """Wait while the lease cannot be renewed or is being given back."""
+        lease = self._lease
+        left = deadline.at - anyio.current_time()
+        with anyio.move_on_after(left if lease.is_leaving else min(left, PATIENCE)):
+            while not lease.is_valid and not lease.is_lost:
+                await lease.changed.wait()
+        if lease.is_lost or lease.is_leaving:
+            raise Moved("another replica owns it by now", sent=False)
+        if not lease.is_valid:
+            raise RequestFailed(_UNCERTAIN, sent=False)
+
+
+class _SharedInbound:
+    """Takes what the server says to the replica whose call it belongs to."""
+
+    def __init__(self, inbound: Inbound, users: Iterable[RelayedWire]) -> None:
+        self._inbound = inbound
+        self._users = users
+        self.unaddressed = inbound.unaddressed
+
+    def notification(self, method: str, params: Raw, call: object | None) -> None:
+        if isinstance(call, RelayedCall) and method not in CHANGES:
+            call.wire.tell(call.number, method, params)
+            return
+        self._inbound.notification(method, params, None if isinstance(call, RelayedCall) else call)
+        # what belongs to one of several calls is told to nobody rather than to the wrong one
+        if method in CHANGES or call is None:
+            for user in tuple(self._users):
+                user.tell(None, method, params)
+
+    async def request(self, method: str, params: Raw, call: object | None) -> Any:
+        if isinstance(call, RelayedCall):
+            return await call.wire.ask(call.number, method, params)
+        return await self._inbound.request(method, params, call)

@@ -1,0 +1,263 @@
+"""Which replica runs which server: leases taken, renewed, lost and handed over."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import anyio
+
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Lease
+from multitap.cluster.owner_lease import Clock, OwnerLease
+from multitap.records import dataclass
+from multitap.upstream.signals import Bell
+
+logger = logging.getLogger(__name__)
+
+TTL = 1.6
+"""Seconds after its last renewal at which a lease may be taken by another replica."""
+MARGIN = 0.2
+"""Seconds before that at which its holder stops to rely on it: two clocks may run differently."""
+RENEWAL = 0.4
+LOOK = 0.2
+"""Seconds between two looks at the leases of others."""
+COURTESY = 0.15
+"""Seconds that each replica leaves to the one that is to have a free server rather than itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPool:
+    """How many replicas are to run a server, and which may."""
+
+    slots: int = 1
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who runs a server, as last seen."""
+
+    replica: str
+    token: int
+    address: str
+
+
+class Candidates(Protocol):
+    """Who else could own something."""
+
+    def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
+        """The ids of all replicas that are up and fit, ours among them if it does."""
+        ...
+
+
+class Ownership:
+    """Takes leases on servers, keeps them, and knows who has the others.
+
+    Args:
+        coordinator: Where leases are kept.
+        replica: Our id.
+        address: Where others reach the servers that we own.
+        peers: Who else could own them.
+        on_change: Told of a server whose owner is another one, or none.
+        clock: Our own steady clock.
+        quarantine: Seconds to wait before anything is taken: earlier leases may be lost.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        replica: str,
+        address: str,
+        *,
+        peers: Candidates,
+        on_change: Callable[[str], None],
+        clock: Clock | None = None,
+        quarantine: float = 0.0,
+    ) -> None:
+        self._leases = coordinator.leases
+        self._replica = replica
+        self._address = address
+        self._peers = peers
+        self._on_change = on_change
+        self._clock = clock or asyncio.get_running_loop().time
+        self._wanted: dict[str, ServerPool] = {}
+        self.held: dict[str, OwnerLease] = {}
+        """The leases that we have, by server."""
+        self.owners: dict[str, tuple[Owner, ...]] = {}
+        """Who runs each server that we do not run, as last seen."""
+        self._free_since: dict[str, float] = {}
+        self._seen: set[str] = set()
+        self._changed = Bell()
+        self._wake = asyncio.Event()
+        self._not_before = self._clock() + quarantine
+        self.is_draining = False
+        """Whether nothing more is taken: this replica is about to leave."""
+
+    def apply(self, servers: Mapping[str, ServerPool]) -> None:
+        """Which servers are to have an owner."""
+        self._wanted = dict(servers)
+        for name in [name for name in self.held if name not in self._wanted]:
+            self._lose(name)
+        self._wake.set()
+
+    def lease(self, server: str) -> OwnerLease | None:
+        """Our lease on a server, if we run it."""
+        return self.held.get(server)
+
+    async def wait_owner(self, server: str) -> OwnerLease | tuple[Owner, ...]:
+        """Our own lease, or those who run the server; waits until there is one."""
+        while True:
+            if (lease := self.held.get(server)) is not None:
+                return lease
+            if owners := self.owners.get(server):
+                return owners
+            await self._changed.wait()
+
+    async def run(self) -> None:
+        """Renew, look and take, until cancelled."""
+        renewed = -RENEWAL
+        while True:
+            if self._clock() - renewed >= RENEWAL:
+                renewed = self._clock()
+                await self._renew()
+            await self._look()
+            with anyio.move_on_after(LOOK):
+                await self._wake.wait()
+                self._wake = asyncio.Event()
+
+    async def hand_over(self) -> None:
+        """Give all leases back, so that others take them at once."""
+        self.is_draining = True
+        for name, lease in tuple(self.held.items()):
+            self._lose(name)
+            try:
+                await self._leases.release(lease.name, lease.token)
+            except CoordinatorDown:
+                return  # they end by themselves
+
+    def drop(self, server: str) -> None:
+        """Rely on a lease no more; it can be released after that."""
+        if server in self.held:
+            self._lose(server)
+
+    async def _renew(self) -> None:
+        held = {lease.name: lease.token for lease in self.held.values()}
+        if not held:
+            return
+        since = self._clock()
+        try:
+            kept = await self._leases.renew(held, ttl=TTL)
+        except CoordinatorDown:
+            return  # each lease ends by itself; it is asked again with the next renewal
+        for server, lease in tuple(self.held.items()):
+            if lease.name in kept:
+                lease.extend(since + TTL - MARGIN)
+            elif held.get(lease.name) == lease.token:
+                await self._missing(server, lease)
+
+    async def _missing(self, server: str, lease: OwnerLease) -> None:
+        """Somebody else took the lease, or the coordinator lost everything."""
+        found = await self._looked_up([lease.name])
+        if found is None:
+            return
+        if lease.name in found or not lease.is_valid:
+            logger.warning("%s: its lease went to another replica", server)
+            self._lose(server)
+            return
+        # It was forgotten while it was ours, and others leave us the time to take it again.
+        since = self._clock()
+        try:
+            token = await self._leases.acquire(
+                lease.name, self._replica, ttl=TTL, note=self._address.encode()
+            )
+        except CoordinatorDown:
+            return
+        if token is None:
+            self._lose(server)
+        elif lease.is_valid:
+            lease.token = token
+            lease.extend(since + TTL - MARGIN)
+        else:
+            self._lose(server)
+
+    async def _look(self) -> None:
+        others = {
+            server: [f"{server}/{slot}" for slot in range(owned.slots)]
+            for server, owned in self._wanted.items()
+            if server not in self.held
+        }
+        found = await self._looked_up([name for names in others.values() for name in names])
+        if found is None:
+            return
+        for server, names in others.items():
+            if server not in self._wanted:
+                continue
+            seen = {name: found[name] for name in names if name in found}
+            owners = tuple(
+                Owner(one.holder, one.token, one.note.decode())
+                for one in seen.values()
+                if one.is_held and one.holder != self._replica
+            )
+            if owners != self.owners.get(server, ()):
+                self.owners[server] = owners
+                self._announce(server)
+            for name in names:
+                if server not in self.held:
+                    await self._try(server, name, seen.get(name))
+
+    async def _looked_up(self, names: list[str]) -> Mapping[str, Lease] | None:
+        try:
+            return await self._leases.look(*names)
+        except CoordinatorDown:
+            return None
+
+    async def _try(self, server: str, name: str, seen: Lease | None) -> None:
+        """Take a lease if it is free, and if it is for us to take it."""
+        now = self._clock()
+        if seen is not None:
+            self._seen.add(name)
+        if seen is not None and seen.is_held and seen.holder != self._replica:
+            self._free_since.pop(name, None)
+            return
+        free_for = now - self._free_since.setdefault(name, now)
+        # One that was there and is not any more was forgotten, not released: its holder may still
+        # rely on it, and has to have the time to take it again.
+        forgotten = TTL if seen is None and name in self._seen else 0.0
+        rank = self._rank(server, name)
+        if rank is None or self.is_draining or now < self._not_before:
+            return
+        if free_for < forgotten + rank * COURTESY:
+            return
+        try:
+            token = await self._leases.acquire(
+                name, self._replica, ttl=TTL, note=self._address.encode()
+            )
+        except CoordinatorDown:
+            return
+        self._free_since.pop(name, None)
+        if token is None:
+            return
+        if server not in self._wanted or self.is_draining:
+            await self._leases.release(name, token)
+            return
+        self.held[server] = OwnerLease(name, token, self._clock, now + TTL - MARGIN)
+        self.owners.pop(server, None)
+        self._announce(server)
+
+    def _rank(self, server: str, name: str) -> int | None:
+        """How many others are to have it rather than us; None: it is not for us."""
+        fit = self._peers.candidates(self._wanted[server].labels)
+        if self._replica not in fit:
+            return None
+        ranked = sorted(fit, key=lambda one: hashlib.sha256(f"{name} {one}".encode()).digest())
+        return ranked.index(self._replica)
+
+    def _lose(self, server: str) -> None:
+        lease = self.held.pop(server)
+        lease.lose()
+        self._announce(server)
+
+    def _announce(self, server: str) -> None:
+        self._changed.ring()
+        self._on_change(server)

@@ -1,0 +1,207 @@
+"""A connection between two replicas: both prove that they know the cluster's key.
+
+Each side sends a random number. The keys of both directions follow from these and from the
+cluster's key, and from there on every batch of messages is sealed with AES-GCM under a counter: who
+does not know the key can neither read, nor change, repeat or drop a batch without being noticed.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from multitap.cluster.peer_messages import PROTOCOL, Greeting, PeerMessage, encode, messages
+
+logger = logging.getLogger(__name__)
+
+_MAGIC = b"multitap-peer-1\n"
+_NONCE = 32
+_HEAD = 4
+_TAG = 16
+_MOST = 256 * 1024 * 1024  # bytes of a sealed batch: a result may be as long as `limits.message`
+_FIRST = 4096  # bytes of the first one, from somebody who has proved nothing yet
+_BACKLOG = 64 * 1024 * 1024  # bytes not yet taken by the other side before no more is asked
+PATIENCE = 3.0
+"""Seconds for the other side to prove itself."""
+
+
+class _Transport(Protocol):
+    """What is used of a transport; those of uvloop are no subclasses of asyncio's."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+
+
+class PeerConnection(asyncio.Protocol):
+    """See the module.
+
+    Args:
+        key: The cluster's.
+        replica: Our id.
+        is_caller: Whether we opened the connection.
+        on_message: Takes the messages of the other side; must not block or raise.
+        on_close: Told once when it is over.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        replica: str,
+        *,
+        is_caller: bool,
+        on_message: Callable[["PeerConnection", PeerMessage], None],
+        on_close: Callable[["PeerConnection"], None],
+    ) -> None:
+        self.peer: str | None = None
+        """The other side's id, once it has proved itself."""
+        self.reason = "the other replica closed the connection"
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        """Set once the other side has proved itself."""
+        self.is_closed = False
+        self._key = key
+        self._replica = replica
+        self._is_caller = is_caller
+        self._on_message = on_message
+        self._on_close = on_close
+        self._transport: _Transport | None = None
+        self._ours = os.urandom(_NONCE)
+        self._received = bytearray()
+        self._sealing: AESGCM | None = None
+        self._opening: AESGCM | None = None
+        self._sent = self._opened = 0
+        self._batch: list[PeerMessage] = []
+        self._timer = self._loop.call_later(PATIENCE, self._too_late)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
+        self._write(_MAGIC + self._ours)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other side does not take what it is sent."""
+        transport = self._transport
+        return transport is not None and transport.get_write_buffer_size() > _BACKLOG
+
+    def send(self, message: PeerMessage) -> None:
+        """Send a message with all others of this turn of the loop; dropped if it is closed."""
+        self._batch.append(message)
+        if len(self._batch) == 1:
+            self._loop.call_soon(self._flush)
+
+    def close(self, reason: str) -> None:
+        """End it now."""
+        if not self.is_closed:
+            self.reason = reason
+            self._flush()
+            if self._transport is not None:
+                self._transport.close()
+            self._over()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        try:
+            if self._opening is None:
+                self._greeted()
+            while self._opening is not None and not self.is_closed and self._open_next():
+                pass
+        except (InvalidTag, msgspec.DecodeError, ValueError) as exc:
+            self._refuse(
+                "its cluster key is another one"
+                if isinstance(exc, InvalidTag)
+                else f"it does not speak like a replica: {exc}"
+            )
+
+    def eof_received(self) -> None:
+        """Nothing more comes."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self.reason = f"the connection to the other replica broke: {exc}"
+        self._over()
+
+    def _greeted(self) -> None:
+        size = len(_MAGIC) + _NONCE
+        if not _MAGIC.startswith(bytes(self._received[: len(_MAGIC)])):
+            raise ValueError("no greeting")
+        if len(self._received) < size:
+            return
+        theirs = bytes(self._received[len(_MAGIC) : size])
+        del self._received[:size]
+        caller, called = (self._ours, theirs) if self._is_caller else (theirs, self._ours)
+        keys = [
+            AESGCM(hmac.digest(self._key, way + caller + called, hashlib.sha256))
+            for way in (b"from caller", b"to caller")
+        ]
+        self._sealing, self._opening = keys if self._is_caller else reversed(keys)
+        self.send(Greeting(PROTOCOL, self._replica))
+
+    def _open_next(self) -> bool:
+        received = self._received
+        if len(received) < _HEAD:
+            return False
+        size = int.from_bytes(received[:_HEAD])
+        if not _TAG <= size <= (_FIRST if self.peer is None else _MOST):
+            raise ValueError(f"a batch of {size:,} bytes")
+        if len(received) < _HEAD + size or self._opening is None:
+            return False
+        sealed = bytes(received[_HEAD : _HEAD + size])
+        del received[: _HEAD + size]
+        batch = self._opening.decrypt(self._opened.to_bytes(12), sealed, None)
+        self._opened += 1
+        for message in messages(batch):
+            if isinstance(message, Greeting):
+                self._prove(message)
+            elif self.peer is not None:
+                self._on_message(self, message)
+        return True
+
+    def _prove(self, greeting: Greeting) -> None:
+        if greeting.protocol != PROTOCOL:
+            raise ValueError(f"it speaks protocol {greeting.protocol}, not {PROTOCOL}")
+        self.peer = greeting.replica
+        self._timer.cancel()
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def _flush(self) -> None:
+        batch = self._batch
+        if self._sealing is None or not batch or self.is_closed:
+            return  # what is held back goes out with the greeting
+        self._batch = []
+        sealed = self._sealing.encrypt(self._sent.to_bytes(12), encode(batch), None)
+        self._sent += 1
+        self._write(len(sealed).to_bytes(_HEAD) + sealed)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _too_late(self) -> None:
+        self._refuse(f"it has not proved itself within {PATIENCE:g} s")
+
+    def _refuse(self, reason: str) -> None:
+        logger.warning("a connection to another replica is closed: %s", reason)
+        self.reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._over()
+
+    def _over(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._timer.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError(self.reason))
+            self.ready.exception()  # whether anybody waits for it or not
+        self._on_close(self)

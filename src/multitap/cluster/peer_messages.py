@@ -1,0 +1,205 @@
+"""What one replica says to another about a server that the other one runs."""
+
+import msgspec
+
+from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.jsonrpc.request import Request
+
+PROTOCOL = 1
+"""Replicas of one protocol work side by side; unknown messages of a newer one are ignored."""
+NO_CALL, SEVERAL_CALLS = -1, -2
+"""In place of a request's number: what a server says belongs to no call, or to any of several."""
+
+
+class Greeting(msgspec.Struct, array_like=True, tag=0):
+    """The first message on a connection, each way."""
+
+    protocol: int
+    replica: str
+
+
+class Open(msgspec.Struct, array_like=True, tag=1):
+    """Reach a server through the replica that owns it."""
+
+    wire: int
+    server: str
+
+
+class Ask(msgspec.Struct, array_like=True, tag=2):
+    """A request to the server, as `Request` has it."""
+
+    wire: int
+    number: int
+    method: str
+    params: bytes | None
+    meta: bytes
+    stamp: bytes
+    name: str | None
+    timeout: float | None
+    hard_timeout: float | None
+    left: float
+    """Seconds until its deadline, at most: the clocks of two machines are not compared."""
+    latest: float
+    """Seconds until no sign of life helps."""
+    owner: int
+    """Stands for who made the call; -1: it is nobody's."""
+    holder: int
+    """Stands for whose share of the server's time it takes; -1: the replica's own."""
+    repeatable: bool = False
+    cancellable: bool = True
+
+    @classmethod
+    def of(cls, wire: int, number: int, request: Request, *, now: float, owner: int) -> "Ask":
+        deadline, holder = request.deadline, request.slot_holder
+        return cls(
+            wire,
+            number,
+            request.method,
+            request.params,
+            request.meta,
+            request.stamp,
+            request.name,
+            deadline.timeout,
+            deadline.hard_timeout,
+            deadline.at - now,
+            deadline.latest - now,
+            owner,
+            -1 if holder is None else id(holder),
+            request.repeatable,
+            request.cancellable,
+        )
+
+    def deadline(self, now: float) -> Deadline:
+        return Deadline(self.timeout, self.hard_timeout, now + self.latest, now + self.left)
+
+
+class Cancel(msgspec.Struct, array_like=True, tag=3):
+    """The answer to a request is not wanted any more."""
+
+    wire: int
+    number: int
+
+
+class Tell(msgspec.Struct, array_like=True, tag=4):
+    """A notification to the server."""
+
+    wire: int
+    method: str
+    params: bytes
+
+
+class PeerAnswer(msgspec.Struct, array_like=True, tag=5):
+    wire: int
+    number: int
+    result: bytes
+
+
+class Failed(msgspec.Struct, array_like=True, tag=6):
+    """Why a request has no result."""
+
+    wire: int
+    number: int
+    kind: str
+    """`rpc`, the name of a public error, or `unsent`: it provably never reached the server."""
+    words: str
+    hint: str | None = None
+    code: int = 0
+    data: bytes = b""
+
+
+class Progress(msgspec.Struct, array_like=True, tag=7):
+    wire: int
+    number: int
+    progress: float
+    total: float | None
+    message: str | None
+
+
+class News(msgspec.Struct, array_like=True, tag=8):
+    """A notification of the server, and the request it belongs to."""
+
+    wire: int
+    number: int
+    method: str
+    params: bytes
+
+
+class PeerQuestion(msgspec.Struct, array_like=True, tag=9):
+    """A request of the server."""
+
+    wire: int
+    question: int
+    number: int
+    method: str
+    params: bytes
+
+
+class PeerReply(msgspec.Struct, array_like=True, tag=10):
+    """What the client answers to a question: a JSON-RPC message."""
+
+    wire: int
+    question: int
+    message: bytes
+
+
+class Withdraw(msgspec.Struct, array_like=True, tag=11):
+    """The server does not want an answer to its question any more."""
+
+    wire: int
+    question: int
+
+
+class Close(msgspec.Struct, array_like=True, tag=12):
+    """Nothing travels on this wire any more."""
+
+    wire: int
+    reason: str
+
+
+class Leave(msgspec.Struct, array_like=True, tag=13):
+    """The owner finishes what is under way on this wire, and begins nothing more."""
+
+    wire: int
+
+
+PeerMessage = (
+    Greeting
+    | Open
+    | Ask
+    | Cancel
+    | Tell
+    | PeerAnswer
+    | Failed
+    | Progress
+    | News
+    | PeerQuestion
+    | PeerReply
+    | Withdraw
+    | Close
+    | Leave
+)
+
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_parse = msgspec.msgpack.Decoder(PeerMessage).decode
+_parse_all = msgspec.msgpack.Decoder(list[PeerMessage]).decode
+
+
+def messages(batch: bytes) -> list[PeerMessage]:
+    """All messages of a batch that this version knows.
+
+    Raises:
+        msgspec.DecodeError: It is not a batch.
+    """
+    try:
+        return _parse_all(batch)
+    except msgspec.ValidationError:
+        return [one for raw in _decode(batch) if (one := _known(raw)) is not None]
+
+
+def _known(raw: msgspec.Raw) -> PeerMessage | None:
+    try:
+        known: PeerMessage = _parse(raw)
+    except msgspec.ValidationError:
+        return None  # a newer version says something that this one need not know
+    return known

@@ -1,0 +1,188 @@
+"""Connections to other replicas: those that we open, and those that come in."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from multitap.cluster import peer_messages as say
+from multitap.cluster.forwarded_wire import ForwardedWire
+from multitap.cluster.peer_connection import PATIENCE, PeerConnection
+from multitap.cluster.relay import OwnedLink, Relay, RelayedServer
+from multitap.errors import ConfigError
+from multitap.faults import Elsewhere
+from multitap.records import dataclass
+from multitap.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+_STRANGERS = 64  # connections that have proved nothing yet; more are closed at once
+UNIX = "unix:"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A connection that we opened, and the wires that it carries."""
+
+    connection: PeerConnection
+    wires: dict[int, ForwardedWire]
+
+
+class Peers:
+    """All connections of this replica; made by `open_peers`.
+
+    Args:
+        key: The cluster's.
+        replica: Our id.
+        tasks: Where the calls of others go on.
+        find: The link to a server that we own, if we may answer for it now.
+    """
+
+    def __init__(
+        self, key: bytes, replica: str, tasks: Tasks, find: Callable[[str], OwnedLink | None]
+    ) -> None:
+        self.address = ""
+        """Where others reach us."""
+        self.users: defaultdict[str, set[RelayedServer]] = defaultdict(set)
+        """Who uses each server that we own, by its name."""
+        self._key = key
+        self._replica = replica
+        self._tasks = tasks
+        self._find = find
+        self._lines: dict[str, Line] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._relays: dict[PeerConnection, Relay] = {}
+
+    async def line_to(self, address: str) -> Line:
+        """A connection to another replica, opened if there is none.
+
+        Raises:
+            Elsewhere: It cannot be reached.
+        """
+        lock = self._opening.setdefault(address, asyncio.Lock())
+        async with lock:
+            known = self._lines.get(address)
+            if known is None or known.connection.is_closed:
+                known = self._lines[address] = await self._connect(address)
+        return known
+
+    def accepted(self) -> PeerConnection:
+        """For a connection that comes in."""
+        connection = PeerConnection(
+            self._key,
+            self._replica,
+            is_caller=False,
+            on_message=self._serve,
+            on_close=self._left,
+        )
+        strangers = sum(1 for one in self._relays if one.peer is None)
+        self._relays[connection] = Relay(connection, self._tasks, self._find, self.users)
+        if strangers >= _STRANGERS:
+            connection.close("too many connections that have not proved themselves")
+        return connection
+
+    def close(self) -> None:
+        for line in tuple(self._lines.values()):
+            line.connection.close("this replica is leaving")
+        for connection in tuple(self._relays):
+            connection.close("this replica is leaving")
+
+    def _serve(self, connection: PeerConnection, message: say.PeerMessage) -> None:
+        self._relays[connection].take(message)
+
+    def _left(self, connection: PeerConnection) -> None:
+        self._relays.pop(connection).close()
+
+    async def _connect(self, address: str) -> Line:
+        wires: dict[int, ForwardedWire] = {}
+
+        def take(_: PeerConnection, message: say.PeerMessage) -> None:
+            number = getattr(message, "wire", None)
+            if isinstance(number, int) and (wire := wires.get(number)) is not None:
+                wire.take(message)
+
+        def over(connection: PeerConnection) -> None:
+            for wire in tuple(wires.values()):
+                wire.cut(connection.reason)
+
+        loop = asyncio.get_running_loop()
+        connection = PeerConnection(
+            self._key, self._replica, is_caller=True, on_message=take, on_close=over
+        )
+        try:
+            with anyio.fail_after(PATIENCE):
+                if address.startswith(UNIX):
+                    path = address.removeprefix(UNIX)
+                    await loop.create_unix_connection(lambda: connection, path)
+                else:
+                    host, _, port = address.rpartition(":")
+                    await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+                await asyncio.shield(connection.ready)
+        except (OSError, ValueError, TimeoutError) as exc:
+            connection.close("it could not be opened")
+            words = f"the replica at {address} cannot be reached: {exc or 'no answer'}"
+            raise Elsewhere(words, sent=False) from None
+        return Line(connection, wires)
+
+
+@asynccontextmanager
+async def open_peers(
+    key: bytes,
+    replica: str,
+    find: Callable[[str], OwnedLink | None],
+    *,
+    listen: str,
+) -> AsyncGenerator[Peers]:
+    """Listen for other replicas; leaving the block closes all connections.
+
+    Args:
+        key: The cluster's.
+        replica: Our id.
+        find: The link to a server that we own, if we may answer for it now.
+        listen: `HOST:PORT`, which others are told as well, or `unix:PATH`. Port 0 is any.
+
+    Raises:
+        ConfigError: That is not possible.
+    """
+    async with Tasks() as tasks:
+        peers = Peers(key, replica, tasks, find)
+        loop = asyncio.get_running_loop()
+        try:
+            if listen.startswith(UNIX):
+                path = listen.removeprefix(UNIX)
+                server = await loop.create_unix_server(peers.accepted, path)
+                os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
+                peers.address = listen
+            else:
+                host, _, port = listen.rpartition(":")
+                server = await loop.create_server(peers.accepted, host.strip("[]"), int(port))
+                bound: int = server.sockets[0].getsockname()[1]
+                peers.address = f"{host}:{bound}"
+        except (OSError, ValueError) as exc:
+            raise ConfigError(
+                f"other replicas cannot be listened for at {listen!r}: {exc}",
+                hint="use `--advertise HOST:PORT` with an address of this machine",
+            ) from None
+        try:
+            yield peers
+        finally:
+            server.close()
+            peers.close()
+            if listen.startswith(UNIX):
+                with contextlib.suppress(OSError):
+                    os.unlink(listen.removeprefix(UNIX))  # noqa: PTH108 - as above
+
+
+def own_address(towards: tuple[str, int]) -> str:
+    """The address of this machine that is used to reach another one; nothing is sent."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(towards)
+        host: str = probe.getsockname()[0]
+        return host
+    return "127.0.0.1"

@@ -1,0 +1,291 @@
+"""Answers other replicas that use a server of ours."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from multitap.cluster import peer_messages as say
+from multitap.cluster.forwarded_wire import HANDSHAKE
+from multitap.cluster.owned_wire import RelayedCall
+from multitap.cluster.peer_connection import PeerConnection
+from multitap.errors import MultitapError, ServerError, Unavailable, UpstreamError
+from multitap.faults import WireFault
+from multitap.tasks import LightTask, Tasks, in_task
+from multitap.upstream.availability import Availability
+from multitap.upstream.request_path import RequestPath
+from multitap.upstream.session import Era, Session
+from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire.jsonrpc.request import Request
+from multitap.wire.wire import RpcError
+
+logger = logging.getLogger(__name__)
+
+_UNCOUNTED = frozenset({"subscriptions/listen"})
+"""What has no end, and so must not take the place of calls."""
+_GONE = "the replica of the client that was asked is gone"
+
+
+class OwnedLink(Protocol):
+    """What a relay needs of the link to a server."""
+
+    availability: Availability
+    requests: RequestPath
+
+
+class Relay:
+    """The servers of this replica, as one other replica uses them over one connection.
+
+    Args:
+        connection: The way to the other one.
+        tasks: Where calls go on that wait for more than an answer.
+        find: The link to a server, if this replica may answer for it now.
+        users: Who uses each server, by its name.
+    """
+
+    def __init__(
+        self,
+        connection: PeerConnection,
+        tasks: Tasks,
+        find: Callable[[str], OwnedLink | None],
+        users: Mapping[str, set["RelayedServer"]],
+    ) -> None:
+        self._connection = connection
+        self._tasks = tasks
+        self._find = find
+        self._users = users
+        self._servers: dict[int, RelayedServer] = {}
+
+    def take(self, message: say.PeerMessage) -> None:
+        """Take what the other replica says to us as an owner."""
+        match message:
+            case say.Open(wire=number, server=server):
+                made = RelayedServer(server, number, self._connection, self._tasks, self._find)
+                self._servers[number] = made
+                self._users[server].add(made)
+            case say.Close(wire=number):
+                if (gone := self._servers.pop(number, None)) is not None:
+                    self._forget(gone)
+            case say.Ask(wire=number) | say.Cancel(wire=number) | say.Tell(wire=number):
+                if (known := self._servers.get(number)) is not None:
+                    known.take(message)
+            case say.PeerReply(wire=number):
+                if (known := self._servers.get(number)) is not None:
+                    known.take(message)
+            case _:
+                pass  # what only users are told
+
+    def close(self) -> None:
+        """The other replica is gone: its calls are given up."""
+        servers, self._servers = self._servers, {}
+        for one in servers.values():
+            self._forget(one)
+
+    def _forget(self, gone: "RelayedServer") -> None:
+        self._users[gone.server].discard(gone)
+        gone.close()
+
+
+class RelayedServer:
+    """One server of ours, as one wire of another replica uses it; see `RelayedWire`."""
+
+    def __init__(
+        self,
+        server: str,
+        number: int,
+        connection: PeerConnection,
+        tasks: Tasks,
+        find: Callable[[str], OwnedLink | None],
+    ) -> None:
+        self.server = server
+        self._number = number
+        self._connection = connection
+        self._tasks = tasks
+        self._find = find
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, LightTask] = {}
+        self._owners: dict[int, object] = {}
+        self._questions: dict[int, asyncio.Future[bytes]] = {}
+        self._question_numbers = itertools.count(1)
+
+    def take(self, message: say.Ask | say.Cancel | say.Tell | say.PeerReply) -> None:
+        match message:
+            case say.Ask():
+                light = self._calls[message.number] = LightTask(self._tasks)
+                light.run(self._serve(message, light))
+            case say.Cancel(number=number):
+                if (called_off := self._calls.get(number)) is not None:
+                    called_off.cancel()
+            case say.Tell():
+                self._tasks.start_soon(self._pass_on, message)
+            case say.PeerReply(question=question, message=answer):
+                asked = self._questions.get(question)
+                if asked is not None and not asked.done():
+                    asked.set_result(answer)
+
+    def tell(self, number: int | None, method: str, params: Raw) -> None:
+        which = say.NO_CALL if number is None else number
+        self._connection.send(say.News(self._number, which, method, bytes(params)))
+
+    async def ask(self, number: int, method: str, params: Raw) -> Any:
+        question = next(self._question_numbers)
+        answered = self._questions[question] = self._loop.create_future()
+        self._connection.send(
+            say.PeerQuestion(self._number, question, number, method, bytes(params))
+        )
+        try:
+            answer = await answered
+        except asyncio.CancelledError:
+            self._connection.send(say.Withdraw(self._number, question))
+            raise
+        finally:
+            del self._questions[question]
+        result = envelope.outcome(envelope.parse(answer))
+        if isinstance(result, RpcError):
+            raise result
+        if isinstance(result, WireFault):
+            raise RpcError(vocabulary.INTERNAL_ERROR, str(result))
+        return result
+
+    def leave(self) -> None:
+        self._connection.send(say.Leave(self._number))
+
+    def cut(self, reason: str) -> None:
+        self._connection.send(say.Close(self._number, reason))
+
+    def close(self) -> None:
+        for light in tuple(self._calls.values()):
+            light.cancel()
+        for answered in self._questions.values():
+            if not answered.done():
+                answered.set_exception(RpcError(vocabulary.SERVER_ERROR, _GONE))
+
+    async def _serve(self, ask: say.Ask, light: LightTask) -> None:
+        try:
+            result = await self._result(ask, light)
+        except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
+            exc.__traceback__ = None
+            self._connection.send(_failed(self._number, ask.number, exc))
+        else:
+            self._connection.send(say.PeerAnswer(self._number, ask.number, bytes(result)))
+        finally:
+            del self._calls[ask.number]
+            if not self._calls:
+                self._owners.clear()
+
+    async def _result(self, ask: say.Ask, light: LightTask) -> Raw:
+        link = self._find(self.server)
+        if link is None:
+            raise _NotOurs
+        now, session = self._loop.time(), link.availability.session
+        if session is not None and session.wire.kind == "cluster":
+            raise _NotOurs  # it was another one's a moment ago, and is about to be started here
+        if ask.method in HANDSHAKE:
+            await in_task(light)
+            try:
+                session = await link.availability.session_by(ask.deadline(now))
+            except Unavailable as exc:
+                raise _Down(exc) from None
+            return _introduced(ask.method, session)
+        request = Request(
+            ask.method,
+            ask.params,
+            ask.deadline(now),
+            ask.name,
+            None if ask.owner < 0 else RelayedCall(self, ask.number, self._owner(ask.owner)),
+            (self._connection.peer, ask.holder),
+            light,
+            lambda done, total, words: self._connection.send(
+                say.Progress(self._number, ask.number, done, total, words)
+            ),
+            ask.meta,
+            ask.repeatable,
+            ask.cancellable,
+            ask.stamp,
+            is_relayed=True,
+        )
+        if ask.method in _UNCOUNTED:
+            await in_task(light)
+            session = await link.availability.session_by(request.deadline)
+            return await session.wire.request(request)
+        return await link.requests.request(request)
+
+    def _owner(self, key: int) -> object:
+        # compared by identity: the same object for as long as any of its calls is under way
+        return self._owners.setdefault(key, object())
+
+    async def _pass_on(self, message: say.Tell) -> None:
+        # each user shakes hands with us; the server has heard that once already
+        link = self._find(self.server)
+        session = link.availability.session if link is not None else None
+        if session is not None and message.method != "notifications/initialized":
+            await session.wire.notify(message.method, envelope.decode(message.params))
+
+
+class _NotOurs(Exception):
+    pass
+
+
+class _Down(Exception):
+    def __init__(self, why: Unavailable) -> None:
+        super().__init__(_words(why))
+        self.hint = why.hint
+
+
+def _introduced(method: str, session: Session) -> Raw:
+    """What the server said about itself, in the words of the handshake."""
+    if method == "ping":
+        return Raw(b"{}")
+    is_stateless = session.era is Era.STATELESS
+    if is_stateless != (method == "server/discover"):
+        raise RpcError(vocabulary.METHOD_NOT_FOUND, "Method not found")
+    told: dict[str, Any] = {
+        "capabilities": {
+            name: value
+            for name, value in msgspec.to_builtins(session.capabilities).items()
+            if value is not None
+        }
+    }
+    info = {"name": session.title or "", "version": ""}
+    if session.instructions is not None:
+        told["instructions"] = session.instructions
+    if is_stateless:
+        told["supportedVersions"] = [session.protocol_version]
+        told["_meta"] = {vocabulary.SERVER_INFO_KEY: info}
+        told["resultType"] = "complete"
+    else:
+        told["protocolVersion"] = session.protocol_version
+        told["serverInfo"] = info
+    return Raw(envelope.encode(told))
+
+
+def _failed(wire: int, number: int, exc: Exception) -> say.Failed:  # noqa: PLR0911 - one line for each kind
+    match exc:
+        case RpcError():
+            data = b"" if exc.data is None else envelope.encode(exc.data)
+            return say.Failed(wire, number, "rpc", str(exc), code=exc.code, data=data)
+        case ServerError():
+            data = b"" if exc.data is None else envelope.encode(exc.data)
+            return say.Failed(wire, number, "rpc", exc.words, code=exc.code, data=data)
+        case UpstreamError():
+            return say.Failed(wire, number, type(exc).__name__, _words(exc), exc.hint)
+        case _NotOurs():
+            return say.Failed(wire, number, "unsent", "another replica owns it by now")
+        case _Down():
+            return say.Failed(wire, number, "down", str(exc), exc.hint)
+        case WireFault():
+            kind = "Unavailable" if exc.sent else "unsent"
+            return say.Failed(wire, number, kind, str(exc))
+        case MultitapError():
+            return say.Failed(wire, number, "Unavailable", str(exc), exc.hint)
+        case _:
+            logger.error("a forwarded request failed", exc_info=exc)
+            return say.Failed(wire, number, "Unavailable", "its owner failed to ask it")
+
+
+def _words(exc: UpstreamError) -> str:
+    return str(exc).removeprefix(f"{exc.server}: ")

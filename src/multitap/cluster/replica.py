@@ -1,0 +1,286 @@
+"""One gateway as a part of a cluster: a member that owns servers and reaches those of others."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+from typing import Any
+
+import anyio
+
+from multitap.cluster.cluster_key import agreed_key, keep_key
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.forwarded_wire import ForwardedWire, open_forwarded
+from multitap.cluster.membership import Member, Membership
+from multitap.cluster.owned_wire import OwnedWire
+from multitap.cluster.owner_lease import OwnerLease
+from multitap.cluster.ownership import TTL, Owner, Ownership, ServerPool
+from multitap.cluster.peers import Peers, open_peers
+from multitap.config import ServerConfig, StdioServer
+from multitap.errors import ConfigError
+from multitap.events import LinkState
+from multitap.records import dataclass
+from multitap.tasks import Tasks
+from multitap.upstream.connector import Dial, Here, Placement
+from multitap.upstream.link import Link
+from multitap.wire.wire import Wire
+
+logger = logging.getLogger(__name__)
+
+_KEEP = 5.0  # seconds between two looks whether the coordinator still has what newcomers need
+_HASTE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaOptions:
+    """How a replica takes part."""
+
+    fingerprint: str
+    """Of its configuration."""
+    listen: str
+    """Where other replicas reach it: `HOST:PORT` or `unix:PATH`."""
+    key: bytes | None = None
+    """The cluster's key; None: the cluster has one of its own."""
+    labels: Mapping[str, str] | None = None
+    allow_drift: bool = False
+    is_fresh: bool = False
+    """Whether the coordinator is as old as this run, so that nobody can own anything yet."""
+    id: str | None = None
+
+
+class Replica:
+    """Owns some servers for the cluster, and reaches those that others own.
+
+    Args:
+        coordinator: What all replicas share.
+        key: The cluster's key.
+        membership: Which replicas there are.
+        peers: The connections to them.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, key: bytes, membership: Membership, peers: Peers
+    ) -> None:
+        self.coordinator = coordinator
+        self.key = key
+        """Seals what clients carry for us, alike on all replicas."""
+        self.membership = membership
+        self._peers = peers
+        self._links: Callable[[], Mapping[str, Link]] = dict
+        self._owned: dict[str, OwnedWire] = {}
+        self._ended: dict[str, asyncio.Event] = {}
+        self._forwarded: dict[str, dict[ForwardedWire, Owner]] = {}
+        self._random = Random()  # noqa: S311 - any of several owners will do
+        self.ownership: Ownership
+
+    @property
+    def id(self) -> str:
+        return self.membership.me.id
+
+    @property
+    def degraded(self) -> str:
+        """What does not work at the moment, in words; empty: everything does."""
+        health = self.coordinator.health
+        if health.is_up:
+            return ""
+        return f"the cluster's coordinator is away ({health.reason}): nothing that replicas share"
+
+    def attach(self, links: Callable[[], Mapping[str, Link]]) -> None:
+        """Say which links there are, once there is a hub."""
+        self._links = links
+
+    def apply(self, servers: Mapping[str, ServerConfig]) -> None:
+        """Which servers there are: programs are owned, the others are everybody's."""
+        pools = {
+            name: ServerPool(config.replicas, config.placement)
+            for name, config in servers.items()
+            if isinstance(config, StdioServer) and config.enabled
+        }
+        self.ownership.apply(pools)
+
+    def place(self, name: str, config: ServerConfig, dial: Dial) -> "_Placing":
+        """Where a server runs; see `Place`."""
+        return self._placed(name, config, dial)
+
+    def find(self, server: str) -> Link | None:
+        """The link to a server that others may use now, because we own it."""
+        lease = self.ownership.lease(server)
+        if lease is None or lease.is_leaving:
+            return None
+        return self._links().get(server)
+
+    async def drain(self, timeout: float) -> None:
+        """Hand everything over: finish what is under way, end the servers, give the leases back.
+
+        Args:
+            timeout: Seconds for what is under way.
+        """
+        self.ownership.is_draining = True
+        self.membership.describe(drains=True)
+        with contextlib.suppress(CoordinatorDown):
+            await self.membership.beat()
+        async with anyio.create_task_group() as tasks:
+            for server in tuple(self.ownership.held):
+                tasks.start_soon(self._hand_over, server, timeout)
+
+    async def _hand_over(self, server: str, timeout: float) -> None:
+        lease = self.ownership.held[server]
+        lease.leave()
+        for user in tuple(self._peers.users[server]):
+            user.leave()
+        with anyio.move_on_after(timeout):
+            while (wire := self._owned.get(server)) is not None and wire.in_flight:
+                await anyio.sleep(_HASTE)
+        ended = self._ended.get(server)
+        self.ownership.drop(server)
+        if ended is not None:  # before the lease: no two of its processes shall be there
+            with anyio.move_on_after(timeout):
+                await ended.wait()
+        with contextlib.suppress(CoordinatorDown):
+            await self.coordinator.leases.release(lease.name, lease.token)
+
+    def _changed(self, server: str) -> None:
+        """A server has another owner."""
+        owners = self.ownership.owners.get(server, ())
+        if server not in self.ownership.held:
+            self.membership.describe(owns=sorted(self.ownership.held))
+        for wire, owner in tuple(self._forwarded.get(server, {}).items()):
+            if owner not in owners:
+                wire.cut("another replica owns it by now")
+        self.membership.describe(owns=sorted(self.ownership.held))
+        link = self._links().get(server)
+        if link is not None and (
+            link.state is LinkState.ERROR
+            or (link.state is LinkState.DISCONNECTED and not link.availability.is_asleep)
+        ):
+            link.restart()
+
+    @asynccontextmanager
+    async def _placed(
+        self, name: str, config: ServerConfig, dial: Dial
+    ) -> AsyncGenerator[Placement]:
+        if not isinstance(config, StdioServer):
+            yield Here(dial)
+            return
+        found = await self.ownership.wait_owner(name)
+        if isinstance(found, OwnerLease):
+            lease = found
+            yield Here(lambda name, config: self._open_owned(name, config, dial, lease))
+        else:
+            owner = self._random.choice(found)
+            yield Here(
+                lambda name, config: self._open_forwarded(name, config, owner), is_here=False
+            )
+
+    @asynccontextmanager
+    async def _open_owned(
+        self, name: str, config: ServerConfig, dial: Dial, lease: OwnerLease
+    ) -> AsyncGenerator[Wire]:
+        ended = self._ended[name] = asyncio.Event()
+        users = self._peers.users[name]
+        try:
+            async with dial(name, config) as wire, Tasks() as tasks:
+                owned = self._owned[name] = OwnedWire(wire, lease, users)
+                tasks.start_soon(owned.watch)
+                try:
+                    yield owned
+                finally:
+                    self._owned.pop(name, None)
+                    owned.closed.set()
+                    for user in tuple(users):
+                        user.cut("its owner has ended it")
+        finally:
+            ended.set()
+            if self._ended.get(name) is ended:
+                del self._ended[name]
+
+    @asynccontextmanager
+    async def _open_forwarded(
+        self, name: str, config: ServerConfig, owner: Owner
+    ) -> AsyncGenerator[Wire]:
+        line = await self._peers.line_to(owner.address)
+        wires = self._forwarded.setdefault(name, {})
+        async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
+            wires[wire] = owner
+            if owner not in self.ownership.owners.get(name, ()):
+                wire.cut("another replica owns it by now")  # it changed while we connected
+            try:
+                yield wire
+            finally:
+                del wires[wire]
+
+    async def keep(self, *, is_shared: bool) -> None:
+        """Write down again what newcomers need, should the coordinator have lost it."""
+        while True:
+            await anyio.sleep(_KEEP)
+            with contextlib.suppress(CoordinatorDown):
+                await keep_key(self.coordinator.records, self.key, is_shared=is_shared)
+
+
+_Placing = AbstractAsyncContextManager[Placement]
+
+
+@asynccontextmanager
+async def open_replica(
+    coordinator: Coordinator, options: ReplicaOptions
+) -> AsyncGenerator[Replica]:
+    """Take part in a cluster; leaving the block leaves it.
+
+    Raises:
+        ConfigError: This replica does not fit, or the coordinator cannot be reached.
+    """
+    try:
+        key = await agreed_key(coordinator.records, options.key)
+        born = await coordinator.records.swap("born", None, str(time.time()).encode())
+    except CoordinatorDown as exc:
+        raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
+    name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
+    late: list[Replica] = []
+
+    def find(server: str) -> Any:
+        return late[0].find(server) if late else None
+
+    async with open_peers(key, name, find, listen=options.listen) as peers, Tasks() as tasks:
+        me = Member(
+            id=name,
+            address=peers.address,
+            fingerprint=options.fingerprint,
+            labels=dict(options.labels or {}),
+            started=time.time(),
+        )
+        membership = Membership(coordinator, me)
+        replica = Replica(coordinator, key, membership, peers)
+        late.append(replica)
+        # Where nothing was known yet, everything may have been lost: earlier owners may still
+        # rely on what they have.
+        quarantine = TTL if born and not options.is_fresh else 0.0
+        replica.ownership = Ownership(
+            coordinator,
+            name,
+            peers.address,
+            peers=membership,
+            on_change=replica._changed,  # noqa: SLF001 - one whole # pyright: ignore[reportPrivateUsage]
+            quarantine=quarantine,
+        )
+        try:
+            await membership.join(allow_drift=options.allow_drift)
+        except CoordinatorDown as exc:
+            raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
+        tasks.start_soon(membership.run)
+        tasks.start_soon(replica.ownership.run)
+        tasks.start_soon(_keep_key, replica, options.key is None)
+        try:
+            yield replica
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(2):
+                await replica.ownership.hand_over()
+                await membership.leave()
+
+
+async def _keep_key(replica: Replica, is_shared: bool) -> None:  # noqa: FBT001 - a task's argument
+    await replica.keep(is_shared=is_shared)

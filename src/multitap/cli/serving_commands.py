@@ -32,6 +32,28 @@ from multitap.cli.stopping import Terminated
 @click.option("--profile", metavar="NAME", help="Serve only what this profile shows")
 @click.option("--demo", is_flag=True, help="Serve the bundled example servers")
 @click.option("--no-console", is_flag=True, help="Serve no web page at /console")
+@click.option(
+    "--cluster",
+    metavar="URL",
+    help="Act as one gateway with all others on this Redis: redis://HOST, rediss://USER:KEY@HOST",
+)
+@click.option(
+    "--cluster-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The key that all of them share; the cluster keeps one itself by default",
+)
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="Where the others of a cluster reach this one"
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Run servers whose `placement` asks for this label",
+)
+@click.option("--allow-drift", is_flag=True, help="Join a cluster with another configuration")
 @with_config
 def serve(
     options: CommonOptions,
@@ -44,14 +66,23 @@ def serve(
     profile: str | None,
     demo: bool,
     no_console: bool,
+    cluster: str | None,
+    cluster_key_file: Path | None,
+    advertise: str | None,
+    labels: tuple[str, ...],
+    allow_drift: bool,
 ) -> int:
     """Serve all configured servers as one MCP server
 
     Listens on stdio, for a client that starts it, or on HTTP.
     """
     try:
+        from multitap.cli.gateways.cluster_serving import ClusterOptions
         from multitap.cli.gateways.serve_command import ServeOptions, serve
 
+        joining = ClusterOptions(
+            cluster or "", cluster_key_file, labels, advertise, allow_drift=allow_drift
+        )
         serving = ServeOptions(
             http,
             token_file,
@@ -61,6 +92,7 @@ def serve(
             profile=profile,
             demo=demo,
             console=not no_console,
+            cluster=None if cluster is None else joining,
         )
         return serve(options, serving)
     except Terminated:

@@ -145,7 +145,9 @@ class Membership:
         if before.keys() != found.keys():
             self.changed.ring()
 
-    async def _list(self, *, gone: AbstractSet[str] = frozenset(), come: AbstractSet[str] = frozenset()) -> None:
+    async def _list(
+        self, *, gone: AbstractSet[str] = frozenset(), come: AbstractSet[str] = frozenset()
+    ) -> None:
         for _ in range(_TRIES):
             before = await self._records.read(_INDEX)
             ids = set(_parse_index(before or b"[]"))

@@ -114,6 +114,14 @@ class Ownership:
                 return owners
             await self._changed.wait()
 
+    async def wait_change(self, server: str, owner: Owner) -> bool:
+        """Wait until a server has another owner; whether it has one before its lease can end."""
+        with anyio.move_on_after(2 * TTL):
+            while owner in self.owners.get(server, ()):
+                await self._changed.wait()
+            return True
+        return False
+
     async def run(self) -> None:
         """Renew, look and take, until cancelled."""
         renewed = -RENEWAL

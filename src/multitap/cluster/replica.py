@@ -24,6 +24,7 @@ from multitap.cluster.peers import Peers, open_peers
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
 from multitap.events import LinkState
+from multitap.faults import Elsewhere, Moved
 from multitap.records import dataclass
 from multitap.tasks import Tasks
 from multitap.upstream.connector import Dial, Here, Placement
@@ -83,12 +84,19 @@ class Replica:
         return self.membership.me.id
 
     @property
-    def degraded(self) -> str:
-        """What does not work at the moment, in words; empty: everything does."""
+    def concerns(self) -> tuple[str, ...]:
+        """What does not work as it should at the moment, in words."""
+        found: list[str] = []
         health = self.coordinator.health
-        if health.is_up:
-            return ""
-        return f"the cluster's coordinator is away ({health.reason}): nothing that replicas share"
+        if not health.is_up:
+            found.append(
+                f"the cluster's coordinator is away ({health.reason}):"
+                " servers that it runs stay where they are, and nothing new is shared"
+            )
+        if drifted := self.membership.drifted:
+            names = ", ".join(sorted(one.id for one in drifted))
+            found.append(f"the configuration differs from that of other replicas: {names}")
+        return tuple(found)
 
     def attach(self, links: Callable[[], Mapping[str, Link]]) -> None:
         """Say which links there are, once there is a hub."""
@@ -203,7 +211,13 @@ class Replica:
     async def _open_forwarded(
         self, name: str, config: ServerConfig, owner: Owner
     ) -> AsyncGenerator[Wire]:
-        line = await self._peers.line_to(owner.address)
+        try:
+            line = await self._peers.line_to(owner.address)
+        except Elsewhere:
+            # it may have died: whoever takes over does so when its lease has ended
+            if await self.ownership.wait_change(name, owner):
+                raise Moved("another replica owns it by now", sent=False) from None
+            raise
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner

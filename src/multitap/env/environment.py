@@ -20,6 +20,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import open_configured
 from multitap.later import Later
 from multitap.tools import HubTools, ToolInfo, ToolRegistry
+from multitap.upstream.connector import Placing, always_here
 
 if TYPE_CHECKING:
     from multitap.env import env_server
@@ -40,6 +41,8 @@ class BaseEnvironment(EnvironmentHooks):
 
     _recall: ClassVar[bool] = False
     """Whether what a server had last time is listed while it starts."""
+    _place: Placing = staticmethod(always_here)
+    """Where its servers run."""
     _tools_of: ClassVar[type[HubTools]] = HubTools
     """Which tools of its servers it has."""
 
@@ -177,7 +180,9 @@ class BaseEnvironment(EnvironmentHooks):
 
     @asynccontextmanager
     async def _living(self) -> AsyncGenerator[None]:
-        opening = open_configured(self.servers.files, handlers=self.handlers(), recall=self._recall)
+        opening = open_configured(
+            self.servers.files, handlers=self.handlers(), recall=self._recall, place=self._place
+        )
         with ungrouped():
             async with opening as hub, anyio.create_task_group() as tasks:
                 tools = self._tools_of(hub)

@@ -20,6 +20,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader
 from multitap.later import Later
 from multitap.tools import HubTools, ToolDef
+from multitap.upstream.connector import Placing, always_here
 from multitap.upstream.handlers import Handlers, RequestOrigin
 from multitap.upstream.signals import Bell
 
@@ -67,13 +68,17 @@ class HostedEnvironment(ConfiguredEnvironment):
         return env_hub_server.EnvHubServer(self)
 
     @asynccontextmanager
-    async def open(self, handlers: Handlers) -> AsyncGenerator[Hub]:
+    async def open(
+        self, handlers: Handlers, *, place: Placing = always_here
+    ) -> AsyncGenerator[Hub]:
         """A running hub that has it; leaving the block closes both.
 
         Args:
             handlers: Who answers what servers ask of the host.
+            place: Where servers run, if not all in this process.
         """
         self._handlers = handlers
+        self._place = place
         async with self:
             yield self.hub
 

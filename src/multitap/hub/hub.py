@@ -59,7 +59,7 @@ from multitap.trust.pins.lock_places import LockPlaces, places_in
 from multitap.trust.pins.pins import Pins
 from multitap.trust.questions.questions import Questions
 from multitap.trust.secrets.vault import scope_for
-from multitap.upstream.connector import Dial, Place, always_here
+from multitap.upstream.connector import Dial, Placing, always_here
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand, Link
@@ -91,6 +91,9 @@ class Hub:
     Every method may be called from any task of the hub's event loop.
     """
 
+    concerns: Callable[[], tuple[str, ...]] = staticmethod(tuple)
+    """What else is wrong, as whoever opened it knows."""
+
     def __init__(
         self,
         tasks: Tasks,
@@ -105,7 +108,7 @@ class Hub:
         pins: Pins | None = None,
         logins: Logins | None = None,
         sandboxes: Sandboxes | None = None,
-        place: Place = always_here,
+        place: Placing = always_here,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -168,8 +171,8 @@ class Hub:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with what outlives the process."""
-        return (*self.store.warnings, *self.pins.warnings)
+        """What is wrong beyond the servers: with what outlives the process, or with the cluster."""
+        return (*self.store.warnings, *self.pins.warnings, *self.concerns())
 
     @property
     def links(self) -> Mapping[str, Link]:
@@ -220,7 +223,7 @@ class Hub:
         config: ServerConfig,
         *,
         on_change: Callable[[Link], None] = lambda _: None,
-        place: Place = always_here,
+        place: Placing = always_here,
     ) -> Link:
         """A link to a server, with a session of its own; the caller runs it."""
         return Link(
@@ -520,7 +523,7 @@ async def open_hub(
     recall: bool = False,
     files: Collection[str] = (),
     locks: LockPlaces | None = None,
-    place: Place = always_here,
+    place: Placing = always_here,
 ) -> AsyncGenerator[Hub]:
     """A running hub; leaving the block closes every server.
 

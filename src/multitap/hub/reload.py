@@ -22,7 +22,7 @@ from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
 from multitap.trust.pins.lock_places import places_of
 from multitap.trust.projects.trusted_projects import expand_trusted, load_trusted
-from multitap.upstream.connector import Dial, Place, always_here
+from multitap.upstream.connector import Dial, Placing, always_here
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand
 
@@ -229,7 +229,7 @@ async def open_configured(
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
-    place: Place = always_here,
+    place: Placing = always_here,
 ) -> AsyncGenerator[Hub]:
     """A running hub that follows its files; leaving the block closes every server.
 

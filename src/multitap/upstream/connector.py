@@ -39,7 +39,7 @@ class Placement(Protocol):
     def dial(self) -> Dial: ...
 
 
-Place = Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
+Placing = Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
 """Finds out where a server runs; the last argument opens its wire if that is in this process."""
 
 
@@ -90,7 +90,7 @@ class Connector:
         config: ServerConfig,
         *,
         dial: Dial,
-        place: Place,
+        place: Placing,
         handlers: Handlers,
         starts: StartQueue,
         availability: Availability,

@@ -16,7 +16,7 @@ from multitap.upstream.attempt import Attempt, now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
 from multitap.upstream.backoff import BURST, WINDOW, Restarts
-from multitap.upstream.connector import Connector, Dial, Place, always_here
+from multitap.upstream.connector import Connector, Dial, Placing, always_here
 from multitap.upstream.diagnosis import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.health import Again, Asleep, Watcher
@@ -79,7 +79,7 @@ class Link:
         config: ServerConfig,
         *,
         dial: Dial,
-        place: Place = always_here,
+        place: Placing = always_here,
         handlers: Handlers = Handlers(),
         known: Known = Known(),
         expand: Expand = lambda _, config: config,

@@ -3,9 +3,16 @@
 import gc
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, closing, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    closing,
+    nullcontext,
+    suppress,
+)
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +27,8 @@ from multitap.cli.configuration.chosen import (
     explain_emptiness,
 )
 from multitap.cli.exits import Exit
+from multitap.cli.gateways import cluster_serving
+from multitap.cli.gateways.cluster_serving import ClusterOptions
 from multitap.cli.gateways.leftovers import free_leftovers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -45,6 +54,7 @@ from multitap.upstream.handlers import Handlers
 from multitap.upstream.on_behalf_of import client_of
 
 if TYPE_CHECKING:
+    from multitap.cluster.replica import Replica
     from multitap.gateway.fronts import front_access, http_front
     from multitap.screens.page import console, console_keys
     from multitap.wire import in_process
@@ -72,6 +82,7 @@ class ServeOptions:
     demo: bool = False
     console: bool = True
     """Whether the gateway over HTTP has a page for browsers."""
+    cluster: ClusterOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,8 @@ class Served:
     """What is served."""
 
     settings: Settings
-    open: Callable[[Handlers], AbstractAsyncContextManager[Hub]]
+    open: Callable[..., AbstractAsyncContextManager[Hub]]
+    """Opens the hub, given its handlers and, by keyword, the place of its servers."""
     state: Path
     reloader: Reloader | None = None
     """None: there are no files to follow."""
@@ -109,6 +121,10 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
     _spare_the_collector()
     _keep_large_blocks_apart()
     if address is None:
+        if serving.cluster is not None:
+            raise ConfigError(
+                "a gateway on standard input cannot be part of a cluster", hint="add `--http`"
+            )
         _warn_of_nobody()
         _greet()
         run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
@@ -196,7 +212,7 @@ def _demo() -> Served:
     shown = Settings(servers={name: bundled(name) for name in GOOD})
     return Served(
         shown,
-        lambda handlers: open_hub(shown, handlers=handlers, recall=True),
+        lambda handlers, **more: open_hub(shown, handlers=handlers, recall=True, **more),
         state_directory(),
     )
 
@@ -241,7 +257,10 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
         insecure=serving.insecure or wanted.insecure,
     )
     with front_access.open_access(rules) as allowed, closing(bind(host, port)) as listener:
-        async with open_gateway(served.open, host=served.host) as gateway:
+        async with (
+            _joined(serving, served.settings) as replica,
+            _opened(served, replica) as gateway,
+        ):
             gateway.tasks.start_soon(free_leftovers)
             base = url_of(listener)
             keys = None
@@ -269,7 +288,41 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
                 _say_how_to_connect(gateway, url, allowed)
                 if keys is not None:
                     note(f"console, for one browser: {keys.new_link(base)}")
-                await anyio.sleep_forever()
+                await _stay(replica, url)
+
+
+def _joined(
+    serving: ServeOptions, settings: Settings
+) -> "AbstractAsyncContextManager[Replica | None]":
+    """Take part in the cluster, if there is one."""
+    if serving.cluster is None:
+        return nullcontext()
+    return cluster_serving.open_cluster(serving.cluster, settings)
+
+
+@asynccontextmanager
+async def _opened(served: Served, replica: "Replica | None") -> AsyncGenerator[Gateway]:
+    if replica is None:
+        async with open_gateway(served.open, host=served.host) as gateway:
+            yield gateway
+        return
+    opening = partial(served.open, place=replica.place)
+    async with open_gateway(opening, host=served.host, key=replica.key) as gateway:
+        hub = gateway.hub
+        replica.attach(lambda: hub.links)
+        hub.concerns = lambda: replica.concerns
+        gateway.tasks.start_soon(cluster_serving.follow, replica, hub)
+        yield gateway
+
+
+async def _stay(replica: "Replica | None", url: str) -> None:
+    if replica is not None:
+        replica.membership.describe(url=url)
+    try:
+        await anyio.sleep_forever()
+    finally:
+        if replica is not None:
+            await cluster_serving.drain(replica)
 
 
 def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:

@@ -1,0 +1,131 @@
+"""A gateway of `multitap serve` as a replica of a cluster."""
+
+import hashlib
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+
+from multitap.config import LocalServer, Settings
+from multitap.errors import ConfigError
+from multitap.hub.hub import Hub
+from multitap.later import Later
+from multitap.records import dataclass
+
+if TYPE_CHECKING:
+    from multitap.cluster import cluster_key, peers, redis_coordinator, replica
+else:
+    # imported when a cluster is asked for: most gateways are alone
+    cluster_key = Later("multitap.cluster.cluster_key")
+    peers = Later("multitap.cluster.peers")
+    redis_coordinator = Later("multitap.cluster.redis_coordinator")
+    replica = Later("multitap.cluster.replica")
+
+_OWN = frozenset({"state_dir", "start_concurrency", "serve"})
+"""Settings that each machine may have its own of."""
+DRAIN = 3.5
+"""Seconds for calls under way when a replica leaves; the process has a little longer to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How a gateway takes part in a cluster."""
+
+    url: str
+    """Where Redis is."""
+    key_file: Path | None = None
+    labels: tuple[str, ...] = ()
+    """Each `NAME=VALUE`."""
+    advertise: str | None = None
+    """`HOST:PORT` where other replicas reach this one."""
+    allow_drift: bool = False
+
+
+@asynccontextmanager
+async def open_cluster(
+    options: ClusterOptions, settings: Settings
+) -> AsyncGenerator["replica.Replica"]:
+    """Take part in a cluster until the block is left.
+
+    Raises:
+        ConfigError: That is not possible, and why.
+    """
+    wanted = replica.ReplicaOptions(
+        fingerprint=fingerprint(settings),
+        listen=_address(options),
+        key=cluster_key.given_key(options.key_file, os.environ),
+        labels=parsed_labels(options.labels),
+        allow_drift=options.allow_drift,
+    )
+    async with (
+        redis_coordinator.open_redis(options.url) as coordinator,
+        replica.open_replica(coordinator, wanted) as joined,
+    ):
+        joined.apply(settings.servers)
+        yield joined
+
+
+async def follow(joined: "replica.Replica", hub: Hub) -> None:
+    """Let the replica know which servers are configured, whenever that changes."""
+    applied: Settings | None = None
+    while True:
+        if hub.settings is not applied:
+            applied = hub.settings
+            joined.apply(applied.servers)
+            joined.membership.describe(fingerprint=fingerprint(applied))
+        await hub.changed.wait()
+
+
+async def drain(joined: "replica.Replica") -> None:
+    """Hand everything over before the process ends."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(DRAIN + 0.5):
+        await joined.drain(DRAIN)
+
+
+def fingerprint(settings: Settings) -> str:
+    """A digest of what all replicas should have alike; nothing can be learned from it."""
+    servers = {
+        name: config.model_dump(mode="json")
+        for name, config in settings.servers.items()
+        if not isinstance(config, LocalServer)  # made in each process
+    }
+    told = settings.model_dump(mode="json", exclude={*_OWN, "servers"})
+    canonical = msgspec.json.encode({**told, "servers": servers}, order="sorted")
+    return hashlib.sha256(b"multitap cluster configuration\n" + canonical).hexdigest()[:16]
+
+
+def parsed_labels(given: tuple[str, ...]) -> dict[str, str]:
+    """Labels as a table.
+
+    Raises:
+        ConfigError: One is not written as `NAME=VALUE`.
+    """
+    labels: dict[str, str] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not name or not sign:
+            raise ConfigError(f"{one!r} is not a label", hint="use `--label zone=a`")
+        labels[name] = value
+    return labels
+
+
+def _address(options: ClusterOptions) -> str:
+    if options.advertise is not None:
+        host, sign, port = options.advertise.rpartition(":")
+        if not sign or not host or not port.isdecimal():
+            raise ConfigError(
+                f"{options.advertise!r} is not an address for other replicas",
+                hint="use `--advertise HOST:PORT`",
+            )
+        return options.advertise
+    place = urlsplit(options.url)
+    try:
+        towards = (place.hostname or "127.0.0.1", place.port or 6379)
+    except ValueError:
+        return "127.0.0.1:0"  # which is wrong with the address is said when it is used
+    return f"{peers.own_address(towards)}:0"

@@ -1,0 +1,222 @@
+"""A server that one replica runs, used through another one as if it ran there."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+import mcp_types as types
+import pytest
+
+from multitap import CallContext, Handlers
+from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.errors import CallTimeout, ServerError, UpstreamError
+from multitap.events import LinkState, ResourceUpdated
+from multitap.wire.jsonrpc.request import made
+from tests.cluster.hubs import open_node, pair, zoo
+from tests.waiting import until
+from tests.zoo.ledger import Ledger
+
+ERAS = ["handshake", "stateless"]
+
+
+@asynccontextmanager
+async def two_nodes(folder, handlers=Handlers(), **servers):
+    coordinator = LocalCoordinator()
+    async with (
+        open_node(coordinator, folder, name="a", servers=servers, handlers=handlers) as first,
+        open_node(coordinator, folder, name="b", servers=servers, handlers=handlers) as second,
+    ):
+        yield [first, second]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_one_process_serves_all_replicas(tmp_path, era):
+    ledger = Ledger(tmp_path)
+    async with two_nodes(tmp_path, zoo=zoo("good", "--era", era, env=ledger.env)) as nodes:
+        owner, other = await pair(nodes, "zoo")
+        here = await owner.hub.call("zoo_pid")
+        there = await other.hub.call("zoo_pid")
+
+        assert here.text == there.text
+        assert len(ledger.pids) == 1
+        assert other.hub.catalog.tools.keys() == owner.hub.catalog.tools.keys()
+        assert other.hub.snapshot().servers[0].transport == "cluster"
+        read = await other.hub.read("zoo://text")
+        prompt = await other.hub.prompt("zoo_greet", {"name": "Ada"})
+    assert read.contents
+    assert "Ada" in prompt.model_dump_json()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_questions_reach_the_replica_whose_client_called(tmp_path, era):
+    asked = []
+
+    def handlers_of(name):
+        async def elicit(origin, params):
+            asked.append((name, origin.call.agent_id, params.message))
+            return types.ElicitResult(action="accept", content={"name": name})
+
+        return Handlers(elicit=elicit)
+
+    coordinator, servers = LocalCoordinator(), {"zoo": zoo("good", "--era", era)}
+    async with (
+        open_node(
+            coordinator, tmp_path, name="a", servers=servers, handlers=handlers_of("a")
+        ) as one,
+        open_node(
+            coordinator, tmp_path, name="b", servers=servers, handlers=handlers_of("b")
+        ) as two,
+    ):
+        for node in await pair([one, two], "zoo"):
+            answer = await node.hub.call("zoo_ask", context=CallContext(agent_id="me"))
+
+            assert node.replica.id in answer.text
+            assert asked[-1][:2] == (node.replica.id, "me")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_progress_travels_and_restarts_the_time(tmp_path, era):
+    seen = []
+    async with two_nodes(tmp_path, zoo=zoo("good", "--era", era)) as nodes:
+        _, other = await pair(nodes, "zoo")
+        context = CallContext(on_progress=lambda *one: seen.append(one), timeout=5)
+        result = await other.hub.call("zoo_progress", {"steps": 3, "interval": 0.01}, context=context)
+
+    assert result.success
+    assert [one[0] for one in seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_deadline_travels_and_the_server_is_told(tmp_path, era):
+    ledger = Ledger(tmp_path)
+    async with two_nodes(tmp_path, zoo=zoo("good", "--era", era, env=ledger.env)) as nodes:
+        _, other = await pair(nodes, "zoo")
+        with pytest.raises(CallTimeout):
+            await other.hub.call("zoo_sleep", {"seconds": 30}, context=CallContext(timeout=0.3))
+        await until(lambda: ledger.cancelled)
+        with anyio.move_on_after(0.2):
+            await other.hub.call("zoo_sleep", {"seconds": 30})
+        await until(lambda: len(ledger.cancelled) > 1)
+
+
+async def test_errors_of_tools_and_servers_are_the_servers_own_words(tmp_path):
+    async with two_nodes(tmp_path, zoo=zoo()) as nodes:
+        owner, other = await pair(nodes, "zoo")
+        outcomes = []
+        for node in (owner, other):
+            failed = await node.hub.call("zoo_fail", {"message": "no luck"})
+            with pytest.raises(ServerError) as refused:
+                await node.hub.links["zoo"].request(made("zoo/nothing", {}, 5))
+            outcomes.append((failed.success, failed.text, refused.value.code, str(refused.value)))
+
+    assert outcomes[0] == outcomes[1]
+
+
+async def test_changed_lists_and_resources_are_told_everywhere(tmp_path):
+    async with two_nodes(tmp_path, zoo=zoo("good", "--era", "handshake")) as nodes:
+        owner, other = await pair(nodes, "zoo")
+        before = other.hub.catalog.tools.keys()
+        with other.hub.events.subscribe() as events:
+            await other.hub.subscribe("zoo://text")
+            await owner.hub.call("zoo_change_tools")
+            await until(lambda: other.hub.catalog.tools.keys() != before)
+            await owner.hub.call("zoo_touch", {"uri": "zoo://text"})
+            with anyio.fail_after(5):
+                async for event in events:
+                    if isinstance(event, ResourceUpdated):
+                        break
+
+        assert other.hub.catalog.tools.keys() == owner.hub.catalog.tools.keys()
+
+
+async def test_a_server_that_crashes_is_back_for_all_without_a_second_run(tmp_path):
+    ledger = Ledger(tmp_path)
+    async with two_nodes(tmp_path, zoo=zoo(env=ledger.env)) as nodes:
+        _, other = await pair(nodes, "zoo")
+        with pytest.raises(UpstreamError):
+            await other.hub.call("zoo_crash")
+        with anyio.fail_after(20):
+            assert (await other.hub.call("zoo_echo", {"text": "again"})).text == "again"
+
+        assert ledger.calls.count("crash") == 1
+        assert len(ledger.pids) == 2
+
+
+async def test_many_calls_at_once_each_get_their_own_answer(tmp_path):
+    got = {}
+    async with two_nodes(tmp_path, zoo=zoo()) as nodes:
+        owner, other = await pair(nodes, "zoo")
+
+        async def call(node, n):
+            got[n] = (await node.hub.call("zoo_echo", {"text": f"{n} " * 200})).text
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(100):
+                tasks.start_soon(call, (owner, other)[n % 2], n)
+
+    assert got == {n: f"{n} " * 200 for n in range(100)}
+
+
+async def test_a_replica_that_leaves_hands_over_and_loses_no_call(tmp_path):
+    ledger = Ledger(tmp_path)
+    async with two_nodes(tmp_path, zoo=zoo(env=ledger.env)) as nodes:
+        owner, other = await pair(nodes, "zoo")
+        results = []
+
+        async def call(node, seconds):
+            results.append((await node.hub.call("zoo_sleep", {"seconds": seconds})).success)
+
+        async with anyio.create_task_group() as tasks:
+            for node in (owner, other):
+                tasks.start_soon(call, node, 0.5)
+            await until(lambda: ledger.calls.count("sleep") == 2)
+            tasks.start_soon(owner.replica.drain, 5)
+            await until(lambda: owner.replica.ownership.is_draining)
+            for node in (owner, other):  # what comes meanwhile waits for the next owner
+                tasks.start_soon(call, node, 0)
+
+        assert results == [True] * 4
+        assert ledger.calls.count("sleep") == 4
+        await until(lambda: other.owns("zoo"))
+        assert len(ledger.pids) == 2
+
+
+async def test_a_server_goes_only_where_its_labels_are(tmp_path):
+    coordinator = LocalCoordinator()
+    servers = {"zoo": zoo(placement={"zone": "b"})}
+    async with (
+        open_node(coordinator, tmp_path, name="a", servers=servers, labels={"zone": "a"}) as first,
+        open_node(coordinator, tmp_path, name="b", servers=servers, labels={"zone": "b"}) as second,
+    ):
+        owner, other = await pair([first, second], "zoo")
+
+        assert (owner, other) == (second, first)
+        assert (await other.hub.call("zoo_echo", {"text": "x"})).text == "x"
+
+
+async def test_a_pool_runs_on_as_many_replicas_as_it_says(tmp_path):
+    ledger, coordinator = Ledger(tmp_path), LocalCoordinator()
+    servers = {"zoo": zoo(env=ledger.env, replicas=2)}
+    async with (
+        open_node(coordinator, tmp_path, name="a", servers=servers) as first,
+        open_node(coordinator, tmp_path, name="b", servers=servers) as second,
+        open_node(coordinator, tmp_path, name="c", servers=servers) as third,
+    ):
+        nodes = [first, second, third]
+        await until(lambda: sum(node.owns("zoo") for node in nodes) == 2)
+        for node in nodes:
+            await until(lambda node=node: node.hub.links["zoo"].state is LinkState.CONNECTED)
+            assert (await node.hub.call("zoo_echo", {"text": "x"})).text == "x"
+
+        assert len(ledger.pids) == 2
+
+
+async def test_a_replica_with_another_key_is_not_let_in(tmp_path):
+    from multitap.cluster.peers import open_peers
+    from multitap.faults import Elsewhere
+
+    async with (
+        open_peers(b"a" * 32, "a", lambda _: None, listen=f"unix:{tmp_path}/a.sock") as ours,
+        open_peers(b"b" * 32, "b", lambda _: None, listen=f"unix:{tmp_path}/b.sock") as theirs,
+    ):
+        with pytest.raises(Elsewhere):
+            await ours.line_to(theirs.address)

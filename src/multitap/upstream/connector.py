@@ -155,13 +155,14 @@ class Connector:
 
     @asynccontextmanager
     async def _placed(self, approach: Approach) -> AsyncGenerator[Placement]:
+        is_known = False
         try:
             with anyio.fail_after(self._config.connect_timeout) as clock:
                 async with self._place(self._name, approach.config, self._dial) as placement:
-                    clock.deadline = math.inf
+                    clock.deadline, is_known = math.inf, True
                     yield placement
         except TimeoutError:
-            if clock.deadline < math.inf:
+            if not is_known:
                 raise Elsewhere("no replica of the cluster runs it", sent=False) from None
             raise
 

@@ -50,6 +50,7 @@ from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
 from multitap.later import Later
 from multitap.records import dataclass
+from multitap.upstream.connector import Placing, always_here
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.on_behalf_of import client_of
 
@@ -212,9 +213,15 @@ def _demo() -> Served:
     shown = Settings(servers={name: bundled(name) for name in GOOD})
     return Served(
         shown,
-        lambda handlers, **more: open_hub(shown, handlers=handlers, recall=True, **more),
+        partial(_open_shown, shown),
         state_directory(),
     )
+
+
+def _open_shown(
+    shown: Settings, handlers: Handlers, *, place: Placing = always_here
+) -> AbstractAsyncContextManager[Hub]:
+    return open_hub(shown, handlers=handlers, recall=True, place=place)
 
 
 def _check_profile(name: str | None, settings: Settings) -> None:

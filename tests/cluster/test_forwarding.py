@@ -8,8 +8,10 @@ import pytest
 
 from multitap import CallContext, Handlers
 from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.peers import open_peers
 from multitap.errors import CallTimeout, ServerError, UpstreamError
 from multitap.events import LinkState, ResourceUpdated
+from multitap.faults import Elsewhere
 from multitap.wire.jsonrpc.request import made
 from tests.cluster.hubs import open_node, pair, zoo
 from tests.waiting import until
@@ -213,9 +215,6 @@ async def test_a_pool_runs_on_as_many_replicas_as_it_says(tmp_path):
 
 
 async def test_a_replica_with_another_key_is_not_let_in(tmp_path):
-    from multitap.cluster.peers import open_peers
-    from multitap.faults import Elsewhere
-
     async with (
         open_peers(b"a" * 32, "a", lambda _: None, listen=f"unix:{tmp_path}/a.sock") as ours,
         open_peers(b"b" * 32, "b", lambda _: None, listen=f"unix:{tmp_path}/b.sock") as theirs,

@@ -278,7 +278,20 @@ def test_installing_with_replace_leaves_only_the_gateway_and_others(machine):
     codex = tomllib.loads((machine.home / ".codex/config.toml").read_text())
     assert [*codex["mcp_servers"]] == ["multitap"]
     machine.multitap("uninstall", "claude", "codex")
-    assert json.loads(desktop.read_text())["mcpServers"] == {}
+    assert machine.files() == before
     machine.multitap("undo")
     machine.multitap("undo")
     assert machine.files() == before
+
+
+def test_uninstall_leaves_what_a_client_wrote_since(machine):
+    desktop = machine.config / "Claude/claude_desktop_config.json"
+    before = desktop.read_bytes()
+    machine.multitap("install", "claude")
+    machine.multitap("install", "claude", "--http", "http://127.0.0.1:3000/mcp")
+    text = desktop.read_text()
+    desktop.write_text(text.replace('"globalShortcut": ""', '"globalShortcut": "F1"'))
+
+    machine.multitap("uninstall", "claude")
+
+    assert desktop.read_bytes() == before.replace(b'Shortcut": ""', b'Shortcut": "F1"')

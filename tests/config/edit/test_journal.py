@@ -47,6 +47,22 @@ def test_undo_restores_every_byte(journal, tmp_path):
     assert snapshot(tmp_path) == before
 
 
+def test_a_file_that_goes_comes_back(journal, tmp_path):
+    old, new = tmp_path / "old.toml", tmp_path / "new.toml"
+    old.write_bytes(ODD)
+    journal.apply("add", [adding(new)])
+    assert journal.original(new, "add").text is None
+    assert journal.original(old, "add") is None
+    before = snapshot(tmp_path)
+
+    journal.apply("remove", [FileEdit(new, lambda _: None), adding(old)])
+    assert not new.exists()
+    assert journal.original(old, "remove").content == ODD
+    journal.undo()
+
+    assert snapshot(tmp_path) == before
+
+
 def test_operations_are_undone_one_after_the_other(journal, tmp_path):
     path = tmp_path / "x.toml"
     texts = [None]

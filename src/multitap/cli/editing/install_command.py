@@ -69,7 +69,7 @@ def uninstall(names: Sequence[str], *, dry_run: bool) -> int:
     """Remove the gateway from clients."""
     clients = [(name, client) for name, client in _chosen(names) if client.dialect is not None]
     targets = [_target(client.dialect or "") for _, client in clients]
-    edits = [target.edit(_removals) for target in targets if is_there(target.path)]
+    edits = [_removing(target) for target in targets if is_there(target.path)]
     return _carried_out(f"uninstall {' '.join(names)}", edits, dry_run=dry_run)
 
 
@@ -161,6 +161,13 @@ def _copies(
             continue
         if identity(config, Vault().value) in own:
             yield entry.node.key
+
+
+def _removing(target: EditTarget) -> FileEdit:
+    """Take the gateway out: what `install` left goes back to what was before, byte for byte."""
+    if (original := Journal().original(target.path, "install ")) is not None:
+        return FileEdit(target.path, lambda _: original.text)
+    return target.edit(_removals)
 
 
 def _removals(document: Document, found: Dialect) -> list[Change]:

@@ -39,8 +39,9 @@ class FileEdit:
     """One file, and how its text changes."""
 
     path: Path
-    change: Callable[[str], str]
-    """From the text as it is at that moment, empty if there is no file; may raise `ConfigError`."""
+    change: Callable[[str], str | None]
+    """From the text as it is at that moment, empty if there is no file; may raise `ConfigError`.
+    None: the file goes."""
     mode: int = PRIVATE
     """Permissions of the file if it is new."""
 
@@ -54,6 +55,18 @@ class Preview:
     after: str
 
 
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What a file was before it was changed."""
+
+    content: bytes | None
+    """None: there was no such file."""
+
+    @property
+    def text(self) -> str | None:
+        return None if self.content is None else self.content.removeprefix(_BOM).decode()
+
+
 class FileRecord(msgspec.Struct, frozen=True):
     """What an operation did to one file."""
 
@@ -61,6 +74,7 @@ class FileRecord(msgspec.Struct, frozen=True):
     before: str | None
     """The digest of what was in it; None: there was no such file."""
     after: str
+    """The same of what is in it now; empty: there is no such file."""
     mode: int
     folders: list[str] = []
     """Those that were made for it."""
@@ -162,6 +176,22 @@ class Journal:
         read = (self._read(number) for number in reversed(numbers))
         return tuple(one for one in read if one is not None and one.done)
 
+    def original(self, path: Path, verb: str) -> "Original | None":
+        """What a file was before operations of a kind; None if it has changed since, or never did.
+
+        Args:
+            path: The file.
+            verb: What the labels of these operations begin with.
+        """
+        target = target_of(path)
+        now, found = _digest(content_of(target)), None
+        for one in self.operations():
+            for index, file in enumerate(one.files):
+                if file.path == str(target) and file.after == now and one.label.startswith(verb):
+                    kept = content_of(self.folder / str(one.number) / str(index))
+                    now, found = file.before, Original(kept if file.before else None)
+        return found
+
     def undo(self, *, force: bool = False) -> Operation:
         """Make every file of the last operation what it was before.
 
@@ -179,7 +209,7 @@ class Journal:
                 raise UnknownName("there is nothing to undo")
             now = {one.path: content_of(Path(one.path)) for one in operation.files}
             for one in operation.files:
-                if not force and _digest(now[one.path]) not in {one.before, one.after}:
+                if not force and _digest(now[one.path]) not in {one.before, one.after or None}:
                     raise ConfigError(
                         f"{one.path} has changed since `{operation.label}`",
                         hint="`multitap undo --force` discards what changed",
@@ -191,7 +221,7 @@ class Journal:
     def _written(
         self,
         blank: Operation,
-        wanted: dict[Path, tuple[bytes, int]],
+        wanted: dict[Path, tuple[bytes | None, int]],
         found: dict[Path, bytes | None],
     ) -> Operation | None:
         """What was done; None if a file changed in the meantime."""
@@ -200,23 +230,27 @@ class Journal:
         committed = False
         try:
             for target, (content, mode) in wanted.items():
-                staged.append(stage(target, content, mode=mode))
+                if content is not None:
+                    staged.append(stage(target, content, mode=mode))
             if any(content_of(target) != found[target] for target in wanted):
                 return None
+            made = {one.target: [str(folder) for folder in one.folders] for one in staged}
             files = [
                 FileRecord(
-                    str(one.target),
-                    _digest(found[one.target]),
-                    _digest(wanted[one.target][0]) or "",
-                    wanted[one.target][1],
-                    [str(folder) for folder in one.folders],
+                    str(target),
+                    _digest(found[target]),
+                    _digest(content) or "",
+                    mode,
+                    made.get(target, []),
                 )
-                for one in staged
+                for target, (content, mode) in wanted.items()
             ]
             operation = msgspec.structs.replace(blank, number=number, at=time.time(), files=files)
             self._record(operation, found)
             for one in staged:
                 one.commit()
+            for target in wanted.keys() - made.keys():
+                target.unlink(missing_ok=True)
             done = msgspec.structs.replace(operation, done=True)
             self._write_record(done)
             committed = True
@@ -275,7 +309,7 @@ class Journal:
         operation = self._read(number)
         if operation is not None and not operation.done:
             now = {one.path: content_of(Path(one.path)) for one in operation.files}
-            ours = [one for one in operation.files if _digest(now[one.path]) == one.after]
+            ours = [one for one in operation.files if _digest(now[one.path]) == (one.after or None)]
             index = {one.path: position for position, one in enumerate(operation.files)}
             for one in operation.files:
                 beside(Path(one.path)).unlink(missing_ok=True)
@@ -324,15 +358,16 @@ class Journal:
 
 def _wanted(
     edits: Sequence[FileEdit], found: dict[Path, bytes | None]
-) -> dict[Path, tuple[bytes, int]]:
-    """The files that would be different, with their new content."""
-    wanted: dict[Path, tuple[bytes, int]] = {}
+) -> dict[Path, tuple[bytes | None, int]]:
+    """The files that would be different, with their new content; None: they go."""
+    wanted: dict[Path, tuple[bytes | None, int]] = {}
     for edit in edits:
         target = target_of(edit.path)
         before = wanted[target][0] if target in wanted else found[target]
         text, mark = _decoded(edit.path, before)
-        after = mark + edit.change(text).encode()
-        if after != (before or b""):
+        changed = edit.change(text)
+        after = None if changed is None else mark + changed.encode()
+        if (after or b"") != (before or b"") or (after is None and before is not None):
             wanted[target] = after, edit.mode
     return wanted
 

@@ -27,9 +27,11 @@ def declared(requirements):
 
 
 REQUIRED = declared(project["dependencies"])
-OPTIONAL = declared(
-    name for names in project["optional-dependencies"].values() for name in names
-) - {"multitap"}  # the extra for all names the others
+OPTIONAL = (
+    declared(name for names in project["optional-dependencies"].values() for name in names)
+    - REQUIRED
+    - {"multitap"}  # the extra for all names the others
+)
 
 
 def imported(path):

@@ -215,3 +215,7 @@ def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure,
     assert completed("doctor z") == ["zoo", "zebra"]
     assert completed("call zoo_a") == ["zoo_add", "zoo_ask"]
     assert completed("call none") == []
+    assert completed("install cl") == ["claude", "claude-code", "cline"]
+    assert completed("import cod") == ["codex"]
+    assert completed("export vs") == ["vscode"]
+    assert completed("add files") == ["filesystem"]

@@ -28,6 +28,27 @@ def complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     return [one.code for one in explanations() if one.code.startswith(incomplete)]
 
 
+def complete_client(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of clients that begin like that."""
+    from multitap.cli.editing.client_table import CLIENTS  # noqa: PLC0415 - only a shell asks
+
+    return [name for name in (*CLIENTS, "all") if name.startswith(incomplete)]
+
+
+def complete_dialect(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of dialects that begin like that."""
+    from multitap.config.dialects import DIALECTS  # noqa: PLC0415 - only a shell asks for it
+
+    return [name for name in DIALECTS if name.startswith(incomplete)]
+
+
+def complete_published(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the bundled catalog that begin like that."""
+    from multitap.published.bundled_catalog import servers  # noqa: PLC0415 - only a shell asks
+
+    return [name for name in servers() if name.startswith(incomplete)]
+
+
 def _options(ctx: click.Context) -> CommonOptions:
     root: dict[str, Any] = ctx.find_root().params
     files = ctx.params.get("files") or root.get("files") or ()

@@ -6,7 +6,12 @@ from typing import Any
 
 import click
 
-from multitap.cli.completion import complete_server
+from multitap.cli.completion import (
+    complete_client,
+    complete_dialect,
+    complete_published,
+    complete_server,
+)
 from multitap.cli.options import CommonOptions, Work, json_option, timeout_option, with_config
 
 _TARGETS = (
@@ -51,7 +56,11 @@ class AddCommand(click.Command):
 
 @click.command(cls=AddCommand, context_settings={"ignore_unknown_options": True})
 @click.argument(
-    "words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME] [URL | TEXT | -] [-- COMMAND...]"
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[NAME] [URL | TEXT | -] [-- COMMAND...]",
+    shell_complete=complete_published,
 )
 @click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="Set a variable for it")
 @click.option("-H", "--header", multiple=True, metavar="'KEY: VALUE'", help="Send a header to it")
@@ -244,7 +253,7 @@ def import_servers(
 
 
 @click.command()
-@click.argument("dialect_name", metavar="DIALECT")
+@click.argument("dialect_name", metavar="DIALECT", shell_complete=complete_dialect)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_server)
 @click.option(
     "-o",
@@ -273,7 +282,9 @@ def export(
 
 
 @click.command()
-@click.argument("clients", nargs=-1, required=True, metavar="CLIENT...")
+@click.argument(
+    "clients", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
+)
 @click.option(
     "--http",
     is_flag=False,
@@ -305,7 +316,9 @@ def install(
 
 
 @click.command()
-@click.argument("clients", nargs=-1, required=True, metavar="CLIENT...")
+@click.argument(
+    "clients", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
+)
 @_dry_run_option
 def uninstall(clients: tuple[str, ...], *, dry_run: bool) -> int:
     """Remove Multitap from other clients"""

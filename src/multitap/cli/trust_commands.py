@@ -19,7 +19,7 @@ from multitap.cli.options import (
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path())
-@click.option("--yes", is_flag=True, help="Do not ask (for CI)")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask (for CI)")
 @click.option(
     "--grant",
     "granted",

@@ -10,13 +10,14 @@ from tempfile import TemporaryDirectory
 
 import anyio
 
+from multitap.catalog.catalog import Tool
+from multitap.cli.offers.tokens_command import shown_cost
 from multitap.cli.terminal.progress import progress
 from multitap.config import HttpServer, Loaded, Scope, ServerConfig, StdioServer, expand_server
 from multitap.errors import counted
 from multitap.events import Failure, LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.records import dataclass
-from multitap.tools.providers.token_cost import estimate
 from multitap.trust.pins.lock_file import ServerPins
 from multitap.trust.pins.lock_places import places_in
 from multitap.trust.sandbox_rules.learned_rules import host_rule
@@ -104,8 +105,12 @@ async def _seen(opening: AbstractAsyncContextManager[Hub], name: str, wait: floa
             reason = str(failure) if failure else f"it is not up after {wait:.0f} s"
             return Trial({}, failure=failure, reason=reason)
         hosts = server.sandbox.hosts if server.sandbox else ()
-        tools = {tool.raw_name: estimate(tool.definition) for tool in hub.catalog.tools.values()}
+        tools = {tool.raw_name: _cost(name, tool) for name, tool in hub.catalog.tools.items()}
         return Trial(tools, server.title or "", _rules(one.host for one in hosts))
+
+
+def _cost(name: str, tool: Tool) -> int:
+    return shown_cost(name, tool.description, tool.input_schema)
 
 
 def _reaching_all(config: StdioServer | HttpServer) -> StdioServer | HttpServer:

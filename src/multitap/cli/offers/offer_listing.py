@@ -63,6 +63,10 @@ def listed(
         problem_lines.show(wrong)
         explain_emptiness(loaded)
     mention(told, server)
+    off = [line.name for line in told if line.state == "disabled" and server in {None, line.name}]
+    if off and not found:
+        note(f"nothing is listed: {', '.join(off)} {'is' if len(off) == 1 else 'are'} disabled")
+        advise(f"`multitap enable {off[0]}` enables it")
     return tuple(one for one in found if server in {None, one.server})
 
 

@@ -43,12 +43,13 @@ def tokens(
 
 def cost_of(tool: ToolLine) -> ToolCost:
     """What a model is shown of a tool, counted."""
-    shown = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.input_schema,
-    }
-    return ToolCost(tool.server, tool.name, estimate(shown))
+    tokens = shown_cost(tool.name, tool.description, tool.input_schema)
+    return ToolCost(tool.server, tool.name, tokens)
+
+
+def shown_cost(name: str, description: str, schema: object) -> int:
+    """About how many tokens a tool takes, by the three things that every model is shown."""
+    return estimate({"name": name, "description": description, "parameters": schema})
 
 
 def ranked(costs: Iterable[ToolCost]) -> list[list[ToolCost]]:

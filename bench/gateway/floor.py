@@ -127,7 +127,7 @@ class Pipes(asyncio.SubprocessProtocol):
             lines[0] = b"".join((*self._rest, lines[0]))
         self._rest = [rest] if rest else []
         for line in lines:
-            self._calls.take_answer(line)
+            self._calls.answered(line)
 
 
 class Connection(asyncio.Protocol):
@@ -191,7 +191,7 @@ class Web:
         else:
             self._idle.append(connection)
         if body:
-            self._calls.take_answer(body)
+            self._calls.answered(body)
 
 
 async def main(port, *server):

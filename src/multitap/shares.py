@@ -22,35 +22,36 @@ class Shares:
         what: Its name, for messages.
     """
 
-    __slots__ = ("_held", "most", "total", "what")
+    __slots__ = ("held", "most", "total", "what")
 
     def __init__(self, most: int, what: str) -> None:
-        self._held: dict[Hashable, int] = {}
+        self.held: dict[Hashable, int] = {}
+        """How much each holder has of it."""
         self.most = most
         self.total = 0
         self.what = what
 
     def take(self, holder: Hashable, amount: int = 1) -> bool:
         """Count what a holder gets; False, and nothing is counted: it may not have it."""
-        free, held = self.most - self.total, self._held.get(holder, 0) + amount
+        free, held = self.most - self.total, self.held.get(holder, 0) + amount
         if amount > free or held > GENEROSITY * free:
             return False
         self.total += amount
-        self._held[holder] = held
+        self.held[holder] = held
         return True
 
     def give(self, holder: Hashable, amount: int = 1) -> None:
         """Count what a holder gives back."""
         self.total -= amount
-        left = self._held[holder] - amount
+        left = self.held[holder] - amount
         if left:
-            self._held[holder] = left
+            self.held[holder] = left
         else:
-            del self._held[holder]
+            del self.held[holder]
 
     def refusal(self, holder: Hashable) -> str:
         """Why a holder gets no more."""
-        held = self._held.get(holder, 0)
+        held = self.held.get(holder, 0)
         if self.total >= self.most or not held:
             return f"all {self.most} {self.what} are in use"
         return f"one client already has {held} of the {self.most} {self.what}"

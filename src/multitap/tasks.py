@@ -8,7 +8,8 @@ running loop. Inside the tasks all of anyio works as ever.
 import asyncio
 import logging
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVarTuple
 
@@ -149,6 +150,20 @@ class CancelHandle:
 
 WAIT, _TASK = object(), object()
 """What a light task's coroutine yields: it waits to be woken, or it needs a task."""
+
+
+class _Waiting:
+    """Awaited by a light task until `run` is called again.
+
+    A `partial` is no descriptor, so that no function of ours runs for it: an iterator made in C is
+    all there is between the coroutine and who wakes it.
+    """
+
+    __slots__ = ()
+    __await__ = partial(iter, (WAIT,))
+
+
+WAITING: Awaitable[None] = _Waiting()  # pyright: ignore[reportAssignmentType] - see above
 
 
 class LightTask(msgspec.Struct, eq=False):

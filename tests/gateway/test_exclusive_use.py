@@ -49,6 +49,8 @@ def context():
         None,
         client.capabilities,
         None,
+        client.principal,
+        client.caller,
     ).context()
 
 

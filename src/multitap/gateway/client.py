@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import msgspec
@@ -27,6 +27,9 @@ from multitap.wire.jsonrpc.vocabulary import (
     SERVER_ERROR,
 )
 from multitap.wire.wire import RpcError
+
+if TYPE_CHECKING:
+    from multitap.gateway.view import View
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 USUAL_LEVEL = "info"
@@ -92,6 +95,8 @@ class Client:
         self.principal = principal
         self.holder = holder or principal
         self.audience = audience
+        self.view: View | None = None
+        """What it last saw; `ToolCalls` looks whether that still holds."""
         self.slot_holder: object = None if alone else principal or self
         """Who it is among those that want something of the same server; None: there are no others.
 

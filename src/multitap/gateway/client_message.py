@@ -1,7 +1,7 @@
 """Messages to and from clients, with pass-through values left undecoded."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -56,9 +56,19 @@ class Params(msgspec.Struct):
     name: str = ""
     uri: str = ""
     arguments: Raw = EMPTY
-    meta: dict[str, Raw] = msgspec.field(default_factory=dict[str, Raw], name="_meta")
+    # not `dict[str, Raw]`: to call an alias costs more than the rest of the parameters
+    meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")  # pyright: ignore[reportUnknownVariableType]
     input_responses: Raw = msgspec.field(default=NOTHING, name="inputResponses")
     request_state: str | None = msgspec.field(default=None, name="requestState")
+
+
+class CallMessage(msgspec.Struct):
+    """A request for a tool, which most messages are, parsed as a whole."""
+
+    jsonrpc: Literal["2.0"]
+    id: Raw
+    method: Literal["tools/call"]
+    params: Params
 
 
 class _ClientError(msgspec.Struct):
@@ -68,6 +78,8 @@ class _ClientError(msgspec.Struct):
 
 
 parse = msgspec.json.Decoder(ClientMessage).decode
+parse_call = msgspec.json.Decoder(CallMessage).decode
+"""Raises `msgspec.DecodeError` for all other messages; `parse` tells them apart."""
 parse_params = msgspec.json.Decoder(Params).decode
 parse_error = msgspec.json.Decoder(_ClientError).decode
 parse_table = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -35,21 +35,14 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
     """What it is worked on in."""
     capabilities: Raw
     log_level: str | None
+    principal: str
+    caller: str
     modern: bool = False
     """Whether it is of the stateless era."""
 
     @property
     def owner(self) -> object:
         return self.client if self.client.single else self
-
-    @property
-    def principal(self) -> str:
-        return self.client.principal
-
-    @property
-    def caller(self) -> str:
-        info = self.params.meta.get(vocabulary.CLIENT_INFO_KEY) if self.modern else None
-        return self.client.caller if info is None else self.client.caller_of(info)
 
     @property
     def drives_rounds(self) -> bool:
@@ -107,6 +100,7 @@ def modern_turn(
     meta = params.meta
     capabilities = meta.get(vocabulary.CLIENT_CAPABILITIES_KEY, EMPTY)
     said = meta.get(vocabulary.LOG_LEVEL_KEY)
+    info = meta.get(vocabulary.CLIENT_INFO_KEY)
     return ClientRequest(
         client,
         client.slot_holder,
@@ -116,7 +110,9 @@ def modern_turn(
         light,
         capabilities,
         None if said is None else log_level(said),
-        modern=True,
+        client.principal,
+        client.caller if info is None else client.caller_of(info),
+        True,  # by its place: each name would cost every call a little
     )
 
 

@@ -9,7 +9,7 @@ from multitap.errors import BadAnswer, BadArguments, Denied, Unavailable, Unknow
 from multitap.gateway import client_errors
 from multitap.gateway.client_logins import ClientLogins
 from multitap.gateway.client_lookup import ClientLookup
-from multitap.gateway.client_message import EMPTY, RESERVED, UNPARSABLE, ClientMessage, Result
+from multitap.gateway.client_message import EMPTY, RESERVED, UNPARSABLE, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCalls
 from multitap.gateway.eras.translation import to_handshake, to_stateless
@@ -60,16 +60,22 @@ class ToolCalls:
         self._logins = logins
         self._search = search
 
-    async def answer(  # noqa: C901, PLR0911 - in one piece: every call takes this way
-        self, request: ClientRequest, _: ClientMessage | None = None
-    ) -> Result:
+    async def answer(self, request: ClientRequest) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
         """The result of the tool that a client calls.
 
         Raises:
             Refused, MultitapError: There is none, and why.
         """
-        params, client = request.params, request.client
-        view, since = self._view(client.audience), None
+        params, client, hub, since = request.params, request.client, self._hub, None
+        view = client.view
+        # as `Gateway.view` has it, which finds the view of any audience, in another frame
+        if (
+            view is None
+            or view.catalog is not hub.catalog
+            or view.profiles is not hub.settings.profiles
+            or view.defaults is not hub.gateway_defaults
+        ):
+            view = client.view = self._view(client.audience)
         route = view.routes.get(params.name)
         if route is None:
             await in_task(request.light)
@@ -95,7 +101,7 @@ class ToolCalls:
                 or not RESERVED.issuperset(params.meta)
             ):
                 meta, extra = extra_members(request, link)
-            called = await self._hub.calls.make(
+            called = await hub.calls.make(
                 route, params.arguments, context, deadline, request.light, meta, extra
             )
         except (BadArguments, Denied) as exc:
@@ -176,8 +182,14 @@ class ToolCalls:
             return False
         if request.client.can_be_asked and not self._private.shares(request.client, link):
             return False
-        if request.slot_holder is not None and link.may_mix(route.tool.raw_name):
-            return False
+        if request.slot_holder is not None:
+            # as `Attribution.may_mix` has it, which would be one more frame for every call
+            mixing = link.attribution
+            if mixing.habits.asks or (
+                mixing.is_mixing
+                and (mixing.is_tried or route.tool.raw_name not in mixing.quiet_subjects)
+            ):
+                return False
         if not request.modern:
             return True
         is_asked_between = route.guard is not None and route.guard.may_ask

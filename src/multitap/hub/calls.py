@@ -32,6 +32,7 @@ from multitap.hub.router import Route
 from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
+from multitap.store.backlog import FLUSH_COUNT
 from multitap.store.exchanges import Exchange, kept
 from multitap.tasks import LightTask, in_task
 from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
@@ -79,8 +80,11 @@ class Calls:
         trail: AuditTrail,
     ) -> None:
         self._filters = filters
+        self._metrics = metrics
         self._count = metrics.record
-        self._log = store.log_call
+        self._backlog, self._audited = store.call_backlog, store.audit_backlog
+        # of these, what every call uses
+        self._log, self._audit = self._backlog.records, self._audited.records
         self._events = events
         self.permissions = permissions
         self._trail = trail
@@ -92,7 +96,7 @@ class Calls:
         self.recent: deque[CallRecord] = deque(maxlen=RECENT)
         """The last of them, for screens: to hear of each by an event would cost every call."""
 
-    async def make(  # noqa: PLR0917 - each name would cost every call a little
+    async def make(  # noqa: C901, PLR0912, PLR0915, PLR0917 - in one piece: every call takes this way
         self,
         route: Route,
         arguments: Mapping[str, Any] | Raw,
@@ -141,10 +145,19 @@ class Calls:
                 ruling = await self._judge(route, given, context, light, extra)
                 # where a person was asked, its time begins now
                 deadline = None if ruling.decision is Decision.ASK else deadline
+            if deadline is None:
+                now = self._clock()
+                if context.timeout is None and context.hard_timeout is None:
+                    # as `TimeLimits.deadline` does it, which would be one more frame
+                    latest = now + route.hard_timeout
+                    at = now + route.patience
+                    deadline = Deadline(route.timeout, route.hard_timeout, latest, at)
+                else:
+                    deadline = route.deadline(context, now)
             request = Request(
                 "tools/call",
                 b"%b%b%b" % (route.head, given, extra),
-                deadline or route.deadline(context, self._clock()),
+                deadline,
                 route.tool.raw_name,
                 context,
                 None if client is None else client.slot_holder,
@@ -155,8 +168,15 @@ class Calls:
             )
             raw = await route.link.request(request)
             answered = perf_counter()
-            # the size alone decides nearly always
-            if route.scan == "off" and (len(raw) <= SMALL or not _is_large(route.tool, raw)):
+            if route.is_vetted_easily and len(raw) <= SMALL:  # nearly always
+                try:
+                    is_error = parse_sound(raw).is_error
+                except UNREADABLE:
+                    result = _vet(route, raw)
+                else:
+                    tool = route.tool
+                    result = ToolResult(raw, tool.server, tool.raw_name, 0.0, is_error)
+            elif route.scan == "off" and not _is_large(route.tool, raw):
                 result = _vet(route, raw)
             else:
                 await in_task(light)
@@ -194,12 +214,22 @@ class Calls:
                 None
                 if self.recording == "off"
                 else self._kept(route, outcome, given, b"" if result is None else result.raw),
+                None if client is None else client.principal,
+                None if ruling is None else (ruling.decision.value, ruling.place),
+                self._trail.shown(route, given) if self._trail.keeps_arguments else None,
             )
-            self._count(record)
-            self._log(record)
             self.made += 1
             self.recent.append(record)
-            self._trail.note(record, route, client, ruling, given)
+            self._count(record)
+            if self._trail.is_enabled:
+                self._audit.append(record)
+            log = self._log
+            log.append(record)
+            # seldom: all three are worked off together, some at a time
+            if len(log) == 1 or len(log) >= FLUSH_COUNT:
+                self._metrics.count_up()
+                self._backlog.stir()
+                self._audited.stir()
             if self._events.watched:
                 self._events.publish(_event(record))
         return result  # pyright: ignore[reportReturnType] - or something was raised
@@ -355,14 +385,6 @@ def _vet(route: Route, raw: Raw) -> ToolResult:
     Raises:
         BadAnswer: It cannot be read.
     """
-    tool = route.tool
-    if tool.result_checker is None:
-        try:
-            sound = parse_sound(raw)
-        except UNREADABLE:
-            pass
-        else:
-            return ToolResult(raw, tool.server, tool.raw_name, 0.0, sound.is_error)
     result = _vetted(route, raw)
     return _noted(route, result) if result.warnings else result
 

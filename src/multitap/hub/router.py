@@ -72,6 +72,10 @@ class Route(TimeLimits, frozen=True):
     errors_are_results: bool
     scan: ScanMode
     """What becomes of a result that looks like an attack; `off`: nobody looks."""
+    patience: float
+    """Seconds until the first deadline of a call that brings no limits of its own."""
+    is_vetted_easily: bool
+    """Whether a small result needs no more than a look at its outline."""
     guard: Guard | None = None
     """What the policy says about calls; None: they are all allowed."""
 
@@ -87,6 +91,7 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     if defaults.policy is not None:
         guard = defaults.policy.guard(tool.server, config, tool.raw_name, tool.annotations)
     time = limits(defaults.timeout_of(config, tool.raw_name), config.hard_timeout)
+    scan = scan_mode(config) if config.scan_results else "off"
     return Route(
         time.timeout,
         time.hard_timeout,
@@ -98,7 +103,9 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         config.session == "shared",
         tool.repeatable and config.retry == "hinted",
         defaults.errors_are_results,
-        scan_mode(config) if config.scan_results else "off",
+        scan,
+        time.hard_timeout if time.timeout is None else time.timeout,
+        scan == "off" and tool.result_checker is None,
         guard,
     )
 

@@ -1,5 +1,6 @@
 """All access to the database, from one thread."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from multitap.store import (
 )
 from multitap.store.asking_servers import Asking
 from multitap.store.audit_file import AuditFile
-from multitap.store.audit_records import AuditRecord
+from multitap.store.audit_records import AuditRecord, of_call, system_user
 from multitap.store.call_history import CallHistory, HistoryQuery
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
@@ -45,6 +46,7 @@ class Archive:
         # a new file in place of a damaged one has none of the old catalogs
         self._database = LiveDatabase(directory, troubles or Troubles(), self._forget_digests)
         self._audit = AuditFile(directory)
+        self._user, self._pid = system_user(), os.getpid()
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
         self.outcomes = self._outcomes()
@@ -87,9 +89,13 @@ class Archive:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))
         return Exchange(*rows[0]) if rows else None
 
-    def write_audit(self, records: Iterable[AuditRecord], keep: int) -> None:
+    def write_audit(self, records: Iterable[AuditRecord | CallRecord], keep: int) -> None:
+        bodies = [
+            (of_call(one, self._user, self._pid) if isinstance(one, CallRecord) else one).body()
+            for one in records
+        ]
         try:
-            self._audit.append([record.body() for record in records], keep=keep)
+            self._audit.append(bodies, keep=keep)
         except (OSError, sqlite3.Error) as exc:
             # whatever it is, the entries are kept and tried again
             raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc

@@ -1,7 +1,11 @@
 """One entry of the audit log: who, what, when, the outcome and the decision."""
 
+import getpass
+import os
+
 import msgspec
 
+from multitap.store.call_records import CallRecord
 from multitap.store.log_query import encodable
 
 _encode = msgspec.json.Encoder().encode
@@ -44,3 +48,39 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             texts = {name: getattr(self, name) for name in self.__struct_fields__}
             sound = {key: encodable(one) for key, one in texts.items() if isinstance(one, str)}
             return _encode(msgspec.structs.replace(self, **sound)).decode()
+
+
+def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
+    """The entry of a call.
+
+    Args:
+        call: What became of it.
+        user: Who runs this program: whose calls those are that are no client's.
+        pid: This process.
+    """
+    decision, rule = call.ruled or ("", "")
+    return AuditRecord(
+        "call",
+        call.at,
+        user if call.principal is None else call.principal,
+        call.client or "",
+        call.agent or "",
+        call.session or "",
+        pid,
+        call.server,
+        call.tool,
+        "",
+        call.outcome.value,
+        decision,
+        rule,
+        call.error or "",
+        call.shown,
+    )
+
+
+def system_user() -> str:
+    """Who runs this program."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return str(os.getuid())

@@ -24,27 +24,34 @@ class Backlog(Generic[_T]):
         self.dropped = 0
         self._pending = pending
         self._full = full
-        self._records: deque[_T] = deque()
+        self.records: deque[_T] = deque()
+        """Always the same one: who adds many appends to it, and calls `stir` now and then."""
 
     def add(self, record: _T) -> None:
-        records = self._records
-        # every call comes by here: one look, and nothing is awaited
-        if not records:
-            self._pending.set()
-        elif len(records) >= FLUSH_COUNT:
+        self.records.append(record)
+        self.stir()
+
+    def stir(self) -> None:
+        """Have what was added written soon.
+
+        To be called after the first record, and again from `FLUSH_COUNT` on.
+        """
+        self._pending.set()
+        if len(self.records) >= FLUSH_COUNT:
             self._full.set()
-            if len(records) == MAX_BUFFERED:
-                records.popleft()
-                self.dropped += 1
-        records.append(record)
+            self._trim()
 
     def take(self) -> deque[_T]:
-        records, self._records = self._records, deque()
-        return records
+        taken = self.records.copy()
+        self.records.clear()
+        return taken
 
     def put_back(self, records: deque[_T]) -> None:
-        records.extend(self._records)
-        while len(records) > MAX_BUFFERED:
-            records.popleft()
+        self.records.extendleft(reversed(records))
+        self._trim()
+        self._pending.set()
+
+    def _trim(self) -> None:
+        while len(self.records) > MAX_BUFFERED:
+            self.records.popleft()
             self.dropped += 1
-        self._records = records

@@ -85,6 +85,12 @@ class CallRecord(msgspec.Struct, frozen=True):
     """Seconds of it spent on the answer after it came."""
     exchange: Exchange | str | None = None
     """What was sent and received, where it is kept; of a past call, the id to find it by."""
+    principal: str | None = None
+    """Whom the client's credentials name, for the audit log; None: the host itself called."""
+    ruled: tuple[str, str] | None = None
+    """What the policy decided and by which rule, for the audit log."""
+    shown: msgspec.Raw | None = None
+    """The arguments without secrets, where the audit log keeps them."""
 
     @property
     def fields(self) -> Mapping[str, object]:

@@ -7,8 +7,8 @@ from typing import Any
 
 Row = tuple[Any, ...]
 
-_AT_ONCE = 500
-"""Rows of one statement; it may have 32,766 values."""
+_AT_ONCE = (512, 64, 8, 1)
+"""Rows of one statement, which may have 32,766 values; few sizes, so that SQLite knows them all."""
 
 
 def insert(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
@@ -22,7 +22,10 @@ def insert(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) 
         statement: `INSERT INTO table (columns)`.
         rows: The values.
     """
-    for some in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
-        row = f"({', '.join('?' * len(some[0]))})"
-        values = ", ".join([row] * len(some))
-        connection.execute(f"{statement} VALUES {values}", [*chain.from_iterable(some)])
+    at = 0
+    for size in _AT_ONCE:
+        row = f"({', '.join('?' * len(rows[0]))})" if rows else ""
+        sql = f"{statement} VALUES {', '.join([row] * size)}"
+        while len(rows) - at >= size:
+            connection.execute(sql, [*chain.from_iterable(rows[at : at + size])])
+            at += size

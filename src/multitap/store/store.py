@@ -72,14 +72,14 @@ class Store:
         self._troubles = troubles
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
-        self._calls = Backlog[CallRecord](self._pending, self._full)
+        self.call_backlog = Backlog[CallRecord](self._pending, self._full)
         self._log = Backlog[LogRecord](self._pending, self._full)
-        self.log_call = self._calls.add
+        self.log_call = self.call_backlog.add
         """Notes a call; it is written within a second."""
         self.log = self._log.add
         """Notes what else happened; it is written within a second."""
-        self._audit = Backlog[AuditRecord](self._pending, self._full)
-        self.audit = self._audit.add
+        self.audit_backlog = Backlog[AuditRecord | CallRecord](self._pending, self._full)
+        self.audit = self.audit_backlog.add
         """Notes who did what, for the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
@@ -101,7 +101,7 @@ class Store:
     @property
     def dropped(self) -> int:
         """How many entries were lost, because they came faster than they could be written."""
-        return self._calls.dropped + self._log.dropped + self._audit.dropped
+        return self.call_backlog.dropped + self._log.dropped + self.audit_backlog.dropped
 
     @property
     def is_audit_delayed(self) -> bool:
@@ -214,21 +214,19 @@ class Store:
         """Write what is waiting to be written."""
         self._note_losses()
         # all of it before the first wait: what comes meanwhile is for the next time
-        calls, log, audit = self._calls.take(), self._log.take(), self._audit.take()
+        calls, audit = self.call_backlog.take(), self.audit_backlog.take()
+        log = self._log.take()
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
-            self._calls.put_back(calls)
-            self._pending.set()
+            self.call_backlog.put_back(calls)
         if audit and not await self._written("audit", self._write_audit, audit):
-            self._audit.put_back(audit)
-            self._pending.set()
+            self.audit_backlog.put_back(audit)
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
-            self._pending.set()
         await self.servers.flush(self._written)
 
-    def _write_audit(self, records: Collection[AuditRecord]) -> None:
+    def _write_audit(self, records: Collection[AuditRecord | CallRecord]) -> None:
         self._archive.write_audit(records, self.audit_kept)
 
     def _note_losses(self) -> None:

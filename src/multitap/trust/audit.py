@@ -5,7 +5,6 @@ that trust is about (secrets, logins, tokens, pins, trusted projects) is written
 `record`.
 """
 
-import getpass
 import logging
 import os
 import sqlite3
@@ -21,7 +20,7 @@ from multitap.config.models import Audit
 from multitap.config.search import state_directory
 from multitap.records import dataclass
 from multitap.store.audit_file import AuditEntry, AuditFile
-from multitap.store.audit_records import AuditRecord
+from multitap.store.audit_records import AuditRecord, system_user
 
 logger = logging.getLogger(__name__)
 
@@ -128,11 +127,3 @@ def lines(
                 return
         if wanted(found):
             yield AuditLine(entry, found)
-
-
-def system_user() -> str:
-    """Who runs this program."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        return str(os.getuid())

@@ -21,12 +21,14 @@ class Attribution:
         """Whether it says that it logs."""
         self.is_tried = False
         """Whether it works on what it was never asked for, so that log messages may be its own."""
-        self._mixes = mixes
-        self._quiet: set[str] = set()
+        self.is_mixing = mixes
+        """Whether its wire does not tell for which call it asks or logs."""
+        self.quiet_subjects: set[str] = set()
+        """What it has answered without asking or logging."""
 
     def connected(self, session: Session) -> None:
         """Take over what a new session says about itself."""
-        self._mixes = session.wire.kind in _MIXING
+        self.is_mixing = session.wire.kind in _MIXING
         self.logs = session.capabilities.logging is not None
 
     def may_mix(self, subject: str) -> bool:
@@ -35,14 +37,14 @@ class Attribution:
         Args:
             subject: What is asked for: a tool's own name, or a method.
         """
-        mixes = self._mixes and (self.is_tried or subject not in self._quiet)
+        mixes = self.is_mixing and (self.is_tried or subject not in self.quiet_subjects)
         return self.habits.asks or mixes
 
     def is_quiet(self, subject: str) -> bool:
         """Whether it has answered that before without asking or logging."""
-        return subject in self._quiet
+        return subject in self.quiet_subjects
 
     def was_quiet(self, subject: str) -> None:
         """Note what it answered without asking or logging, unless it has done so before."""
         if not self.habits.asks:
-            self._quiet.add(subject)
+            self.quiet_subjects.add(subject)

@@ -24,24 +24,26 @@ class CallSlots:
 
     def __init__(self, working: int, waiting: int) -> None:
         self.working = 0
-        self._limit = working
+        self.limit = working
         self._queue_limit = waiting
         self._waiting = 0
-        self._held: dict[object, int] = {}
-        self._slot_holders = 0  # slots that those have, all together
+        self.held: dict[object, int] = {}
+        """How many slots each caller has that is not alone."""
+        self.shared = 0
+        """Slots that those have, all together."""
         self._waiting_shares = Shares(waiting, "waiting calls")
         self._queues: dict[object, deque[asyncio.Future[None]]] = {}
 
     def take(self, slot_holder: object = None) -> bool:
         """Take a slot if one is free."""
-        if self.working >= self._limit:
+        if self.working >= self.limit:
             return False
         if slot_holder is not None:  # as `Shares` has it, which every call would have to ask twice
-            held = self._held.get(slot_holder, 0) + 1
-            if held > GENEROSITY * (self._limit - self._slot_holders):
+            held = self.held.get(slot_holder, 0) + 1
+            if held > GENEROSITY * (self.limit - self.shared):
                 return False
-            self._held[slot_holder] = held
-            self._slot_holders += 1
+            self.held[slot_holder] = held
+            self.shared += 1
         self.working += 1
         return True
 
@@ -76,11 +78,11 @@ class CallSlots:
         """Give a slot back, to the one who waits longest of the one whose turn it is."""
         self.working -= 1
         if slot_holder is not None:
-            self._slot_holders -= 1
-            if left := self._held[slot_holder] - 1:
-                self._held[slot_holder] = left
+            self.shared -= 1
+            if left := self.held[slot_holder] - 1:
+                self.held[slot_holder] = left
             else:
-                del self._held[slot_holder]
+                del self.held[slot_holder]
         if self._queues:
             self._call_up_next()
 

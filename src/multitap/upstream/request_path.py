@@ -88,7 +88,6 @@ class RequestPath:
         slots, slot_holder = self.slots, request.slot_holder
         if not slots.take(slot_holder):
             await self._queue(request)
-        self.last_used = self._clock()
         try:
             try:
                 session = self._availability.session or await self._session(request)

@@ -79,7 +79,8 @@ class LegacySseWire(HttpWire):
         try:
             with pending:
                 await self._hand_over(pending, request.encoded(pending.id), request.headers)
-            await pending
+            if pending.waiting:
+                await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except BaseException as exc:

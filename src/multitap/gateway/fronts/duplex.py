@@ -92,8 +92,10 @@ class Duplex:
         try:
             request = self._turn(message, light)
             gateway = self._gateway
-            work = gateway.calls.answer if message.method == "tools/call" else gateway.answer
-            became = await work(request, message)
+            if message.method == "tools/call":
+                became = await gateway.calls.answer(request)
+            else:
+                became = await gateway.answer(request, message)
         except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
             became = exc
         finally:
@@ -127,6 +129,8 @@ class Duplex:
             light,
             client.capabilities,
             level,
+            client.principal,
+            client.caller,
         )
 
     def _refuse(self, request_id: Raw, error: Refused) -> None:

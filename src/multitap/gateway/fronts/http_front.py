@@ -17,12 +17,14 @@ from multitap.gateway import client_errors
 from multitap.gateway.client import USUAL_LEVEL, Client
 from multitap.gateway.client_message import (
     UNPARSABLE,
+    CallMessage,
     ClientMessage,
     Params,
     Refused,
     Result,
     answer,
     parse,
+    parse_call,
     refusal,
 )
 from multitap.gateway.client_request import ClientRequest, modern_turn
@@ -38,7 +40,15 @@ from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Access, Denied, repeated
 from multitap.http.server.connections import HttpLimits
-from multitap.http.server.http_request import JSON, HttpApp, HttpRequest, RequestHead, ToDo
+from multitap.http.server.http_request import (
+    JSON,
+    STATUS,
+    WHOLE,
+    HttpApp,
+    HttpRequest,
+    RequestHead,
+    ToDo,
+)
 from multitap.http.server.http_server import open_http_server
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
@@ -48,8 +58,13 @@ _LAST_EVENT = b"last-event-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
-_ORDINARY = frozenset({"tools/call", "tools/list"})
-"""What is asked for in sessions, again and again."""
+_AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
+_PLAIN_ANSWER = (
+    STATUS[200].replace(b"%", b"%%")
+    + b"content-type: %b\r\n" % JSON
+    + b'content-length: %d\r\n\r\n{"jsonrpc":"2.0","id":%b,"result":%b}'
+)
+"""What nearly every response is: its length, the id of the request, and the result."""
 
 
 class ConsoleApp(HttpApp, Protocol):
@@ -89,6 +104,7 @@ class HttpFront:
         self.sources = sources
         self._profile = profile
         self.sessions = HttpSessions(gateway, limits)
+        self._most_requests = limits.requests
         self._clock = asyncio.get_running_loop().time
         self.stateless = StatelessClients(gateway, self._chosen)
         pages = StatusPages(gateway, self.sessions)
@@ -147,6 +163,32 @@ class HttpFront:
         self._gateway.subscriptions.close()
 
     def _post(self, http_request: HttpRequest) -> ToDo:
+        head, body, message = http_request.head, http_request.body, None
+        known = head.memory
+        if known is not None and body.isascii():
+            try:  # its client called before, and nearly always calls again
+                message = parse_call(body)
+            except UNPARSABLE:  # no `suppress`: that would be three more frames
+                message = None
+        if message is not None and (key := bytes(message.id)).isdigit():
+            if type(known) is KnownCall and (client := self._known(known, message.params)):
+                http_request.is_pending = True
+                http_request.run(self._answer(http_request, client, message, None, None))
+                return None
+            if type(known) is HttpSession and known.is_open:
+                known.used = self._clock()
+                known.uses += 1
+                client = known.client
+                if key not in client.scopes and len(client.scopes) < self._most_requests:
+                    http_request.is_pending = True
+                    http_request.run(self._answer(http_request, client, message, None, key))
+                else:
+                    self._refuse_another(http_request, client, message.id)
+                return None
+        return self._post_any(http_request)
+
+    def _post_any(self, http_request: HttpRequest) -> ToDo:
+        """Take a message of any kind."""
         head, body = http_request.head, http_request.body
         if not head.keeps_body:
             _say_wrong_kind(http_request)
@@ -158,20 +200,27 @@ class HttpFront:
         except UNPARSABLE as exc:
             _refuse(http_request, _NO_ID, client_errors.unreadable(body, exc), status=400)
             return None
-        key = bytes(message.id)
-        if not (message.jsonrpc == "2.0" and key.isdigit()) and not message.is_sound:
+        if not message.is_sound:
             words = "Body must be a single JSON-RPC request or notification object"
             _refuse(http_request, _NO_ID, Refused(client_errors.INVALID_REQUEST, words), status=400)
             return None
-        session = head.memory
-        if isinstance(session, HttpSession) and session.is_open and message.method in _ORDINARY:
-            session.used = self._clock()
-            session.uses += 1
-            self._answer_in_session(http_request, session, message, key)
-            return None
-        if type(session) is KnownCall or claims_modern(head.headers, body):
+        if type(head.memory) is KnownCall or (
+            type(head.memory) is not HttpSession and claims_modern(head.headers, body)
+        ):
             return self._post_modern(http_request, message)
         return self._post_legacy(http_request, message)
+
+    def _known(self, known: KnownCall, params: Params) -> Client | None:
+        """Whose call it is, if it says the same as the last one with this head."""
+        hub = self._gateway.hub
+        if (
+            known.name == params.name
+            and known.meta == params.meta
+            and known.catalog is hub.catalog
+            and known.profiles is hub.settings.profiles
+        ):
+            return known.client
+        return None
 
     def _post_modern(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
         if not message.method:
@@ -181,21 +230,10 @@ class HttpFront:
         if not len(message.id):
             http_request.say(202)
             return None
-        head, hub = http_request.head, self._gateway.hub
+        head = http_request.head
         try:
             params = client_errors.read_params(message)
-            known = head.memory
-            if (
-                type(known) is KnownCall
-                and message.method == "tools/call"
-                and known.name == params.name
-                and known.meta == params.meta
-                and known.catalog is hub.catalog
-                and known.profiles is hub.settings.profiles
-            ):
-                client = known.client
-            else:
-                client = self.stateless.admit(head, message, params)
+            client = self.stateless.admit(head, message, params)
         except Refused as exc:
             _refuse(http_request, message.id, exc)
             return None
@@ -213,7 +251,7 @@ class HttpFront:
         if session is None:
             return None
         if message.is_request:
-            self._answer_in_session(http_request, session, message, bytes(message.id))
+            self._answer_in_session(http_request, session, message)
             return None
         if message.method:
             self._gateway.on_notification(session.client, message.method, message.params)
@@ -261,33 +299,32 @@ class HttpFront:
         return session
 
     def _answer_in_session(
-        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage, key: bytes
+        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
     ) -> None:
-        client = session.client
-        if key in client.scopes:
-            words = f"the id {key.decode()} is in use"
-            _refuse(
-                http_request, message.id, Refused(client_errors.INVALID_REQUEST, words), status=400
-            )
-        elif len(client.scopes) >= self.sessions.limits.requests:
-            words = (
-                f"{self.sessions.limits.requests} requests of this session are already in progress"
-            )
-            _refuse(
-                http_request,
-                message.id,
-                Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"}),
-            )
+        client, key = session.client, bytes(message.id)
+        if key in client.scopes or len(client.scopes) >= self._most_requests:
+            self._refuse_another(http_request, client, message.id)
         else:
             http_request.is_pending = True
             http_request.keeper = session.streams
             http_request.run(self._answer(http_request, client, message, None, key))
 
-    async def _answer(
+    def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
+        """Say why a request in a session is not worked on besides those that are."""
+        key = bytes(request_id)
+        if key in client.scopes:
+            error = Refused(client_errors.INVALID_REQUEST, f"the id {key.decode()} is in use")
+            _refuse(http_request, request_id, error, status=400)
+        else:
+            words = f"{self._most_requests} requests of this session are already in progress"
+            error = Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"})
+            _refuse(http_request, request_id, error)
+
+    async def _answer(  # noqa: C901, PLR0912 - in one piece: every call takes this way
         self,
         http_request: HttpRequest,
         client: Client,
-        message: ClientMessage,
+        message: ClientMessage | CallMessage,
         params: Params | None,
         key: bytes | None,
     ) -> None:
@@ -305,7 +342,10 @@ class HttpFront:
             client.scopes[key] = http_request
         try:
             try:
-                said = params or client_errors.read_params(message)
+                if isinstance(message, CallMessage):
+                    said = message.params
+                else:
+                    said = params or client_errors.read_params(message)
                 request = (
                     modern_turn(client, message.id, http_request, said, http_request)
                     if key is None
@@ -318,19 +358,36 @@ class HttpFront:
                         http_request,
                         client.capabilities,
                         client.log_level or USUAL_LEVEL,
+                        client.principal,
+                        client.caller,
                     )
                 )
-                work = self._call if message.method == "tools/call" else self._gateway.answer
-                became = await work(request, message)
+                if isinstance(message, CallMessage) or message.method == "tools/call":
+                    became = await self._call(request)
+                else:
+                    became = await self._gateway.answer(request, message)
             except asyncio.CancelledError:
                 if http_request.is_gone or not http_request.stopped:
                     raise
                 http_request.recover()  # its client does not want the answer any more
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
-            if isinstance(became, Raw | bytes) and http_request.stream_begun is None:  # as most do
-                parts = b'{"jsonrpc":"2.0","id":%b,"result":' % message.id, became, b"}"
-                http_request.respond(200, parts, extra=http_request.extra)
+            if (
+                isinstance(became, Raw | bytes)  # as most are
+                and http_request.stream_begun is None
+                and len(became) < WHOLE
+                and http_request.extra is None
+                and http_request.keep_alive
+            ):
+                if key is not None:
+                    del client.scopes[key]  # first: the next request may have the same id
+                    key = None
+                answered = message.id
+                size = _AROUND + len(answered) + len(became)
+                # one frame, and one write, for what `respond` and `finished` do
+                http_request.carrier.finished(
+                    http_request, _PLAIN_ANSWER % (size, answered, became)
+                )
             elif (
                 poured := _finish(http_request, message, became, is_modern=key is None)
             ) is not None:
@@ -344,7 +401,8 @@ class HttpFront:
             became = None  # or an error would keep this frame, and the frame the error
             if key is not None:
                 del client.scopes[key]
-            http_request.carrier.finished(http_request)
+            if http_request.is_pending:
+                http_request.carrier.finished(http_request)
 
     async def _listen(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
@@ -439,7 +497,7 @@ class HttpFront:
 
 def _finish(
     http_request: HttpRequest,
-    message: ClientMessage,
+    message: ClientMessage | CallMessage,
     became: Result | Exception | None,
     *,
     is_modern: bool,

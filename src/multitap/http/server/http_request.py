@@ -19,13 +19,14 @@ logger = logging.getLogger(__name__)
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
-_WHOLE = 64 * 1024
+WHOLE = 64 * 1024
 """Bytes up to which a response is joined: copying costs less than writing piece by piece."""
-_STATUS = {
+STATUS = {
     int(status): b"HTTP/1.1 %d %b\r\nx-content-type-options: nosniff\r\n"
     % (status, status.phrase.encode())
     for status in HTTPStatus
 }
+"""How a response begins, by its status."""
 # nginx would hold events back until its buffer is full
 _EVENTS = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
@@ -97,7 +98,7 @@ class Carrier(Protocol):
 
     async def drain(self) -> None: ...
 
-    def finished(self, http_request: "HttpRequest") -> None: ...
+    def finished(self, http_request: "HttpRequest", response: bytes = b"") -> None: ...
 
 
 class HttpRequest(LightTask, eq=False, kw_only=True):
@@ -199,13 +200,13 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         pieces = [*parts]
         size = sum(map(len, pieces))
         head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b" % (
-            _STATUS[status],
+            STATUS[status],
             kind,
             size,
             b"".join(_lines(extra)) if extra else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
         )
-        self.carrier.write(head, pieces, joined=size <= _WHOLE)
+        self.carrier.write(head, pieces, joined=size <= WHOLE)
         self.responded = True
 
     def say(
@@ -221,7 +222,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         # HTTP/1.0 knows no chunks: the stream ends with its connection
         self.keep_alive &= self._chunked
         head = (
-            _STATUS[200],
+            STATUS[200],
             _EVENTS,
             *_lines(extra),
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",

@@ -11,6 +11,7 @@ from msgspec import Raw
 from multitap.http.server.connections import Connections
 from multitap.http.server.http_request import HttpRequest
 from multitap.pace import MESSAGES
+from multitap.shares import GENEROSITY
 
 BUSY = 503
 RETRY = ((b"retry-after", b"1"),)
@@ -59,8 +60,8 @@ class Responder:
 
     __slots__ = (
         "__weakref__", "_connection", "_connections", "_limits", "_loop", "_readable",
-        "_stuck_since", "_transport", "_unread", "_unread_answer", "advancing", "current",
-        "is_dismissed", "queue", "queued",
+        "_stuck_since", "_transport", "_under_way", "_unread", "_unread_answer", "advancing",
+        "current", "is_dismissed", "queue", "queued",
     )  # fmt: skip
 
     def __init__(self, connections: Connections, connection: AnsweredConnection) -> None:
@@ -68,6 +69,7 @@ class Responder:
         self._connection: AnsweredConnection | None = connection
         self._limits = connections.limits
         self._loop = connections.loop
+        self._under_way = connections.under_way
         self._transport: asyncio.Transport | None = None
 
         self.queue: deque[HttpRequest] = deque()
@@ -146,17 +148,21 @@ class Responder:
 
     def answer(self, http_request: HttpRequest) -> None:
         """Begin to answer a request; none may be worked on."""
-        connections, holder = self._connections, http_request.head.holder
+        head, under_way = http_request.head, self._under_way
+        holder, to_do = head.holder, None
         self.current = http_request
-        http_request.is_counted = connections.under_way.take(holder)
-        to_do = None
-        if not http_request.is_counted:
-            http_request.say(BUSY, connections.under_way.refusal(holder), extra=[*RETRY])
-        else:
+        # as `Shares.take` does it, which would be one more frame for every request
+        free, held = under_way.most - under_way.total, under_way.held.get(holder, 0) + 1
+        if free and held <= GENEROSITY * free:
+            under_way.total += 1
+            under_way.held[holder] = held
+            http_request.is_counted = True
             try:
-                to_do = (http_request.head.handler or connections.app.handle)(http_request)
+                to_do = (head.handler or self._connections.app.handle)(http_request)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 http_request.give_up(exc)
+        else:
+            http_request.say(BUSY, under_way.refusal(holder), extra=[*RETRY])
         if to_do is not None:
             http_request.run(self._work(http_request, to_do))
         elif not http_request.is_pending:
@@ -170,18 +176,27 @@ class Responder:
         finally:
             self.finished(http_request)
 
-    def finished(self, http_request: HttpRequest) -> None:
-        """A request is answered: the next one may be."""
+    def finished(self, http_request: HttpRequest, response: bytes = b"") -> None:
+        """A request is answered, or is now, with `response`: the next one may be."""
         http_request.is_pending = False
         connection, transport = self._connection, self._transport
         if connection is None or transport is None or self.current is not http_request:
             return
+        if response:
+            http_request.responded = True
+            transport.write(response)
         if self._readable is not None:
             self._unread_answer = http_request
             return
         self.current = None
         if http_request.is_counted:
-            self._connections.under_way.give(http_request.head.holder)
+            # as `Shares.give` does it
+            under_way, holder = self._under_way, http_request.head.holder
+            under_way.total -= 1
+            if left := under_way.held[holder] - 1:
+                under_way.held[holder] = left
+            else:
+                del under_way.held[holder]
         connection.answered += 1
         connection.since = self._loop.time()
         if self._connections.closing:

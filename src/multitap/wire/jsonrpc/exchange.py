@@ -16,7 +16,8 @@ from multitap.wire.jsonrpc.pending_requests import ID_BITS, PendingRequest, Pend
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.wire import RpcError
 
-_BRACE = ord("{")
+BRACE = ord("{")
+"""What the result of every method begins with."""
 _BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
 
 
@@ -79,7 +80,7 @@ class Exchange:
             AnswerInvalid: The answer cannot be used.
         """
         result, pending_requests = answer.result, self.pending_requests
-        if len(result) and memoryview(result)[0] == _BRACE and not len(answer.error):
+        if len(result) and memoryview(result)[0] == BRACE and not len(answer.error):
             if pending.answer is None:
                 pending_requests.by_id.pop(pending.id, None)
                 if pending_requests.doubts:
@@ -110,7 +111,7 @@ class Exchange:
             reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
             call_off(envelope.calling_off(pending.id, reason))
 
-    def feed(self, data: bytes) -> bool:
+    def feed(self, data: bytes) -> bool:  # noqa: C901 - in one piece: every answer comes by here
         """Take one message of the stream; whether anybody waits for it, or for what may follow."""
         if self._is_closed:  # what is still on its way is nobody's any more
             return False
@@ -130,7 +131,18 @@ class Exchange:
             self.inbound_messages.overhear(message)
             return bool(self._by_id)
         pending = self._by_id.get(message.id)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - none has such an id
-        is_wanted = self._settle_other(message) if pending is None else pending.settle(message)
+        if pending is None:
+            is_wanted = self._settle_other(message)
+        elif is_wanted := pending.answer is None and pending.fault is None:
+            # as `settle` does it, which would be one more frame for every answer
+            pending.answer = message
+            del self._by_id[pending.id]  # at once: what comes next does not belong to it any more
+            if self.pending_requests.doubts:
+                self.pending_requests.clear_up(pending, answered=True)
+            if (wake := pending.wake) is not None:
+                pending.wake = None
+                wake()
+            return True
         if not is_wanted:
             self.inbound_messages.noise(data)  # twice, or never asked
         return is_wanted or bool(self._by_id)

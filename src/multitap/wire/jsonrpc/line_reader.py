@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 
-from multitap.pace import FULL_READ, Budget, Pace
+from multitap.pace import FULL_READ, MESSAGES, SECONDS, Budget, Pace
 from multitap.wire.jsonrpc.line_framer import LineFramer, Oversized
 
 OnLine = Callable[[bytes], bool]
@@ -41,14 +42,37 @@ class LineReader(asyncio.Protocol):
         self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        size = len(data)
-        if not self._framer.held and size < self._most and data.find(b"\n") == size - 1:
-            if self._on_line(data[:-1]):  # the usual case: one line, one read
-                self._pace.useful = True
-            return
+        size, pace = len(data), self._pace
+        if not self._framer.held and size < self._most:
+            end = data.find(b"\n") + 1
+            if end == size:  # the usual case: one line, one read
+                if self._on_line(data[:-1]):
+                    pace.useful = True
+                return
+            if end and not pace.holding:
+                if self._take_whole(data):
+                    pace.hold()
+                return
         self._framer.feed(data)
-        if not self._pace.holding and (self._work() or len(data) >= FULL_READ):
-            self._pace.hold()
+        if not pace.holding and (self._work() or size >= FULL_READ):
+            pace.hold()
+
+    def _take_whole(self, data: bytes) -> bool:
+        """Hand on the lines of a read that are whole; whether any is left for a later turn.
+
+        A server that answers many calls writes many lines at once, all well below the limit.
+        """
+        *lines, rest = data.split(b"\n")
+        on_line, pace, until = self._on_line, self._pace, perf_counter() + SECONDS
+        for at, line in enumerate(lines, start=1):
+            if on_line(line):
+                pace.useful = True
+            if at >= MESSAGES or perf_counter() >= until:  # as `Budget` has it
+                rest = b"\n".join((*lines[at:], rest))
+                break
+        if rest:
+            self._framer.feed(rest)
+        return b"\n" in rest
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._pace.stop()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 from typing import Any, NoReturn, Self
@@ -14,7 +14,7 @@ import msgspec
 
 from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed, WireFault
 from multitap.http.client.response import Response
-from multitap.tasks import WAIT
+from multitap.tasks import WAITING
 from multitap.wire.jsonrpc.envelope import Envelope, RequestId
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.jsonrpc.unclear_owner import UnclearOwner, common
@@ -26,7 +26,6 @@ DOUBT = 10.0
 """Seconds a question waits until it is certain to which call it belongs."""
 _REMEMBERED = 64
 ID_BITS = 31  # some servers keep ids in 32 bits
-_WAIT_ONCE = (WAIT,)
 
 
 class ProgressReport(msgspec.Struct):
@@ -41,7 +40,7 @@ class ProgressReport(msgspec.Struct):
 class PendingRequest(msgspec.Struct, eq=False):
     """One request, from before it is sent until its answer is there.
 
-    `await pending` waits for news: the answer, the fault that ends the request, or whatever `stir`
+    `await pending.news()` waits for the answer, the fault that ends the request, or whatever `stir`
     stands for. Where more has to be waited for than news, that happens in a task inside
     `with pending`, which ends with the deadline or with the wire.
     """
@@ -69,17 +68,18 @@ class PendingRequest(msgspec.Struct, eq=False):
         """Whether neither its answer is there, nor a reason why there is none."""
         return self.answer is None and self.fault is None
 
-    # An iterator made in C, rather than a generator: resuming each frame costs every answer.
-    def __await__(self) -> Generator[Any, Any, None]:
-        if self.answer is not None or self.fault is not None:
-            return iter(())  # type: ignore[return-value] # pyright: ignore[reportReturnType] - see above
+    def news(self) -> Awaitable[None]:
+        """What to await for news; not to be asked for where there is some already.
+
+        Not an `__await__`: each frame that is entered again costs every answer.
+        """
         light = self.request.light
         if light is not None and light.task is None:
             self.wake = light.run
-            return iter(_WAIT_ONCE)  # type: ignore[return-value] # pyright: ignore[reportReturnType]
+            return WAITING
         news = self.pending_requests.loop.create_future()
         self.wake = partial(_ring, news)
-        return news.__await__()
+        return news
 
     def raise_fault(self) -> NoReturn:
         """Raise what ended it. Not kept here: an error keeps its frames, and they keep us."""

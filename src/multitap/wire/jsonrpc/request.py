@@ -12,6 +12,10 @@ from multitap.wire.jsonrpc.envelope import encode
 from multitap.wire.jsonrpc.vocabulary import NAMING_PARAMS
 from multitap.wire.wire import LONG, OnProgress
 
+_PLAIN_CALL = (
+    b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{%b,"_meta":{"progressToken":%d}}}'
+)
+
 
 class Request(msgspec.Struct):
     """What a server is asked, for whom, and how long it may take."""
@@ -50,7 +54,9 @@ class Request(msgspec.Struct):
 
     def encoded(self, number: int) -> bytes:
         """The message, under an id of ours; it asks for progress if it may take long."""
-        meta = self.meta
+        meta, params = self.meta, self.params
+        if params and not meta and not self.stamp and self.method == "tools/call":  # most of all
+            return _PLAIN_CALL % (number, params, number)
         if self.stamp:
             meta = b"%b,%b" % (self.stamp, meta) if meta else self.stamp
         # always, where it may take long: progress renews the deadline, whether or not anybody
@@ -58,7 +64,6 @@ class Request(msgspec.Struct):
         if self.method in LONG or self.on_progress is not None:
             token = b'"progressToken":%d' % number
             meta = b"%b,%b" % (token, meta) if meta else token
-        params = self.params
         if meta:
             params = b'%b,"_meta":{%b}' % (params, meta) if params else b'"_meta":{%b}' % meta
         elif params is None:

@@ -22,7 +22,7 @@ from multitap.pace import FULL_READ, Pace
 from multitap.tasks import Tasks
 from multitap.wire.jsonrpc import envelope
 from multitap.wire.jsonrpc.envelope import RequestId
-from multitap.wire.jsonrpc.exchange import Exchange
+from multitap.wire.jsonrpc.exchange import BRACE, Exchange
 from multitap.wire.jsonrpc.line_framer import Oversized
 from multitap.wire.jsonrpc.line_reader import LineReader
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
@@ -94,12 +94,16 @@ class StdioWire:
         pending = exchange.begin(request)
         try:
             self._send(request.encoded(pending.id), pending)
-            await pending
+            if pending.fault is None:
+                await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except BaseException as exc:
             exchange.failed(pending, exc, self._send if request.cancellable else None)
             raise
+        result = answer.result
+        if len(result) and memoryview(result)[0] == BRACE and not len(answer.error):
+            return result  # nearly always; `pending` was put away when its answer came
         return exchange.result(pending, answer)
 
     async def notify(

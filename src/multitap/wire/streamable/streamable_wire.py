@@ -95,7 +95,7 @@ class StreamableWire(HttpWire):
                 responded = pending.responded  # the connection knows it by this very object
                 connection.send(head, message, responded)
                 try:
-                    await pending
+                    await pending.news()
                     if (response := pending.response) is None:
                         pending.raise_fault()
                 except BaseException:
@@ -171,7 +171,8 @@ class StreamableWire(HttpWire):
             if response.ended or not stream.drained:
                 break
             response.heed(pending.stir)
-            await pending
+            if pending.fault is None:
+                await pending.news()
             if pending.fault is not None:
                 pending.raise_fault()
         return None

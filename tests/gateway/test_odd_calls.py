@@ -298,8 +298,8 @@ async def log(stand):
 @case(
     error(
         BAD_PARAMS,
-        "no tool named 'SERVER_nothing'; did you mean 'SERVER_nonce'? `multitap tools` lists what "
-        "there is",
+        "no tool named 'SERVER_nothing'; did you mean 'SERVER_nonce'? `multitap tools` lists all "
+        "tools",
     )
 )
 async def unknown(stand):

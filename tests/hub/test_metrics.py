@@ -82,6 +82,7 @@ def test_any_time_is_counted(values):
 def test_memory_does_not_grow_with_the_number_of_calls(values):
     metrics = recorded(*values, *[1e-6 * 1.01**step for step in range(2300)])
 
+    metrics.count_up()
     assert len(next(iter(metrics._tools["s"].values())).buckets) <= 442
 
 

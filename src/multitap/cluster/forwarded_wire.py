@@ -83,7 +83,8 @@ class ForwardedWire:
             now = self._loop.time()
             connection.send(say.Ask.of(self._number, pending.id, request, now=now, owner=owner))
             pending.sent = True
-            await pending
+            if pending.waiting:
+                await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except Elsewhere as exc:

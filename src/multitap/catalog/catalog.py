@@ -177,7 +177,7 @@ class Catalog:
         """Who may have a resource that is on no list: tools hand out such addresses.
 
         Args:
-            uri: Which one.
+            uri: The resource's address.
             has: Whether a server counts.
         """
         found = self.directory.guess(uri, has)

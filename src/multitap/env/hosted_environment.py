@@ -74,7 +74,7 @@ class HostedEnvironment(ConfiguredEnvironment):
         """A running hub that has it; leaving the block closes both.
 
         Args:
-            handlers: Who answers what servers ask of the host.
+            handlers: Callbacks for what servers ask of the host.
             place: Where servers run, if not all in this process.
         """
         self._handlers = handlers

@@ -123,7 +123,7 @@ class Calls:
             NotAllowed: The agent may not use the tool.
             Denied: The policy, or a person it asks, refuses the call.
             BadArguments: The arguments do not fit its schema, and such calls are refused.
-            UpstreamError: The server could not answer; which one says why.
+            UpstreamError: The server could not answer; the subclass says why.
         """
         started = perf_counter()
         result: ToolResult | None = None

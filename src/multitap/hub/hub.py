@@ -86,7 +86,7 @@ _Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 
 class Hub:
-    """Many servers, one catalog; made by [`open_hub`][multitap.open_hub].
+    """Many MCP servers behind one object; [`open_hub`][multitap.open_hub] makes it.
 
     Every method may be called from any task of the hub's event loop.
     """
@@ -112,13 +112,13 @@ class Hub:
     ) -> None:
         self.settings = settings
         self.logs = logs
-        """The folder that gets what servers write to standard error; None: it is not kept."""
+        """The folder for servers' standard error; None: it is not kept."""
         self.catalog = Catalog()
-        """What there is to call right now; replaced, never changed."""
+        """Everything that can be called now; replaced as a whole, never changed."""
         self.withheld: tuple[Withheld, ...] = ()
-        """What the files have besides the settings, but nobody has trusted."""
+        """Entries of the files that nobody has trusted yet."""
         self.changed = Bell()
-        """Rings whenever anything about the servers changes."""
+        """Signals every change of the servers' state or offers."""
         self.events = EventBus(partial(_record, store))
         self.metrics = Metrics()
         self.store = store
@@ -131,7 +131,7 @@ class Hub:
         self._kept = KeptResults()
         self._memory = ServerMemory(store, recall=recall)
         self.pins = pins or Pins()
-        """What the servers offered when a person relied on it."""
+        """The tool definitions that people rely on."""
         vetting = Vetting(self.pins)
         self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
         self._packages = PackageLookup(tasks, self.pins, self._vet_again)
@@ -140,13 +140,13 @@ class Hub:
         )
         self._starts = StartQueue(settings.start_concurrency)
         self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
-        """Where the messages of each server can be followed, those of all its links."""
+        """Lets observers follow the messages of each server, over all its links."""
         self._closed = False
         make = partial(self.make_link, on_change=self._link_changed, place=place)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
         self._states = StateEvents(self.events, self._supervisor)
         self.lookup = Lookup(lambda: self.catalog, self._builder, self._supervisor, self.changed)
-        """Finds what callers name."""
+        """Resolves the names that callers use."""
         permissions = Permissions(handlers.permit)
         self._trail = AuditTrail(store)
         self.calls = Calls(
@@ -160,7 +160,7 @@ class Hub:
         """Makes all calls."""
         self._routes: dict[Tool, Route] = {}
         self.logins = logins
-        """Who is logged in where; None where `dial` was given."""
+        """The OAuth logins at servers; None if `dial` was given."""
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
         store.servers.on_disagreement = self._reread_choices
@@ -179,7 +179,7 @@ class Hub:
         return self._supervisor.links
 
     def apply(self, settings: Settings) -> Plan:
-        """Make the running servers match `settings`, and say what that takes; returns at once.
+        """Make the running servers match `settings`; returns the plan without waiting for it.
 
         Servers whose configuration is the same keep their process and their session. A changed one
         serves until its successor is up, then finishes its calls and ends; for as long as the
@@ -213,7 +213,7 @@ class Hub:
             await self.changed.wait()
 
     async def scanned(self) -> None:
-        """Wait until what the servers say about their tools was searched for attacks."""
+        """Wait until all tool descriptions have been scanned for attacks."""
         while not self._scans.is_done:
             await self.changed.wait()
 
@@ -225,7 +225,7 @@ class Hub:
         on_change: Callable[[Link], None] = lambda _: None,
         place: Placing = always_here,
     ) -> Link:
-        """A link to a server, with a session of its own; the caller runs it."""
+        """Make a link with its own session to a server; the caller runs it."""
         return Link(
             server,
             config,
@@ -256,7 +256,7 @@ class Hub:
         Raises:
             UnknownName: There is no such tool, or it is hidden from this caller.
             BadArguments: The arguments do not match its schema.
-            UpstreamError: The server could not answer; which one says why.
+            UpstreamError: The server could not answer; the subclass says why.
         """
         if self._closed:
             self._check_open()
@@ -279,7 +279,7 @@ class Hub:
 
     @cached_property
     def tools(self) -> ToolRegistry:
-        """The tools of all servers as an agent uses them; functions can be registered beside."""
+        """The tools of all servers, for agents; functions can be registered as well."""
         from multitap.tools import HubTools, ToolRegistry  # noqa: PLC0415 - a gateway needs none
 
         registry = ToolRegistry()
@@ -292,9 +292,9 @@ class Hub:
         """Read a resource from the server that has it.
 
         Args:
-            uri: Which one.
-            server: Whose, where several have the same.
-            context: On whose behalf, and how long it may take.
+            uri: The resource's address.
+            server: The server, if several have the same address.
+            context: Who calls, and how long it may take.
 
         Raises:
             UnknownName: No server has it.
@@ -335,13 +335,13 @@ class Hub:
         *,
         known: Mapping[str, str] | None = None,
     ) -> types.CompleteResult:
-        """Suggestions for an argument of a prompt or of a resource template.
+        """Get suggestions for an argument of a prompt or a resource template.
 
         Args:
             reference: The prompt's catalog name, or the template.
-            argument: Which argument.
-            value: What was typed so far.
-            known: Arguments already filled in.
+            argument: The argument's name.
+            value: What has been typed so far.
+            known: Arguments that are already filled in.
 
         Raises:
             UnknownName: There is no such prompt or template.
@@ -375,17 +375,17 @@ class Hub:
         await link.notifications.unsubscribe(raw)
 
     def result(self, result_id: str) -> KeptResult:
-        """The whole of a result whose text was cut.
+        """The full text of a result that was cut.
 
         Raises:
-            UnknownName: It was never there, or had to make room.
+            UnknownName: There is no such result, or it is no longer kept.
         """
         return self._kept.result(result_id)
 
     def restart(self, server: str) -> None:
         """Restart a server now, ignoring back-off.
 
-        If its changed configuration is not in force yet, that is tried again; what serves stays.
+        If a changed configuration has not come up yet, it is tried again; the old server stays.
 
         Raises:
             UnknownName: No such server is configured.
@@ -399,7 +399,7 @@ class Hub:
         link.restart()
 
     def snapshot(self) -> Snapshot:
-        """Everything a screen would show, as it is now."""
+        """The current state of all servers."""
         coming, shelves = self._supervisor.coming, self._builder.shelves
         servers = (
             self._server_snapshot(link, shelves.get(link), coming.get(link.name))
@@ -426,7 +426,7 @@ class Hub:
         return replace(snapshot, pending=successor.failure) if successor else snapshot
 
     def close(self) -> None:
-        """Refuse further calls; `open_hub` calls it when its block is left."""
+        """Refuse further calls; `open_hub` does this at the end of its block."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -525,17 +525,17 @@ async def open_hub(
     locks: LockPlaces | None = None,
     place: Placing = always_here,
 ) -> AsyncGenerator[Hub]:
-    """A running hub; leaving the block closes every server.
+    """Open a hub; leaving the block stops every server.
 
     It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
 
     Args:
-        settings: Which servers, and by which rules.
-        handlers: Who answers what servers ask of the host.
-        dial: How servers are reached, in place of pipes and sockets.
-        expand: Puts in the variables of a server's configuration, in place of this process's.
-        recall: Whether what a server had last time is listed while it starts.
-        files: What the settings are written in: each configuration has logs of its own.
+        settings: The servers, and how to run them.
+        handlers: Callbacks for what servers ask of the host.
+        dial: Opens connections to servers, instead of pipes and sockets.
+        expand: Expands variables in a server's configuration, instead of this process's.
+        recall: Whether a server's last known offers are listed while it starts.
+        files: The files of the settings: each configuration has its own logs.
         locks: Where pins are kept; in the state directory if not given.
         place: Where servers run, if not all in this process.
     """

@@ -19,7 +19,7 @@ def open_hub(
     expand: Expand | None = None,
     recall: bool = False,
 ) -> AbstractAsyncContextManager[Hub]:
-    """A running hub; leaving the block closes every server.
+    """Open a hub; leaving the block stops every server.
 
     It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
 
@@ -28,14 +28,14 @@ def open_hub(
     `auto_reload = false`. An entry that cannot be used is logged and affects only itself.
 
     Args:
-        settings: Which servers, and by which rules; by default, those of the files.
-        handlers: Who answers what servers ask of the host.
-        dial: How servers are reached, in place of pipes and sockets.
-        expand: Puts in the variables of a server's configuration, in place of this process's.
-        recall: Whether what a server had last time is listed while it starts.
+        settings: The servers, and how to run them; by default, the configuration files'.
+        handlers: Callbacks for what servers ask of the host.
+        dial: Opens connections to servers, instead of pipes and sockets.
+        expand: Expands variables in a server's configuration, instead of this process's.
+        recall: Whether a server's last known offers are listed while it starts.
 
     Raises:
-        ConfigError: No settings were given, and a file cannot be read; says where and why.
+        ConfigError: No settings were given, and a file cannot be read.
     """
     if settings is None:
         return open_configured(handlers=handlers, dial=dial, expand=expand, recall=recall)

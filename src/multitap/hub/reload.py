@@ -236,10 +236,10 @@ async def open_configured(
     Args:
         reloader: Which files; the user's and the project's, as the command line finds them, where
             not given.
-        handlers: Who answers what servers ask of the host.
-        dial: How servers are reached, in place of pipes and sockets.
-        expand: Puts in the variables of a server's configuration, in place of this process's.
-        recall: Whether what a server had last time is listed while it starts.
+        handlers: Callbacks for what servers ask of the host.
+        dial: Opens connections to servers, instead of pipes and sockets.
+        expand: Expands variables in a server's configuration, instead of this process's.
+        recall: Whether a server's last known offers are listed while it starts.
         place: Where servers run, if not all in this process.
 
     Raises:

@@ -16,7 +16,7 @@ class ServerMemory:
 
     Args:
         store: Where it is kept.
-        recall: Whether what a server had last time is listed while it starts.
+        recall: Whether a server's last known offers are listed while it starts.
     """
 
     def __init__(self, store: Store, *, recall: bool) -> None:

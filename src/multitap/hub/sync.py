@@ -43,9 +43,9 @@ class SyncHub:
     ```
 
     Args:
-        settings: Which servers, and by which rules; by default, those of the files, as
+        settings: The servers, and how to run them; by default, the configuration files', as
             [`open_hub`][multitap.open_hub] reads and follows them.
-        handlers: Who answers what servers ask of the host.
+        handlers: Callbacks for what servers ask of the host.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SyncHub:
         return self._thread.wait(lambda hub: hub.call(name, arguments, context=context))
 
     def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
-        """What there is to call, as far as `agent` may see."""
+        """All tools, or those that `agent` may use."""
         hub = self._thread.running()
         filter_ = hub.settings.agents.get(agent) if agent is not None else None
         return tuple(
@@ -143,7 +143,7 @@ class SyncHub:
         return self._thread.do(lambda hub: hub.snapshot())
 
     def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
-        """Have the hub do something and do not wait; `asyncio.wrap_future` awaits it elsewhere."""
+        """Start something on the hub without waiting; `asyncio.wrap_future` awaits it elsewhere."""
         return self._thread.submit(verb)
 
 
@@ -152,7 +152,7 @@ class _HubThread:
 
     Args:
         settings: Which servers, and by which rules; those of the files where not given.
-        handlers: Who answers what servers ask of the host.
+        handlers: Callbacks for what servers ask of the host.
     """
 
     def __init__(self, settings: Settings | None, handlers: Handlers) -> None:

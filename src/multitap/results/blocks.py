@@ -113,7 +113,7 @@ class EmbeddedResource:
 
 @dataclass(frozen=True, slots=True)
 class UnknownBlock:
-    """Content of a kind we do not know, or not of the shape its kind should have."""
+    """A content block of an unknown type, or one that is malformed."""
 
     type: str
     raw: bytes = field(repr=False)
@@ -146,7 +146,7 @@ _parse = msgspec.json.Decoder(_Fields).decode
 
 
 def block(raw: Raw) -> Block:
-    """One piece of content; what is malformed becomes an `UnknownBlock`.
+    """Parse one content block; a malformed one becomes an `UnknownBlock`.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.

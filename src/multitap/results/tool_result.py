@@ -45,25 +45,25 @@ _parse_table = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ToolResult(msgspec.Struct, eq=False, dict=True):
-    """What a tool answered.
+    """The result of a tool call.
 
     It is decoded on first access, which may raise `BadAnswer`.
     """
 
     raw: Raw | bytes
-    """The result as it came, but for blocks that were dropped."""
+    """The result as received, without dropped blocks."""
     server: str = ""
     tool: str = ""
     seconds: float = 0.0
-    """How long the call took, all attempts together."""
+    """Duration of the call, with all attempts."""
     is_error_known: bool | None = None
     """Whether the tool reported a failure, if known already."""
     code: int | None = None
-    """The protocol error's code, if the answer was one."""
+    """The code of the protocol error, if it was one."""
     data: Any = None
-    """What came with the protocol error."""
+    """The data of the protocol error."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the answer: it does not fit the tool's schema, or blocks were dropped."""
+    """Problems of the result: it does not match the tool's schema, or blocks were dropped."""
     _answer: LazyAnswer | None = None
     _cap: tuple[int, KeptResults] | None = None
 
@@ -91,14 +91,14 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @property
     def answer(self) -> LazyAnswer:
-        """The inside, decoded as far as somebody looked."""
+        """The content, decoded as far as it has been read."""
         if self._answer is None:
             self._answer = LazyAnswer(self.raw, self.server, self.tool)
         return self._answer
 
     @property
     def is_error(self) -> bool:
-        """The tool reported a failure."""
+        """Whether the tool reported a failure."""
         if self.is_error_known is not None:
             return self.is_error_known
         return bytes(self.answer.outline.is_error) == b"true"
@@ -109,7 +109,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @lazy
     def blocks(self) -> Sequence[Block]:
-        """The pieces; those of a large answer are decoded one by one, as they are looked at."""
+        """The content blocks; those of a large result are decoded one by one as they are read."""
         answer = self.answer
         if len(self.raw) > EXACT:
             return _Blocks(answer.pieces(), answer.block)
@@ -117,7 +117,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @property
     def images(self) -> Iterator[ImageBlock]:
-        """The images among the blocks; nothing else is decoded for them."""
+        """The image blocks; no other blocks are decoded."""
         answer = self.answer
         if _IMAGE in bytes(answer.outline.content):
             for piece in answer.pieces():
@@ -126,7 +126,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @property
     def text(self) -> str:
-        """All text, and a line for everything else; structured content if there is nothing else.
+        """All text, with a line for each other block; structured content if there is nothing else.
 
         A text that is too long is cut, with a note on how to get the rest.
         """
@@ -138,12 +138,12 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @property
     def truncated(self) -> bool:
-        """`text` was cut."""
+        """Whether `text` was cut."""
         return self._kept is not None
 
     @property
     def result_id(self) -> str | None:
-        """Where the whole text is kept, if it was cut."""
+        """The id under which the full text is kept, if it was cut."""
         return None if self._kept is None else self._kept.id
 
     @lazy
@@ -168,7 +168,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     @lazy
     def structured(self) -> Any:
-        """The answer as data, for tools that give it; all of it is decoded."""
+        """The structured content, if the tool returns any; decodes all of it."""
         return self.answer.structured()
 
     @lazy
@@ -176,7 +176,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
         return self.answer.meta()
 
     def sift(self) -> None:
-        """Drop the blocks that no client can use, with a warning; before anybody looks inside."""
+        """Drop blocks that no client can use, with a warning; call it before reading."""
         sifted = self._sifted_large() if len(self.raw) > AT_ONCE else self.answer.sifted()
         if sifted is None:
             return

@@ -28,7 +28,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The process that did it."""
     server: str = ""
     tool: str = ""
-    """By the server's own name."""
+    """The server's own name for it."""
     subject: str = ""
     """What else it was done to."""
     outcome: str = ""

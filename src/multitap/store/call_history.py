@@ -38,7 +38,7 @@ class ToolHistory(msgspec.Struct, frozen=True):
 
     server: str
     tool: str
-    """By the server's own name."""
+    """The server's own name for it."""
     steps: tuple[HistoryStep, ...]
     """Those in which it was called."""
 

@@ -62,7 +62,7 @@ class CallRecord(msgspec.Struct, frozen=True):
     """When it ended, in seconds since the epoch."""
     server: str
     tool: str
-    """By the server's own name."""
+    """The server's own name for it."""
     seconds: float
     outcome: Outcome
     bytes_in: int = 0

@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 TOOL_BUDGET = 5_000
 """Tokens of one tool's definition; real ones of 82 KB would cost four times as much."""
 SEARCH_TOOLS = frozenset({"search_tools", "describe_tool", "call_tool"})
-"""Names of the tools that find and call all others; no other tool may have them."""
+"""Names of the search tools; reserved."""
 
 _Registered = TypeVar("_Registered", bound=ToolInfo | Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """What tools cost in every request to a model, in tokens; an estimate."""
+    """Estimated tokens that tool definitions cost in every request to a model."""
 
     tools: Mapping[str, int]
     servers: Mapping[str | None, int]
-    """By the name of the server; None for tools without a server."""
+    """By server name; None for tools without a server."""
 
     @property
     def total(self) -> int:
@@ -97,7 +97,7 @@ class ToolRegistry:
         self._attached = [one for one in self._attached if one is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
-        """The tool of that name; the three that search are found too, though never listed."""
+        """The tool of that name; the search tools are found too, although they are not listed."""
         if name in SEARCH_TOOLS:
             return self._formats.search[name]
         for tools in (self._own, *self._attached):
@@ -115,7 +115,7 @@ class ToolRegistry:
         return tuple(found.values())
 
     def narrowed(self, by: ToolFilter | Callable[[ToolInfo], bool]) -> ToolRegistry:
-        """The tools that a filter, or a function, accepts; stays up to date."""
+        """The tools that a filter or a function accepts; follows changes."""
         if isinstance(by, ToolFilter):
             return _Narrowed(self, lambda tool: allowed(tool.name, by))
         return _Narrowed(self, by)
@@ -125,7 +125,7 @@ class ToolRegistry:
         return "\n".join(f"  - {tool.name}: {tool.description}" for tool in self.list())
 
     def tokens(self) -> TokenCost:
-        """What each tool and each server costs in every request, as it is; an estimate."""
+        """Estimated tokens of each tool and server in every request."""
         servers: Counter[str | None] = Counter()
         tools: dict[str, int] = {}
         for tool in self.list():
@@ -146,8 +146,8 @@ class ToolRegistry:
         Args:
             strict: Make the model follow the schema exactly, for tools that allow it.
             api: Chat Completions or Responses.
-            budget: Tokens for all definitions; if they cost more, a search is offered instead.
-            tool_budget: Tokens for one definition; a larger one says less.
+            budget: Tokens for all definitions; above it, search tools are offered instead.
+            tool_budget: Tokens for one definition; larger ones are shortened.
         """
         provider = providers.openai_provider(strict=strict, api=api)
         return self._formats.offer(provider, budget, tool_budget)
@@ -179,11 +179,11 @@ class ToolRegistry:
         return await tool.execute(arguments, context)
 
     def call_tool(self, name: str, arguments: Arguments) -> str:
-        """Use a tool and wait for its text.
+        """Call a tool and wait for its text.
 
         Raises:
             UnknownName: There is no such tool.
-            MultitapError: It can only be awaited; anything else is what the tool raises.
+            MultitapError: It can only be awaited; other exceptions come from the tool.
         """
         tool = self._find(name)
         if not isinstance(tool, ToolDef):

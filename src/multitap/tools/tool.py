@@ -59,11 +59,11 @@ class ToolDef:
     func: Callable[..., Any] = field(repr=False)
     """Takes the arguments by name, and may be `async`."""
     max_result_chars: int = RESULT_CAP
-    """Where a longer text is cut; 0: nowhere."""
+    """Characters after which the text is cut; 0: never."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
-        """A tool from a function's signature and docstring, `Args:` included."""
+        """Make a tool from a function's signature and docstring, including `Args:`."""
         shape: Any = function  # pydantic takes functions; its annotations do not say so
         description, parameters = documented(inspect.getdoc(function) or "")
         return cls(
@@ -78,7 +78,7 @@ class ToolDef:
         return self.input_schema
 
     def call(self, arguments: Arguments) -> str:
-        """Use it and wait.
+        """Call it and wait.
 
         Raises:
             BadArguments: They do not match its schema; anything else is what the function raises.
@@ -111,7 +111,7 @@ class ToolDef:
 
 
 class Caller(Protocol):
-    """What tools of MCP servers are called through: a hub, or what stands in for one."""
+    """A hub, or something that stands in for one, through which tools are called."""
 
     @property
     def settings(self) -> Settings: ...
@@ -145,7 +145,7 @@ class HubTool:
 
     @property
     def annotations(self) -> Mapping[str, Any]:
-        """What the server says about the tool's effects; it may be wrong."""
+        """The tool's annotations, as the server states them; they may be wrong."""
         return self.tool.annotations
 
     @property
@@ -170,7 +170,7 @@ class HubTools(Mapping[str, ToolInfo]):
 
     Args:
         hub: Whose tools.
-        agent: Whose filter hides some of them.
+        agent: The agent whose filter applies.
     """
 
     def __init__(self, hub: Caller, *, agent: str | None = None) -> None:
@@ -199,7 +199,7 @@ class HubTools(Mapping[str, ToolInfo]):
 
 
 async def outcome(call: Awaitable[ToolResult]) -> ToolResult:
-    """The result of a call; where it fails, one that says why in words a model can act on."""
+    """The result of a call; a failure becomes a result that a model can act on."""
     try:
         result = await call
         _ = result.text  # an answer that cannot be read fails here, not with the reader
@@ -212,7 +212,7 @@ async def outcome(call: Awaitable[ToolResult]) -> ToolResult:
 
 
 def failed(exc: MultitapError) -> ToolResult:
-    """The result that tells a model of an error of ours, and what to do about it."""
+    """A result that describes an error and its hint to a model."""
     return said(f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
 
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """Where a request of a server comes from."""
+    """Which server sends a request, and during which call."""
 
     server: str
     call: object | None = None
-    """The context of the call it belongs to; `SEVERAL` where that is not certain."""
+    """The context of the call it belongs to; `SEVERAL` if that is not certain."""
 
 
 Elicit = Callable[
@@ -40,21 +40,21 @@ class PermitRequest:
 
     server: str
     tool: str
-    """By the server's own name."""
+    """The server's own name for it."""
     name: str
-    """By the name that callers use."""
+    """The name that callers use."""
     arguments: Mapping[str, Any]
-    """Without secrets, and shortened."""
+    """Redacted and shortened."""
     rule: str
-    """Where the rule is written; empty if in no file."""
+    """The rule's place in a file; empty if it has none."""
     reason: str | None
-    """The rule's own."""
+    """The reason that the rule gives."""
     call: object | None = None
     """The context of the call."""
 
 
 class Screen(Protocol):
-    """The question as it may be asked: of which server, by which method, with which parameters."""
+    """Checks a server's question before it is asked, and returns it as it may be asked."""
 
     def __call__(
         self, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
@@ -81,10 +81,10 @@ class Handlers:
     """Whether `sample` knows what else was said, to the server that asks or to others."""
     roots: Roots | None = None
     screen: Screen | None = None
-    """Looks at what servers ask before anybody else does; the hub has one."""
+    """Checks what servers ask before anyone else sees it; the hub provides one."""
     permit: Permit | None = None
-    """Asks a person about calls, where the policy says `ask`; not announced."""
+    """Asks a person about calls if the policy says `ask`; not a capability."""
     said: Said | None = None
-    """Told what a server says that belongs to no call; not announced."""
+    """Receives notifications that belong to no call; not a capability."""
     login: Login | None = None
-    """Not announced: it is what happens when a server wants credentials that it can give."""
+    """Sends a person to log in when a server requires it; not a capability."""

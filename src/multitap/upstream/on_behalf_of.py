@@ -10,36 +10,36 @@ from multitap.wire.wire import OnProgress, Owned
 
 
 class OnBehalfOf(Protocol):
-    """A client of ours whose request is passed on: the server gets to know what it can do."""
+    """A client whose request is forwarded; the server learns its capabilities."""
 
     @property
     def capabilities(self) -> Raw:
-        """What it can be asked, as JSON."""
+        """Its capabilities, as JSON."""
         ...
 
     @property
     def log_level(self) -> str | None:
-        """From which level on it wants log messages; None: none."""
+        """The lowest level of log messages that it wants; None: no messages."""
         ...
 
     @property
     def owner(self) -> object:
-        """Who it is, for servers that do not say for which of their calls they ask."""
+        """Its identity, for servers that do not say which call a question belongs to."""
         ...
 
     @property
     def slot_holder(self) -> object:
-        """Who it is among those that call the same server; None: there are no others."""
+        """Its identity among the callers of one server; None: there are no others."""
         ...
 
     @property
     def caller(self) -> str:
-        """Who it is, in words for people."""
+        """Its name, for people."""
         ...
 
     @property
     def principal(self) -> str:
-        """Whom its credentials name; empty where none are asked for."""
+        """The identity in its credentials; empty if none are required."""
         ...
 
     @property
@@ -48,11 +48,11 @@ class OnBehalfOf(Protocol):
         ...
 
     def on_notification(self, method: str, params: Raw) -> None:
-        """Take a notification that belongs to its request; must not block."""
+        """Receive a notification that belongs to its request; must not block."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
-        """Have it answer a request of the server.
+        """Forward a request of the server to it.
 
         Raises:
             RpcError: It refuses, or cannot be asked.
@@ -61,29 +61,29 @@ class OnBehalfOf(Protocol):
 
 
 class CallContext(msgspec.Struct, Owned, frozen=True, kw_only=True):
-    """On whose behalf a call is made, and how long it may take."""
+    """Who makes a call, and how long it may take."""
 
     agent_id: str | None = None
     session_id: str | None = None
     on_progress: OnProgress | None = None
     """Called with the tool's progress, which also restarts `timeout`."""
     timeout: float | None = None
-    """Seconds to wait; the server's configured ones if not given."""
+    """Seconds to wait; by default, the server's setting."""
     hard_timeout: float | None = None
-    """Seconds after which progress does not help; the server's configured ones if not given."""
+    """Seconds after which the call ends despite progress; by default, the server's setting."""
     approved: bool = False
-    """Whether a person has agreed already to what the policy asks about."""
+    """Whether a person has already approved what the policy asks about."""
     client: OnBehalfOf | None = None
-    """The client whose request it is, where it is not the host's own."""
+    """The client whose request it is, if it is not the host's own."""
 
     @property
     def owner(self) -> object:
-        """Whom the server may ask with any of the calls that they made."""
+        """Whoever may answer the server's questions about any of their calls."""
         return self if self.client is None else self.client.owner
 
 
 NOBODY = CallContext()
-"""On behalf of the host itself, within the configured limits."""
+"""The host itself, within the configured limits."""
 
 
 def slot_holder_of(call: object | None) -> object:

@@ -28,7 +28,7 @@ class PinnedTool(msgspec.Struct, frozen=True):
     """One tool that differs from what is pinned."""
 
     tool: str
-    """By the server's own name."""
+    """The server's own name for it."""
     change: Literal["changed", "new"]
     difference: tuple[str, ...]
     """Lines that went (`-`), came (`+`) or stayed, with hidden characters made visible."""

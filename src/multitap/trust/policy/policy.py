@@ -43,7 +43,7 @@ class Ruling:
 
     @property
     def place(self) -> str:
-        """Where the rule is written; empty if in no file."""
+        """The rule's place in a file; empty if it has none."""
         place = self.rule.place if self.rule else None
         return f"{place.file}:{place.line}" if place else ""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_MESSAGE = 4000
-"""Characters of an error of ours, whatever it quotes."""
+"""Characters of an error message, whatever it quotes."""
 LONGEST_QUOTE = 100
 """Characters of a foreign name or value within it."""
 
@@ -92,7 +92,7 @@ class Denied(MultitapError):
         self.ruling = ruling
         """The decision, and the rule that it follows from."""
         self.asks = asks
-        """Whether a person could allow it, had there been one to ask."""
+        """Whether a person could have allowed it."""
 
 
 class HubClosed(MultitapError):
@@ -140,7 +140,7 @@ class Overloaded(UpstreamError):
 
 
 class BadAnswer(UpstreamError):
-    """The server gave an answer that is not valid."""
+    """The server's answer is not valid."""
 
 
 class ToolFailed(UpstreamError):
@@ -153,7 +153,7 @@ class ServerError(UpstreamError):
     def __init__(self, server: str, message: str, *, code: int, data: Any = None) -> None:
         super().__init__(server, message)
         self.words = message
-        """What the server said, and nothing else."""
+        """The server's own message."""
         self.code = code
         self.data = data
 

@@ -26,7 +26,7 @@ class LinkState(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far a server had come when it failed."""
+    """The phase in which a server failed."""
 
     SPAWN = "spawn"
     HANDSHAKE = "handshake"
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 
 class FailureCode(StrEnum):
-    """What kind of failure it is, and so whether trying again can help."""
+    """The kind of failure; `heals` says whether retrying can help."""
 
     CONFIG = "config"
     MISSING_PROGRAM = "missing_program"
@@ -66,7 +66,7 @@ class Outcome(StrEnum):
     ERROR = "error"
     """The tool reported a failure."""
     FAILED = "failed"
-    """No usable answer came."""
+    """There was no usable answer."""
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     """The caller gave up."""
@@ -76,12 +76,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that went wrong with one server."""
+    """A failure of one server."""
 
     code: FailureCode
     phase: Phase
     message: str
-    """What happened, in words."""
+    """What happened."""
     hint: str | None = None
     """What to do about it."""
     exit_code: int | None = None
@@ -98,7 +98,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HostTraffic:
-    """What went between a confined server and one host."""
+    """Traffic between a confined server and one host."""
 
     host: str
     """With its port."""
@@ -110,7 +110,7 @@ class HostTraffic:
 
 @dataclass(frozen=True, slots=True)
 class RefusedHost:
-    """A host that a confined server wanted and may not reach."""
+    """A host that a confined server tried to reach and may not."""
 
     host: str
     reason: str
@@ -127,7 +127,7 @@ class SandboxState:
     hosts: tuple[HostTraffic, ...] = ()
     refused: tuple[RefusedHost, ...] = ()
     is_missing: bool = False
-    """Whether it would be confined if this machine could do that."""
+    """Whether it should be confined, but this machine cannot do that."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class SandboxState:
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """One server as it is now."""
+    """The current state of one server."""
 
     name: str
     transport: str
@@ -150,7 +150,7 @@ class ServerSnapshot:
     failure: Failure | None = None
     """Why it is not connected, or why it was last lost."""
     warnings: tuple[str, ...] = ()
-    """What is odd but bearable: skipped tools, noise on stdout, cut lists."""
+    """Oddities that do not stop it: skipped tools, noise on stdout, truncated lists."""
     era: str | None = None
     """`handshake` or `stateless`, once known."""
     protocol_version: str | None = None
@@ -176,19 +176,19 @@ class ServerSnapshot:
     stale: bool = False
     """The tools come from the stored catalog; the server has not been asked yet."""
     pending: Failure | None = None
-    """Why its changed configuration is not in force; the previous one keeps serving."""
+    """Why its changed configuration is not active; the previous one keeps serving."""
     sandbox: SandboxState | None = None
-    """None: it is not a program, or nobody knows."""
+    """None: it is not a program, or this is unknown."""
 
 
 def pending_words(reason: object) -> str:
-    """How to say that a server still serves by its previous configuration."""
+    """Words for a server that still runs with its previous configuration."""
     return f"the changed configuration does not come up: {reason}; the previous one keeps serving"
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Something of a project that is not used, because nobody has trusted it as it is."""
+    """A part of a project that is not used because its content is not trusted."""
 
     kind: str
     """`server`, `settings` or `skill`."""
@@ -196,7 +196,7 @@ class Withheld:
     reason: str
     hint: str
     changed: bool = False
-    """Somebody trusted it as it was; if it is a server that runs, it runs as it was."""
+    """Whether an earlier version was trusted; a running server keeps that version."""
 
     @property
     def words(self) -> str:
@@ -205,12 +205,12 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a screen would show, at one moment."""
+    """The state of all servers at one moment."""
 
     revision: int
     servers: tuple[ServerSnapshot, ...]
     withheld: tuple[Withheld, ...] = ()
-    """What the configuration has that is not trusted."""
+    """Parts of the configuration that are not trusted."""
 
     def server(self, name: str) -> ServerSnapshot:
         return next(server for server in self.servers if server.name == name)
@@ -259,35 +259,35 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class ToolsChanged:
-    """A server offers other tools than those that are pinned, or describes them otherwise."""
+    """A server's tools differ from those that are pinned."""
 
     server: str
     changed: tuple[str, ...]
-    """The server's own names of tools with another definition than before."""
+    """Tools with a changed definition, by the server's own names."""
     new: tuple[str, ...]
-    """The same of tools that it did not have before."""
+    """Tools that are new, by the server's own names."""
     withheld: bool
-    """Whether they can be neither seen nor called until a person has reviewed them."""
+    """Whether they are hidden until a person has reviewed them."""
     text: str
     """The same in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSuspected:
-    """What a server says of a tool looks like an attack."""
+    """A tool's definition looks like an attack."""
 
     server: str
     tool: str
     """What the server calls it."""
     kind: str
-    """Of what: `instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
+    """`instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
     withheld: bool
     text: str
     """The same in words, with the place in question quoted."""
 
 
 class CallDone(NamedTuple):
-    """A call has ended; made for every call, and so of the cheapest kind."""
+    """A call has ended; a plain tuple, because there is one for every call."""
 
     server: str
     tool: str
@@ -300,26 +300,26 @@ class CallDone(NamedTuple):
     agent: str | None = None
     """Who called."""
     session: str | None = None
-    """In which session of the caller's, as its call context says."""
+    """The caller's session, according to its call context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The configuration was read again, and the servers follow it."""
+    """The configuration was reloaded and applied."""
 
     plan: str
-    """What that takes, in words."""
+    """What changes, in words."""
     problems: tuple[str, ...] = ()
-    """What is wrong with it all the same."""
+    """Problems that remain in the files."""
     kept: tuple[str, ...] = ()
-    """Servers that go on as they were, because what is written about them now cannot be used."""
+    """Servers that keep their previous configuration, because the new one cannot be used."""
     changes: tuple[str, ...] = ()
     """Each server that was added, replaced or removed, with file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadFailed:
-    """The configuration cannot be read; everything goes on as it was."""
+    """The configuration cannot be read; nothing changes."""
 
     problems: tuple[str, ...]
 
@@ -345,16 +345,16 @@ def _forget(_: Event) -> None:
 
 @dataclass(slots=True)
 class EventBus:
-    """Fan-out that never blocks the publisher: a slow subscriber misses events, not the hub."""
+    """Publishes events without ever blocking: a slow subscriber misses some."""
 
     record: Callable[[Event], None] = _forget
-    """Called with every event, before anybody hears of it; misses none."""
+    """Called with every event before subscribers get it."""
     _subscribers: "dict[MemoryObjectSendStream[Event], bool]" = field(
         default_factory=dict["MemoryObjectSendStream[Event]", bool]
     )
-    """Who listens, and whether to calls too: these come by the thousand."""
+    """Subscribers, and whether they want calls too: there are thousands of those."""
     watched: bool = False
-    """Whether anybody would hear of a call."""
+    """Whether anyone subscribes to calls."""
 
     def publish(self, event: Event) -> None:
         self.record(event)
@@ -373,7 +373,7 @@ class EventBus:
     def subscribe(
         self, backlog: int = 256, *, calls: bool = True
     ) -> Generator[AsyncIterator[Event]]:
-        """Within the block, hear what happens; with `calls` off, all but `CallDone`."""
+        """Subscribe to events within the block; without `calls`, to all except `CallDone`."""
         send: MemoryObjectSendStream[Event]
         receive: MemoryObjectReceiveStream[Event]
         send, receive = anyio.create_memory_object_stream[Event](backlog)

@@ -2,7 +2,7 @@
 
 
 class WireFault(Exception):
-    """A message could not travel, or no valid answer came back."""
+    """A message could not be sent, or no valid answer came back."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -15,7 +15,7 @@ class WireClosed(WireFault):
 
 
 class Flooded(WireClosed):
-    """The server wrote more of what is no message than it may; we hung up."""
+    """The server sent too much that is not a message; the connection was closed."""
 
 
 class SessionLost(WireClosed):
@@ -43,7 +43,7 @@ class AnswerTimeout(WireFault):
 
 
 class AnswerInvalid(WireFault):
-    """An answer came, and cannot be used: no JSON, wrong shape, over the limit."""
+    """The answer cannot be used: not JSON, wrong shape, too large."""
 
 
 class AuthRequired(WireFault):

@@ -15,7 +15,7 @@ _SUFFIX = re.compile(r"_[0-9a-f]{8,}\Z")
 
 
 class Naming(StrEnum):
-    """The shape of a name; `{server}_{tool}` unless told otherwise."""
+    """How tool names are made; `{server}_{tool}` by default."""
 
     SERVER_TOOL = "{server}_{tool}"
     KODE = "{server}:{tool}"
@@ -30,7 +30,7 @@ def slug(text: str) -> str:
 
 
 def plain_name(naming: Naming, server: str, tool: str) -> str:
-    """What a tool is called unless that is too long, or another tool is called so."""
+    """A tool's name, unless it is too long or taken."""
     return _plain(naming, server, tool, prefixed=naming is not Naming.BARE)
 
 

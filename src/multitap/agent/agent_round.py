@@ -42,9 +42,9 @@ class Rules:
     max_tokens: int | None = None
     """Of all its questions and answers together; no further one is asked beyond it."""
     tool_budget: int | None = None
-    """Tokens for the definitions of tools; where they cost more, the model searches them."""
+    """Tokens for tool definitions; above it, the model gets search tools instead."""
     parallel: int = 8
-    """Tools that are used at the same time."""
+    """Tools that may run at the same time."""
     approve: Approve | None = None
     """Asked before a tool is used; not given: everything is allowed."""
 

@@ -12,7 +12,7 @@ from multitap.tools.tool import HubTool, ToolInfo
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Yes or no, and what the model is told with a no."""
+    """Yes, or no with a reason for the model."""
 
     allowed: bool
     words: str = ""
@@ -31,7 +31,7 @@ Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
 
 
 def meant(call: ToolCall) -> ToolCall:
-    """What a call really uses: not `call_tool`, but the tool that is called through it."""
+    """The tool that a call really uses: the one behind `call_tool`."""
     while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
         given = call.arguments.get("arguments")
         call = replace(call, name=name, arguments=given if is_object(given) else {})
@@ -39,12 +39,12 @@ def meant(call: ToolCall) -> ToolCall:
 
 
 def harmless(call: ToolCall) -> bool:
-    """Whether it only looks among the tools."""
+    """Whether it only searches the tools."""
     return call.name in SEARCH_TOOLS
 
 
 def unless_read_only(approve: Approve) -> Approve:
-    """Ask only about tools that do not say of themselves that they change nothing."""
+    """Ask only about tools that are not annotated as read-only."""
 
     async def approved(call: ToolCall, tool: ToolInfo) -> Verdict:
         return ALLOW if read_only(tool) else await approve(call, tool)
@@ -53,5 +53,5 @@ def unless_read_only(approve: Approve) -> Approve:
 
 
 def read_only(tool: ToolInfo) -> bool:
-    """Whether the tool says that it changes nothing."""
+    """Whether the tool is annotated as read-only."""
     return isinstance(tool, HubTool) and tool.tool.annotations.get("readOnlyHint") is True

@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True):
     sent: str
     """The tool's name as the model wrote it."""
     kept: Mapping[str, Any] = {}
-    """What its maker wants to have back with it."""
+    """Data that the provider requires back with the call."""
 
     @classmethod
     def of(cls, call: ToolCall, kept: Mapping[str, Any] | None = None) -> "Call":
@@ -47,12 +47,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of one call."""
+    """The result of one call."""
 
     id: str
     """The call's."""
     result: Raw
-    """As MCP writes it, its text no longer than the model may see."""
+    """The MCP result, its text cut to what the model may see."""
 
     @classmethod
     def of(cls, call_id: str, result: ToolResult) -> "Answer":
@@ -67,9 +67,9 @@ class Assistant(msgspec.Struct, frozen=True, tag="assistant"):
     text: str = ""
     calls: tuple[Call, ...] = ()
     model: str = ""
-    """Who said it, as `provider/name`."""
+    """The model that said it, as `provider/name`."""
     kept: Mapping[str, Any] = {}
-    """What its maker wants to have back: thoughts, signatures."""
+    """Data that the provider requires back: thoughts, signatures."""
 
 
 class Answers(msgspec.Struct, frozen=True, tag="tools"):
@@ -96,7 +96,7 @@ def user(*content: str | Part) -> User:
 
 @dataclass
 class Conversation:
-    """Messages in order, at every moment such that any model can go on from there."""
+    """Messages in order; any model can continue from any state of it."""
 
     messages: Sequence[Message] = field(default=())
 
@@ -120,7 +120,7 @@ class Conversation:
         """The conversation that `to_json` wrote.
 
         Raises:
-            MultitapError: It did not.
+            MultitapError: The text is not a stored conversation.
         """
         try:
             file = _parse(text)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Servers(Protocol):
-    """MCP servers that come and go with an engine, their tools in its registry."""
+    """MCP servers that an engine connects and closes; their tools are in its registry."""
 
     async def initialize(self, registry: ToolRegistry) -> None: ...
     async def shutdown(self) -> None: ...
@@ -36,67 +36,67 @@ class Servers(Protocol):
 
 @dataclass
 class Engine:
-    """Has a model answer, with the tools it needs for that.
+    """An agent: a model that answers with the help of tools.
 
-    Entered as a block it keeps its model open, and in the end closes it and the servers that
-    `initialize_mcp` connected; else every turn opens the model again. Several turns may run side by
-    side, each with a history of its own.
+    Used as an `async with` block, it keeps its model open and at the end closes it and the servers
+    that `initialize_mcp` connected; otherwise every turn opens the model again. Several turns may
+    run side by side, each with its own history.
     """
 
     registry: ToolRegistry = field(default_factory=ToolRegistry)
-    """The agent's tools, as they are whenever the model is asked."""
+    """The agent's tools, read anew for every request to the model."""
     _: KW_ONLY
     model: Model | ModelConfig | None = None
-    """The agent's, else the settings' model where not given."""
+    """By default, the agent's model, or that of the settings."""
     settings: Settings = field(default_factory=Settings, repr=False)
     """Where agents, prompts and the model are looked up."""
     agent: str | None = None
-    """Whose filter, prompt, model and steps count."""
+    """The agent whose filter, prompt, model and step limit apply."""
     instructions: str | None = None
-    """The system prompt; the agent's where not given."""
+    """The system prompt; by default, the agent's."""
     max_steps: int | None = None
-    """How often the model may be asked in a turn; the agent's, else 20 where not given."""
+    """Requests to the model per turn; by default, the agent's limit, or 20."""
     max_tokens: int | None = None
-    """Of a whole turn, as the provider counts; no further step is taken beyond it."""
+    """Tokens of a whole turn, as the provider counts; no step is taken beyond it."""
     tool_budget: int | None = None
-    """Tokens for the definitions of tools; where they cost more, the model searches them."""
+    """Tokens for tool definitions; above it, the model gets search tools instead."""
     approve: Approve | None = None
-    """Asked before a tool is used; everything is allowed where not given."""
+    """Asked before a tool is used; by default, everything is allowed."""
     parallel: int = 8
-    """Tools that are used at the same time."""
+    """Tools that may run at the same time."""
     history: Conversation = field(default_factory=Conversation)
-    """What turns go on with that are given no other."""
+    """The history of turns that are given no other."""
     servers: Servers | None = field(default=None, repr=False)
     """What `initialize_mcp` connects."""
     _open: Model | None = field(default=None, init=False, repr=False)
     _block: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
 
     async def initialize_mcp(self) -> None:
-        """Connect the servers, and have their tools."""
+        """Connect the servers, and add their tools."""
         if self.servers is not None:
             await self.servers.initialize(self.registry)
 
     async def shutdown_mcp(self) -> None:
-        """Close the servers; their tools are gone."""
+        """Close the servers, and remove their tools."""
         if self.servers is not None:
             await self.servers.shutdown()
 
     @property
     def chosen_model(self) -> Model | ModelConfig | None:
-        """What answers; None: there is no model."""
+        """The model that answers; None: none is configured."""
         return self._open or self._wanted()
 
     def attach(self, resource: "types.ReadResourceResult", name: str = "resource") -> None:
-        """Let the model know what a resource holds, from the next turn on.
+        """Add the content of a resource to the context, from the next turn on.
 
         Args:
             resource: As `hub.read` returns it.
-            name: What the model is told it is.
+            name: The name that the model sees.
         """
         self.history.add(resource_message(name, resource))
 
     def use(self, prompt: "types.GetPromptResult") -> None:
-        """Go on with what a filled-in prompt says, as `hub.prompt` returns it."""
+        """Continue the conversation with a filled-in prompt, as `hub.prompt` returns it."""
         self.history.add(*prompt_messages(prompt))
 
     async def __aenter__(self) -> Self:
@@ -120,14 +120,14 @@ class Engine:
     async def run(
         self, prompt: str | Sequence[Message] | None = None, *, history: Conversation | None = None
     ) -> AsyncGenerator[AsyncIterator[Step]]:
-        """One turn, as the steps it takes; the last of them is `Finished`.
+        """Run one turn; yields its steps, the last of which is `Finished`.
 
-        Leaving the block early, or cancelling it, cancels the model and the tools. The history can
-        be gone on with in any case: it has all that was done, and an answer to every call.
+        Leaving the block early, or cancelling it, cancels the model and the tools. The history
+        stays usable: it has everything that was done, and an answer to every call.
 
         Args:
-            prompt: What to say to the model; not given: it goes on from where the history ends.
-            history: What was said before, and is added to; the engine's where not given.
+            prompt: What to say to the model; without it, the history is continued.
+            history: The conversation to extend; by default, the engine's.
 
         Raises:
             ModelError: The model gave no answer.
@@ -154,7 +154,7 @@ class Engine:
                 tasks.cancel_scope.cancel()
 
     async def chat(self, prompt: str, *, history: Conversation | None = None) -> str:
-        """What the model says in the end; see `run`."""
+        """Run one turn, and return the model's final answer; see `run`."""
         text = ""
         async with self.run(prompt, history=history) as steps:
             async for step in steps:

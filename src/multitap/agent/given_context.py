@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     import mcp_types as types
 
 LONGEST = 200_000
-"""Characters of one resource that a model gets to read."""
+"""Characters of one resource that a model sees."""
 
 
 def resource_message(name: str, read: "types.ReadResourceResult") -> User:
-    """What a resource holds, for the model to know."""
+    """A message with the content of a resource."""
     return User(tuple(_part(name, content) for content in read.contents))
 
 
 def prompt_messages(filled: "types.GetPromptResult") -> tuple[Message, ...]:
-    """What a filled-in prompt says, in the roles that it gives."""
+    """The messages of a filled-in prompt, with their roles."""
     return tuple(_message(one.role, _said(one.content)) for one in filled.messages)
 
 

@@ -10,7 +10,7 @@ from multitap.tools.providers import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody is asked whether this may be done."""
+    """A person is asked whether this call may be made."""
 
     call: ToolCall
 
@@ -22,7 +22,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call has its answer, which may be that it was refused."""
+    """A tool call has ended, or was refused."""
 
     call: ToolCall
     result: ToolResult
@@ -36,22 +36,22 @@ class Ending(StrEnum):
     LENGTH = "length"
     """The model's answer was cut at its limit."""
     REFUSED = "refused"
-    """The model does not want to."""
+    """The model refused."""
     MAX_STEPS = "max_steps"
     MAX_TOKENS = "max_tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last thing that happens."""
+    """The last step of a turn."""
 
     reason: Ending
     usage: Usage
-    """Of all steps together."""
+    """Tokens of all steps together."""
     text: str
     """What the model said last."""
     steps: int
-    """How often the model was asked."""
+    """Requests to the model."""
 
 
 Step = TextDelta | Asked | ToolCalled | ToolFinished | Finished

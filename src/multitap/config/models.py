@@ -41,9 +41,9 @@ WRITTEN_SPAN: Mapping[str, Any] = {
     ]
 }
 Duration = Annotated[float, setting(before=_seconds, gt=0, written=WRITTEN_SPAN)]
-"""Seconds; a text such as "1m30s" is understood too."""
+"""Seconds, or a text such as "1m30s"."""
 Grace = Annotated[float, setting(before=_seconds, ge=0, written=WRITTEN_SPAN)]
-"""The same, and it may be none at all."""
+"""A duration that may be zero."""
 
 
 def _without_nul(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -139,7 +139,7 @@ class OAuth(_ConfigModel):
     """How to log in to a remote server; everything is discovered and registered by default."""
 
     client_id: str | None = None
-    """Of a client that is registered already; or the https address of a client's description."""
+    """The id of a registered client, or the https address of a client metadata document."""
     client_secret: str | None = setting(default=None, repr=False)
     private_key: str | None = setting(default=None, repr=False)
     """PEM; in place of a client secret (`private_key_jwt`)."""
@@ -151,16 +151,16 @@ class OAuth(_ConfigModel):
     assertion: str | None = setting(default=None, repr=False)
     """The JWT for `jwt_bearer`."""
     assertion_file: Path | None = None
-    """A file with it, read each time a token is needed."""
+    """A file with the JWT, read whenever a token is needed."""
     identity_provider: str | None = None
     """Token endpoint of a company's identity provider, where the JWT is an ID token of its own
     that has to be exchanged first."""
     identity_client_id: str | None = None
-    """What the identity provider calls us, if not `client_id`."""
+    """Our client id at the identity provider, if it is not `client_id`."""
     scope: str | None = None
     """Separated by spaces; by default, what the server asks for."""
     callback_port: int | None = setting(default=None, ge=1, le=65535)
-    """Where the browser comes back to on this machine; by default, any free port."""
+    """The port for the redirect on this machine; by default, any free port."""
     redirect_uri: str | None = None
     metadata_url: str | None = None
     """URL of the authorization server's metadata, if not the standard one."""
@@ -185,12 +185,12 @@ class _Confidant(_ConfigModel):
 
 @dataclass(frozen=True, slots=True)
 class ServerHome:
-    """What takes the place of the current folder, which may be a stranger's, for one server."""
+    """The folders of one server, instead of the current folder, which may be a stranger's."""
 
     paths: Path | None = None
-    """Where relative paths in its configuration start; None: in the current folder."""
+    """The base of relative paths in its configuration; None: the current folder."""
     start: Path | None = None
-    """Where its program starts; None: in the current folder."""
+    """The folder that its program starts in; None: the current folder."""
 
 
 class _Server(_Confidant):
@@ -282,7 +282,7 @@ class SandboxRules(_ConfigModel):
     `example.com:8080`, `10.0.0.0/8`, `*` for every public one. Ports 80 and 443 if none is
     named."""
     processes: int = setting(default=256, ge=1)
-    """How many processes it may have at a time; threads do not count."""
+    """Processes that it may have at a time, without threads."""
     memory: int = setting(default=8192 * MIB, ge=64 * MIB)
     """Bytes of data that each of its processes may have."""
 
@@ -357,9 +357,9 @@ class Serve(_ConfigModel):
     host: str = "127.0.0.1"
     port: int = setting(default=3000, ge=0, le=65535)
     insecure: bool = False
-    """Whether clients need no token, wherever they are."""
+    """Whether clients anywhere may connect without a token."""
     require_token: bool = False
-    """Whether clients on this machine need a token, too."""
+    """Whether clients on this machine need a token as well."""
     timeout: Duration = 300.0
     """Seconds a client's call waits for a server that has no `timeout` of its own."""
     tools: ToolListing = "all"
@@ -380,7 +380,7 @@ class ModelConfig(_Confidant):
     api_key: str | None = setting(default=None, repr=False)
     """May contain `${...}`; by default, the provider's own variable."""
     max_tokens: int = setting(default=4096, ge=1)
-    """Of one answer."""
+    """Tokens of one answer."""
     temperature: float | None = setting(default=None, ge=0, le=2)
     timeout: Duration = 120.0
     """Seconds to wait for an answer to begin, and between its parts."""
@@ -399,7 +399,7 @@ class Agent(ToolFilter):
     model: ModelConfig | None = None
     """By default, the model of the settings."""
     max_steps: int = setting(default=20, ge=1)
-    """How many requests to the model one answer may take."""
+    """Requests to the model that one answer may take."""
 
 
 class Profile(ToolFilter):
@@ -416,9 +416,9 @@ class Profile(ToolFilter):
     environment: bool = False
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
     tools: Annotated[ToolListing, setting()] | None = None
-    """What its clients list, as in `[serve]`; that one's value where not given."""
+    """What its clients list, as in `[serve]`, which is the default."""
     token_budget: int | None = setting(default=None, ge=1)
-    """The same for the budget."""
+    """The budget, as in `[serve]`, which is the default."""
 
 
 class PromptConfig(_ConfigModel):
@@ -437,7 +437,7 @@ class PromptConfig(_ConfigModel):
 
 
 class Environment(_ConfigModel):
-    """The world the agents live in, and what of it others may use."""
+    """The environment of the agents, and what others may use of it."""
 
     id: str = setting(default="multitap", min_length=1)
     display_name: str | None = None
@@ -446,7 +446,7 @@ class Environment(_ConfigModel):
     tools: tuple[str, ...] = ()
     """Python functions: `module:function`, or `path/to/file.py:function` beside this file."""
     skills: tuple[Path, ...] = (Path("skills"),)
-    """Folders whose folders hold a `SKILL.md`."""
+    """Folders of skills: each folder in them holds a `SKILL.md`."""
     execute_tool: bool = False
     """Whether other programs may call tools through the environment's own server."""
     invoke_llm: bool = False
@@ -483,7 +483,7 @@ class Settings(_ConfigModel):
     """All settings of a hub."""
 
     enabled: bool = True
-    """Off: every server is disabled."""
+    """If false, every server is disabled."""
     auto_reload: bool = True
     """Whether changed files are applied without a restart."""
     serve: Serve = Serve()
@@ -501,15 +501,14 @@ class Settings(_ConfigModel):
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
     start_concurrency: int = setting(default_factory=_twice_the_cores, ge=1)
-    """How many programs may use the CPU to start at the same time; twice the cores if not given."""
+    """Programs that may use the CPU to start at the same time; by default, twice the cores."""
     result_cap: int = setting(default=5000, ge=100)
-    """Characters of a result's text; the rest is kept to be paged."""
+    """Characters of a result's text; the rest is kept for paging."""
     drain_timeout: Grace = 10.0
-    """Seconds a replaced or removed server may finish its calls."""
+    """Seconds that a replaced or removed server has to finish its calls."""
     record: Recording = "off"
-    """Of which calls arguments and results are kept, to look at them later: bounded in size and
-    age, without secrets."""
+    """Which calls keep their arguments and results for later: bounded in size and age, redacted."""
     registry: str | None = setting(default=None, pattern=URL.pattern)
-    """Address of the registry that `search` and `add` ask; the official one if not given."""
+    """Address of the registry for `search` and `add`; by default, the official one."""
     state_dir: Path | None = None
-    """Where logs, call history and catalogs are kept; the user's state directory if not given."""
+    """The folder for logs, call history and catalogs; by default, the user's state directory."""

@@ -20,7 +20,7 @@ _ARGUMENT = re.compile(rf"{_STEP}(?:\.{_STEP})*")
 
 
 def pattern_check(pattern: str) -> SchemaValidator:
-    """Finds a pattern in a text in linear time: values are foreign, and must not hold anybody up.
+    """Compile a pattern that matches in linear time: values are foreign and must not block us.
 
     Raises:
         ValueError: It is not a regular expression, or one that needs backtracking.
@@ -46,7 +46,7 @@ def _known_hosts(hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 class ArgumentTest(FrozenModel):
-    """What is asked of one argument; everything that is given must hold."""
+    """A condition on one argument; all given tests must hold."""
 
     inside: tuple[Path, ...] | None = None
     """It is a path within one of these folders, links and `..` resolved."""
@@ -70,7 +70,7 @@ class ArgumentTest(FrozenModel):
     below: float | None = None
     """It is a number less than this."""
     given: bool | None = None
-    """Whether it is there at all."""
+    """Whether the argument is present."""
 
     def checked(self) -> Self:
         if all(getattr(self, name) is None for name in self.model_fields):
@@ -90,9 +90,9 @@ class PolicyRule(FrozenModel):
     hints: Mapping[Hint, bool] = {}
     """What the tool's annotations must say; where they say nothing, MCP's defaults count."""
     arguments: Mapping[str, ArgumentTest] = {}
-    """By name; `options.path` is within an object, `paths[*]` is each item of a list."""
+    """Tests by argument name; `options.path` is in an object, `paths[*]` each item of a list."""
     reason: str | None = None
-    """Told to the caller, and to the person who is asked."""
+    """Shown to the caller, and to the person who is asked."""
 
     def checked(self) -> Self:
         for name in self.arguments:

@@ -27,7 +27,7 @@ class Source:
     dialect: str | None = None
     """None: found out from the content."""
     folder: bool = False
-    """A folder whose folders are servers."""
+    """A folder of servers: each folder in it is one."""
     project: Path | None = None
     """The folder of the project that brings it along, found by a search: nothing that it says
     counts before a person has trusted it. None: the user, or their program, chose it."""

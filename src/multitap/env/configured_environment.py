@@ -69,7 +69,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the files, and with the functions, skills and prompts they name."""
+        """The problems of the files, and of the functions, skills and prompts they name."""
         return (*super().problems, *self._equipment.problems)
 
     @property
@@ -82,7 +82,7 @@ class ConfiguredEnvironment(BaseEnvironment):
         return overview(self.skills)
 
     def load_configuration(self) -> Loaded:
-        """All that the files say, read again."""
+        """Read all files again."""
         return self._read()
 
     async def _started(self, tasks: TaskGroup) -> None:

@@ -40,15 +40,15 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 class EnvClient:
-    """The ten tools of the Env protocol, of one server of a hub.
+    """A typed client for the ten tools of the Env protocol, on one server of a hub.
 
     Every method waits for a server that is still starting. It raises `Unavailable` while the
     server is down, `UnknownName` where it does not offer the tool, `ToolFailed` with its words
     where it cannot answer, and otherwise what `Hub.call` raises.
 
     Args:
-        hub: Who is connected to it.
-        server: Its name there.
+        hub: The hub that is connected to it.
+        server: The server's name in the hub.
     """
 
     def __init__(self, hub: Hub, server: str) -> None:
@@ -60,7 +60,7 @@ class EnvClient:
     async def connect(
         cls, config: ServerConfig, *, state_dir: Path | None = None
     ) -> AsyncGenerator["EnvClient"]:
-        """Connect to an environment that no hub is connected to yet.
+        """Connect to an environment without a hub of your own.
 
         Args:
             config: How to reach it.
@@ -76,7 +76,7 @@ class EnvClient:
             yield client
 
     async def get_description(self) -> EnvDescription:
-        """What the environment is and can do."""
+        """What the environment is, and what it can do."""
         return await self._ask("get_description", Nothing(), EnvDescription)
 
     async def list_profiles(self) -> tuple[EnvProfile, ...]:
@@ -112,7 +112,7 @@ class EnvClient:
         return await self._ask("get_prompt", request, PromptText)
 
     async def invoke_llm(self, request: LlmRequest) -> LlmReply:
-        """What its model answers."""
+        """Ask its model."""
         return await self._ask("invoke_llm", request, LlmReply)
 
     async def _ask(self, name: str, question: BaseModel, answer: type[_Answer]) -> _Answer:

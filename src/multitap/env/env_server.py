@@ -40,22 +40,22 @@ _Context = ServerRequestContext[Any]
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Where an environment can be reached, for as long as it can."""
+    """The address of an environment while it is served."""
 
     url: str | None = None
     """None: over the standard input and output of this process."""
     closed: anyio.Event = field(default_factory=anyio.Event, repr=False)
-    """Set once it cannot: the other end of the pipes is closed, or the block was left."""
+    """Set when serving has ended: the client closed its pipes, or the block was left."""
 
 
 class EnvMCPServer:
     """The ten tools of the Env protocol, for clients of both protocol eras.
 
     Args:
-        world: Answers them: an environment, or anything else with the methods of `World`.
+        world: An environment, or any object with the methods of `World`.
         execute_tool: Whether others may use the world's tools.
         invoke_llm: Whether others may use the world's model.
-        name: The name that clients get to see.
+        name: The name that clients see.
         version: Its version; ours if not given.
     """
 
@@ -77,10 +77,10 @@ class EnvMCPServer:
         """An SDK server, for a `LocalServer` of a hub or for a transport of the SDK."""
 
     def serve(self, config: Serve, *, insecure: bool = False) -> AbstractAsyncContextManager[Front]:
-        """Serve as a configuration says; see `serve_stdio` and `serve_http`.
+        """Serve as configured; see `serve_stdio` and `serve_http`.
 
         Args:
-            config: Where and how.
+            config: Transport and address.
             insecure: Allow an address that other machines can reach, whatever the configuration
                 says about that.
         """
@@ -133,7 +133,7 @@ class EnvMCPServer:
         (`multitap token create`).
 
         Args:
-            host: Which address of this machine.
+            host: The address to listen on.
             port: 0: any that is free; the front's `url` says which.
             insecure: Let anybody who can reach the address use the environment, without a token.
             require_token: Whether clients of the same user need a token, too.

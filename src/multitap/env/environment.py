@@ -29,7 +29,7 @@ else:
 
 
 class BaseEnvironment(EnvironmentHooks):
-    """Functions and MCP servers as one set of tools, for agents and, as an MCP server, for others.
+    """Functions and MCP servers as one set of tools, for agents and, over MCP, for others.
 
     A subclass overrides hooks: `mcp_client_config`, `mcpservers_directory`, `mcp_server_config`,
     `base_settings`, and the others of `EnvironmentHooks`. It is open inside its `async with` block,
@@ -37,7 +37,7 @@ class BaseEnvironment(EnvironmentHooks):
     """
 
     settle_timeout: float = 10.0
-    """Seconds that opening waits for servers; the tools of slower ones come when they are up."""
+    """Seconds that opening waits for servers; tools of slower servers are added later."""
 
     _recall: ClassVar[bool] = False
     """Whether what a server had last time is listed while it starts."""
@@ -149,7 +149,7 @@ class BaseEnvironment(EnvironmentHooks):
         return self.registry.list()
 
     def get_mcp_tools(self) -> Sequence[ToolInfo]:
-        """Those that come from MCP servers."""
+        """The tools of MCP servers."""
         return [tool for tool in self.registry.list() if server_of(tool) is not None]
 
     def tools_for(self, agent: str | None = None, *, profile: str | None = None) -> ToolRegistry:
@@ -161,7 +161,7 @@ class BaseEnvironment(EnvironmentHooks):
         return self.models.of(agent)
 
     def system_prompt(self, agent: str | None = None, *, profile: str | None = None) -> str:
-        """What a model is told first; see `EnvironmentWorld.system_prompt`."""
+        """The system prompt of an agent; see `EnvironmentWorld.system_prompt`."""
         return self.world.system_prompt(agent, profile=profile)
 
     @property
@@ -175,7 +175,7 @@ class BaseEnvironment(EnvironmentHooks):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the configuration."""
+        """The problems of the configuration."""
         return self.servers.files.problems
 
     @asynccontextmanager

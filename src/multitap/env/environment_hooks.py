@@ -33,18 +33,18 @@ ClientConfig = Mapping[str, Any] | ServerConfig
 
 
 class McpServerOptions(TypedDict):
-    """What others may do through the environment's own server, besides looking."""
+    """What others may do through the environment's own server, besides reading."""
 
     execute_tool: bool
     invoke_llm: bool
 
 
 class EnvironmentHooks:
-    """Hooks, each with a default, and the parts of an environment that they may look at."""
+    """Hooks with defaults, and the parts of an environment that they may use."""
 
     def __init__(self) -> None:
         self.registry = ToolRegistry()
-        """Every tool, from wherever; one of ours wins over a server's of the same name."""
+        """All tools; the environment's own win over servers' tools of the same name."""
         self.servers = EnvironmentServers(self.load_configuration, type(self).__name__)
         """The configuration, and the hub."""
         self.models = EnvironmentModels(self.servers)
@@ -57,11 +57,11 @@ class EnvironmentHooks:
         return self.servers.settings
 
     def base_settings(self) -> Settings:
-        """Agents, profiles, prompts, a model, limits, and servers too."""
+        """Agents, profiles, prompts, a model, limits, and servers."""
         return Settings()
 
     def mcpservers_directory(self) -> Path | None:
-        """A folder whose folders are servers."""
+        """A folder of servers: each folder in it is one."""
         return None
 
     def mcp_client_config(self) -> Mapping[str, ClientConfig]:
@@ -69,11 +69,11 @@ class EnvironmentHooks:
         return {}
 
     def mcp_server_config(self) -> Serve | None:
-        """How the environment shows itself to MCP clients."""
+        """How the environment is served to MCP clients."""
         return self.settings.serve
 
     def is_mcp_server_enabled(self) -> bool:
-        """Whether it does so as soon as it is open."""
+        """Whether it is served as soon as it is open."""
         config = self.mcp_server_config()
         return config is not None and config.enabled
 
@@ -83,34 +83,34 @@ class EnvironmentHooks:
         return McpServerOptions(execute_tool=said.execute_tool, invoke_llm=said.invoke_llm)
 
     def handlers(self) -> Handlers:
-        """Who answers when a server asks for something: the model, if others may ask it."""
+        """Callbacks for what servers ask; by default, the model if `invoke_llm` is on."""
         said = self.settings
         shared = said.environment.invoke_llm and said.model is not None
         return Handlers(sample=self.models.sample if shared else None, sample_tools=shared)
 
     def get_env_id(self) -> str:
-        """What other programs call it."""
+        """Its id, for programs."""
         said = self.settings.environment
         return said.id if "id" in said.model_fields_set else type(self).__name__
 
     def get_env_display_name(self) -> str:
-        """What people call it."""
+        """Its name, for people."""
         return self.settings.environment.display_name or self.get_env_id()
 
     def get_profiles(self) -> Sequence[EnvProfile]:
-        """The ways to use it."""
+        """Its profiles."""
         return self.world.profiles()
 
     def get_agents(self) -> Sequence[EnvAgent]:
-        """The agents that live in it."""
+        """Its agents."""
         return self.world.agents()
 
     def briefing(self) -> str:
-        """What every agent is told besides its own prompt."""
+        """Text that is added to every agent's system prompt."""
         return ""
 
     def load_configuration(self) -> Loaded:
-        """All that the other hooks say, read again; called in a thread while it is open."""
+        """Evaluate the other hooks again; called in a thread while the environment is open."""
         folder, clients = self.mcpservers_directory(), self.mcp_client_config()
         sources = (Source(folder, folder=True),) if folder else ()
         loaded = load(Search(sources), on_top=[_said_by_program(clients)])

@@ -16,7 +16,7 @@ from multitap.upstream.link import Link
 
 @dataclass(frozen=True, slots=True)
 class McpClientLoadResult:
-    """How many servers are up, and which are not."""
+    """How many servers are up, and which have failed."""
 
     loaded: int
     failed: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ __all__ = ["McpClientLoadResult", "McpManager"]
 
 
 class McpManager:
-    """Clients by name, in a hub with its own thread, and a server beside them.
+    """Clients by name, in a hub with its own thread, and optionally a server.
 
     Methods for clients may be called from any task, loop or thread. Disconnecting the last one
     ends them all, and so does `close`. The server is stopped by the task that started it.

@@ -61,11 +61,11 @@ class MCPClientWrapper:
         return [dict(tool.definition) for tool in self._tools().values()]
 
     async def call_tool(self, tool_name: str, arguments: Arguments) -> str:
-        """The text that a tool answers, or that says why there is no answer.
+        """Call a tool; returns its text, or the reason why there is no answer.
 
         Args:
             tool_name: The server's own name for it.
-            arguments: By name.
+            arguments: The tool's arguments.
 
         Raises:
             ToolExecutionError: The tool reported a failure, or was called wrongly.
@@ -78,7 +78,7 @@ class MCPClientWrapper:
             return _apology(exc)
 
     async def close(self) -> None:
-        """End the connection, and what was started for it."""
+        """Close the connection, and stop what was started for it."""
         await self._board.pull(self.config.name)
 
     @property
@@ -93,8 +93,8 @@ class MCPManager:
     """All servers of `mcp.json`, their tools in a registry.
 
     Args:
-        workspace_root: Where `mcp.json` is looked for first.
-        config_path: A file that goes before it.
+        workspace_root: The folder in which `mcp.json` is looked for first.
+        config_path: A file that takes precedence over it.
     """
 
     def __init__(

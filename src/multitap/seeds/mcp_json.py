@@ -40,9 +40,9 @@ class MCPServerConfig:
     timeout: float = 30
     """Seconds for one call."""
     origin: StdioServer | HttpServer | None = field(default=None, repr=False, compare=False)
-    """What a file says, which may be more than there are words for here."""
+    """The file's entry, which may have keys that this class lacks."""
     project: Path | None = field(default=None, repr=False, compare=False)
-    """The folder of the project whose file says it."""
+    """The project whose file describes it."""
 
     @classmethod
     def of(
@@ -61,16 +61,16 @@ class MCPServerConfig:
         return cls(name=name, transport=server.transport, origin=server, project=project, **said)
 
     def check_trust(self) -> None:
-        """Let it be connected unless a project says it, and nobody has trusted that.
+        """Refuse a server of a project that nobody has trusted.
 
         Raises:
-            Untrusted: Nobody has.
+            Untrusted: It comes with such a project.
         """
         if self.project is not None and self.origin is not None:
             Projects().check_start(self.project, self.project, self.name, self.origin)
 
     def server(self) -> ServerConfig:
-        """The configuration that these words stand for.
+        """The same server in our own format.
 
         Raises:
             ConfigError: Something is missing or wrong; says which key.

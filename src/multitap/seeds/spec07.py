@@ -78,7 +78,7 @@ class McpServerRegistry:
         self._follow()
 
     def get(self, name: str) -> Info | None:
-        """What is known about a server; None if there is no such server."""
+        """The record of a server; None if there is no such server."""
         info = self._infos.get(name)
         if info is None or self._hub is None:
             return info

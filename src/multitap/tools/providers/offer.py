@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A tool that is not offered."""
+    """A tool that is not offered, and why."""
 
     tool: str
     why: str
@@ -47,11 +47,11 @@ class ToolCall:
     name: str
     """The tool's name in the registry."""
     arguments: Arguments
-    """As the tool takes them."""
+    """The arguments, as the tool expects them."""
     sent: str
     """The tool's name as the model wrote it."""
     problem: ToolResult | None = None
-    """Set where the arguments cannot be read: what to tell the model in place of a result."""
+    """Set if the arguments cannot be read: the text for the model, instead of a result."""
 
 
 Answered = tuple[ToolCall, ToolResult]
@@ -74,15 +74,15 @@ class Offer:
     """Tools in the format of one provider, at the time it was made."""
 
     tools: list[dict[str, Any]]
-    """For the `tools` parameter of the provider's interface, as it is."""
+    """Ready for the `tools` parameter of the provider's API."""
     changes: tuple[Change, ...]
     skipped: tuple[Skipped, ...]
     tokens: int
-    """What `tools` costs in every request; an estimate."""
+    """Estimated tokens of `tools` in every request."""
     names: Mapping[str, str]
-    """Names in the registry by the names the provider knows."""
+    """Registry names, by the names that the provider sees."""
     searching: bool
-    """The three tools that find and call all others are offered in their place."""
+    """Whether the three search tools are offered instead of all tools."""
     _backs: Mapping[str, Back] = field(repr=False)
     _shape: Shape = field(repr=False)
     _execute: Execute = field(repr=False)
@@ -107,9 +107,9 @@ class Offer:
         return ToolCall(call_id, known, restored(given, self._backs.get(name, SAME)), name)
 
     async def execute(self, call: ToolCall, context: ToolContext = NOBODY) -> ToolResult:
-        """Run a call; the result says what goes wrong."""
+        """Run a call; a failure becomes a result."""
         return call.problem or await self._execute(call.name, call.arguments, context)
 
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
-        """What to add to the conversation after the model's message, once for all its calls."""
+        """The messages to append after the model's message, for all its calls."""
         return self._shape.messages(answered)

@@ -41,7 +41,8 @@ export function callTool(tool, known) {
     stop.hidden = true;
   }
   const node = open(tool.name, view, { wide: true, onClose: () => under?.abort() });
-  node.querySelector(".fields input, .fields textarea, .fields select, button.primary")?.focus();
+  const places = [...node.querySelectorAll(".fields input, .fields textarea, .fields select, button.primary")];
+  places.find((one) => one.checkVisibility())?.focus();
 }
 
 export async function logIn(server) {

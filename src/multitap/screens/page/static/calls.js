@@ -88,7 +88,7 @@ export default function calls(app) {
   function show() {
     const live = app.filtered(app.calls, fields);
     const newest = new Map();
-    for (const call of [...live].reverse().concat(past)) {
+    for (const call of [...live].reverse().concat(app.filtered(past, fields))) {
       const key = `${call.at.toFixed(6)} ${call.server} ${call.tool}`;
       if (!newest.has(key)) newest.set(key, { ...call, key });
     }

@@ -46,8 +46,8 @@ class App {
     this.summary = h("p", { class: "summary", "aria-live": "off" });
     this.trouble = h("div", { class: "trouble", role: "status" });
     this.waiting = button("", () => this.visit("access", ""), { class: "waiting", hidden: true });
-    const theme = button("Theme", () => this.theme(), { class: "small", "aria-label": "Switch between light and dark" });
-    const out = button("Lock", () => attempt(leave).then(() => this.lock()), { class: "small", "aria-label": "Lock this browser out" });
+    const theme = button("Theme", () => this.theme(), { class: "small", title: "Switch between light and dark" });
+    const out = button("Lock", () => attempt(leave).then(() => this.lock()), { class: "small", title: "Lock this browser out" });
     const keys = button("Keys", () => this.help(), { class: "small" });
     this.header = h("header", { class: "top" }, h("a", { href: "#main", class: "skip" }, "Skip to the content"), h("strong", { class: "brand" }, "multitap"),
       h("nav", { "aria-label": "Places" }, Object.values(this.tabs)), h("form", { role: "search", onsubmit: (event) => event.preventDefault() }, this.search),

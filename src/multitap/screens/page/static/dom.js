@@ -91,11 +91,17 @@ export class Table {
       if (row.node !== place) this.body.insertBefore(row.node, place);
       before = row.node;
     }
+    let isLost = false;
     for (const [key, row] of this.rows) {
-      if (!seen.has(key)) { row.node.remove(); this.rows.delete(key); }
+      if (seen.has(key)) continue;
+      isLost ||= row.node.contains(document.activeElement);
+      row.node.remove();
+      this.rows.delete(key);
     }
     this.note.hidden = seen.size > 0;
     this.scroll.hidden = seen.size === 0;
+    // who is on a row that goes is not left nowhere
+    if ((this.wanted || isLost) && seen.size) this.move(0);
   }
 
   #made(key) {
@@ -144,7 +150,9 @@ export class Table {
 
   move(step) {
     const rows = [...this.body.children];
-    if (!rows.length) return;
+    // who is faster than the list goes to its first row as soon as there is one
+    this.wanted = !rows.length;
+    if (this.wanted) return;
     const at = rows.indexOf(document.activeElement?.closest("tr"));
     const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + step))];
     next.row.main?.focus();

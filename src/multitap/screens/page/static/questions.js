@@ -52,5 +52,6 @@ export function answer(question) {
     if (question.method === "elicitation/create") view = elicitation(params, finish);
     else if (question.method === "sampling/createMessage") view = sampling(params, finish);
     node = open(title, [asker, view], { onClose: () => resolve(reply) });
+    [...node.querySelectorAll(".fields input, .fields textarea, .fields select, textarea, a")].find((one) => one.checkVisibility())?.focus();
   });
 }

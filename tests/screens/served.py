@@ -1,0 +1,97 @@
+"""A gateway over HTTP in a process and a home of its own, as a person starts it."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+PATIENCE = 60
+
+
+class Served:
+    """A gateway that runs."""
+
+    def __init__(self, process, home, env):
+        self.process = process
+        self.home = home
+        self.env = env
+        self.url = ""
+        self.link = ""
+        """The link that it printed."""
+
+    async def hear(self):
+        """Read what it says until it says how to open the console."""
+        while line := (await self.process.stderr.readline()).decode():
+            if found := re.search(r"(http://\S+)/console/enter\?key=\S+", line):
+                self.url, self.link = found[1], found[0]
+                return
+        raise AssertionError("the gateway ended")
+
+    async def multitap(self, *words):
+        """What a command prints."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "multitap", *words,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL, env=self.env, cwd=self.home,
+        )  # fmt: skip
+        async with asyncio.timeout(PATIENCE):
+            out, _ = await process.communicate()
+        return out.decode().strip()
+
+    async def new_link(self):
+        return await self.multitap("console", "--no-open")
+
+    def servers(self, script):
+        """The processes that run a script on behalf of the gateway."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                environment = (entry / "environ").read_bytes()
+            except (OSError, UnicodeDecodeError):
+                continue
+            if any(word.endswith(script) for word in words) and str(self.home).encode() in (
+                environment
+            ):
+                found.append(int(entry.name))
+        return found
+
+
+@asynccontextmanager
+async def open_served(config, *options):
+    """Within the block, a gateway serves what a configuration names."""
+    # a short path: the socket of the gateway is in it
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        home = Path(place)
+        (home / "multitap.toml").write_text(config)
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": place,
+            "MULTITAP_CONFIG": str(home / "multitap.toml"),
+            "MULTITAP_SANDBOX": "off",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "multitap", "serve", "--http", "127.0.0.1:0", *options,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL, env=env, cwd=home,
+        )  # fmt: skip
+        served = Served(process, home, env)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await served.hear()
+            async with asyncio.TaskGroup() as tasks:
+                # or it would stop when nobody reads what it says
+                draining = tasks.create_task(process.stderr.read())
+                yield served
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(PATIENCE):
+                    await draining
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()

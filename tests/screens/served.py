@@ -9,6 +9,10 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from multitap.gateway.fronts.control_messages import AskConsole
+from multitap.gateway.fronts.control_places import sockets
+from multitap.screens.gateway_client import GatewayClient
+
 PATIENCE = 60
 
 
@@ -43,7 +47,9 @@ class Served:
         return out.decode().strip()
 
     async def new_link(self):
-        return await self.multitap("console", "--no-open")
+        """What `multitap console` prints."""
+        path = sockets(self.home / ".local" / "state" / "multitap")[self.process.pid]
+        return await GatewayClient(path).ask(AskConsole(), str)
 
     def servers(self, script):
         """The processes that run a script on behalf of the gateway."""

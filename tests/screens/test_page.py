@@ -347,7 +347,7 @@ async def test_clients_are_listed_with_what_they_called(served, page):
 
 async def test_the_page_is_locked_within_a_second_when_its_token_is_revoked(served, browser):
     async with browser.page() as page:
-        await page.visit(await served.new_link())
+        await page.visit(await served.multitap("console", "--no-open"))
         await page.sees("live")
         await page.press("5")
         await page.sees("this console")

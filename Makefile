@@ -1,4 +1,4 @@
-# Everything a developer runs. `make` alone says what there is.
+# Everything a developer runs. `make` alone lists the targets.
 
 PYTHON ?= python3
 VENV := .venv

@@ -1,6 +1,6 @@
 """Limits how much a reader of foreign bytes does in one turn of the loop.
 
-An event loop is only as fair as its callbacks are short. Whoever parses what a stranger sends (a
+An event loop is only as fair as its callbacks are short. Code that parses what a stranger sends (a
 server's output, a client's requests) works within a `Budget`, and once that is spent stops
 reading and goes on in a later turn of the loop: the sender waits, nobody else does.
 """

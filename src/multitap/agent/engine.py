@@ -44,7 +44,7 @@ class Engine:
     """
 
     registry: ToolRegistry = field(default_factory=ToolRegistry)
-    """The agent's tools, read anew for every request to the model."""
+    """The agent's tools, read again for every request to the model."""
     _: KW_ONLY
     model: Model | ModelConfig | None = None
     """By default, the agent's model, or that of the settings."""

@@ -18,7 +18,7 @@ READ_SKILL = "read_skill"
 """The name of the tool that reads them."""
 LARGEST_FILE = 1024 * 1024
 MAX_FILES = 100
-"""So many files beside a manual are named in it."""
+"""Files beside a manual that are listed in it."""
 LONGEST_TEXT = 50_000
 """Characters of a manual or file that a model is shown."""
 

@@ -134,7 +134,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What there is to call, read and use at one moment."""
+    """Everything that can be called, read and used at one moment."""
 
     revision: int = 0
     tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))

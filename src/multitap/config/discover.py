@@ -28,7 +28,7 @@ _HEADER = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What there is to run scripts with."""
+    """The programs that can run scripts."""
 
     which: Callable[[str], str | None] = shutil.which
     python: str = sys.executable
@@ -41,7 +41,7 @@ def scan(
 
     Args:
         folder: Which.
-        toolbox: What there is to run scripts with.
+        toolbox: The programs that can run scripts.
         within: The folder of the project that brings it along: nothing is read outside of it.
     """
     tools = toolbox or Toolbox()

@@ -168,7 +168,7 @@ def load(
 
     Args:
         where: Which files and folders.
-        toolbox: What there is to run scripts with.
+        toolbox: The programs that can run scripts.
         on_top: More settings, which win over every file.
         approval: Who decides what counts of a project's files; without one, they are read, and
             nothing that they say counts (`pending` has it).

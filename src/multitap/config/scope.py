@@ -117,7 +117,7 @@ def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> s
     Args:
         text: As it is written.
         scope: What the variables stand for.
-        on_value: Told of what each of them holds.
+        on_value: Called with each value.
 
     Raises:
         ConfigError: a variable has no value, or `${` starts none.

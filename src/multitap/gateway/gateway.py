@@ -71,7 +71,7 @@ class Gateway:
         self.hub = hub
         self.tasks = tasks
         self.person = person or PersonQuestions()
-        """What waits for whoever runs the gateway."""
+        """What waits for the person who runs the gateway."""
         self.parked_calls = ParkedCalls(tasks, key, ttl=patience)
         self.subscriptions = Subscriptions(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
@@ -132,7 +132,7 @@ class Gateway:
             and (view.catalog is catalog and view.defaults is defaults)
             and view.limits == limits
         ):
-            # a reload brings all profiles anew, and most of them say what they said
+            # a reload makes all profiles again, and most of them are as before
             view.profiles = profiles
             return view
         if len(self._views) >= _VIEWS:  # tokens come and go

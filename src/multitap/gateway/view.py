@@ -31,7 +31,7 @@ class View:
     """One audience's part of one catalog; rebuilt when either changes.
 
     Args:
-        catalog: What there is.
+        catalog: The current catalog.
         limits: What of it is shown.
         profiles: What these limits were found in.
         defaults: What holds for calls where the configuration of their server does not say.

@@ -92,7 +92,7 @@ class Hub:
     """
 
     concerns: Callable[[], tuple[str, ...]] = staticmethod(tuple)
-    """What else is wrong, as whoever opened it knows."""
+    """Further problems that the opener knows of."""
 
     def __init__(
         self,

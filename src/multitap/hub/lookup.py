@@ -26,7 +26,7 @@ class Lookup:
     """Finds what callers name, and waits for servers that still start.
 
     Args:
-        catalog: What there is right now.
+        catalog: Returns the current catalog.
         builder: Knows whose a name is, even while its server is down.
         supervisor: Has the servers.
         changed: Rings when anything about them changes.

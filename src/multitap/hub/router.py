@@ -133,7 +133,7 @@ def look_up(
     """The tool that callers know as `name`, or the only one that its server calls so.
 
     Args:
-        catalog: What there is.
+        catalog: The current catalog.
         name: Which one.
         shows: Whether a caller may see a tool, for names that have to be the only ones.
         prefers: Whether a caller rather means a tool than others that are called the same.

@@ -29,7 +29,7 @@ class ToolScans:
 
     Args:
         vetting: Remembers what was found in each definition.
-        shelves: What there is to search.
+        shelves: Returns what to search.
         on_done: Told when all is searched.
     """
 

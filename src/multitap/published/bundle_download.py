@@ -20,7 +20,7 @@ async def download(address: str, path: Path) -> None:
     """Write what is at an address into a file; its content is for others to check.
 
     Raises:
-        Unavailable: It cannot be had.
+        Unavailable: It cannot be downloaded.
     """
     url = URL(address)
     try:

@@ -2,7 +2,7 @@
 
 Each entry has a number and a hash over its number, its text and the hash before it. The last of
 both is kept in a second file, so that a cut at the end is seen as well. Several processes append
-to one log: whoever writes holds SQLite's lock from reading the last entry to adding the next.
+to one log: the writer holds SQLite's lock from reading the last entry to adding the next.
 """
 
 import os

@@ -25,7 +25,7 @@ class Availability:
         name: Which server.
         state: What it begins with.
         is_wanted: Whether it shall be up without anybody asking for it.
-        on_change: Told of every change.
+        on_change: Called on every change.
     """
 
     def __init__(

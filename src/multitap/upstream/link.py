@@ -67,8 +67,8 @@ class Link:
         expand: Puts in its variables, each time it is reached.
         starts: Where a program waits for its turn, so that not too many start at once.
         health_interval: Seconds between health checks.
-        on_change: Told of every change of state or offers.
-        on_event: Told of what else happens.
+        on_change: Called on every change of state or offers.
+        on_event: Called with everything else that happens.
         restarts: What is known of its starts; nothing yet, if not given.
         tracing: Who follows its messages.
     """
@@ -214,12 +214,12 @@ class Link:
             self.availability.close()
 
     def restart(self) -> None:
-        """Start anew at once, whatever kept it from it."""
+        """Restart now, ignoring back-off."""
         self._restarts.forget()
         if not self.was_up:
             self.was_up = None  # who asks for it may have mended it: it need not start last
         self.availability.wanted.set()
-        if self.state is not LinkState.CONNECTING:  # else it is starting anew already
+        if self.state is not LinkState.CONNECTING:  # else it is already starting again
             self.availability.settling = True
             self._attempt.superseded.set()
 
@@ -255,7 +255,7 @@ class Link:
 
     async def _make_attempt(self) -> float:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
-        attempt = self._attempt = Attempt()  # whoever wanted a new start gets this one
+        attempt = self._attempt = Attempt()  # this is the restart that was asked for
         self._starts += 1
         began = now()
         try:

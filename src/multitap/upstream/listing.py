@@ -20,7 +20,7 @@ class Listing:
         config: How many it may list, and for how long.
         known: What an earlier run saw.
         availability: Where the session is found.
-        report: Told of what cannot be had.
+        report: Called with what cannot be fetched.
         on_change: Told when a connected server has other offers.
     """
 

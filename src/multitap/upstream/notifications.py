@@ -72,10 +72,10 @@ class Notifications:
 
     Args:
         name: Which server.
-        on_event: Told of what is worth an event.
+        on_event: Called with what is worth an event.
         availability: Where the session is found.
         requests: Puts what a server refuses into words.
-        said: Told of what belongs to no call, and does not concern everybody.
+        said: Called with what belongs to no call and does not concern everybody.
         log_level: From which level on it shall send log messages; None: as it likes.
     """
 

@@ -78,7 +78,7 @@ class CallContext(msgspec.Struct, Owned, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> object:
-        """Whoever may answer the server's questions about any of their calls."""
+        """Who may answer the server's questions about any of their calls."""
         return self if self.client is None else self.client.owner
 
 

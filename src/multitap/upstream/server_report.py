@@ -24,7 +24,7 @@ class ServerReport:
     Args:
         name: Which server.
         redact: Takes out what the server was given in confidence.
-        on_event: Told of what happens, in those words.
+        on_event: Called with what happens, in those words.
     """
 
     def __init__(self, name: str, redact: Redactor, *, on_event: Callable[[Event], None]) -> None:

@@ -34,7 +34,7 @@ else:
     host_answers = Later("multitap.upstream.host_answers")
 
 OnNotification = Callable[[str, Raw, object | None], None]
-"""Told of a notification and, where that is certain, of the call it belongs to."""
+"""Called with a notification and, if that is certain, the call it belongs to."""
 
 MAX_ROUNDS = 10
 """How often a server may ask back before it has to answer a call."""
@@ -238,12 +238,12 @@ class Session:
         Args:
             limit: How many items of each list are taken.
             timeout: Seconds for each page of tools.
-            known: What it offered before, for the lists that cannot be had or are not wanted.
+            known: What it offered before, for lists that cannot be fetched or are not wanted.
             only: Which lists to fetch, by their keys; all if not given.
 
         Raises:
             RpcError: It refuses to list its tools.
-            WireFault: The list of tools cannot be had.
+            WireFault: The list of tools cannot be fetched.
         """
         announced = self._lists()
         wanted = {key: method for key, method in announced.items() if only is None or key in only}
@@ -468,7 +468,7 @@ async def open_session(
         name: The server's configured name.
         wire: Where the messages travel; entered already.
         handlers: Who answers what the server asks.
-        on_notification: Told of every notification; must not block.
+        on_notification: Called with every notification; must not block.
         on_unaddressed: Told each time the server asks or logs without saying for which call.
         era: The era it is known to speak, or None to find out.
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake

@@ -41,7 +41,7 @@ class TracedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 OnMessage = Callable[[TracedMessage], None]
-"""Told of each message; must not block."""
+"""Called with each message; must not block."""
 
 
 class TracedWire:

@@ -34,7 +34,7 @@ class FormField:
 
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
-        """What there is to choose from: values, and what they are called."""
+        """The choices: values, and their labels."""
         return tuple(_choices(self.schema)) or tuple(_choices(_table(self.schema.get("items"))))
 
     @property

@@ -59,7 +59,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
 
 
 def found() -> Iterator[Trace]:
-    """What there is of ours, for this user."""
+    """Everything that Multitap keeps for this user."""
     places = {
         Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
         _state(): "logs, call history, what servers offer",

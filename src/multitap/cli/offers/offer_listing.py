@@ -36,7 +36,7 @@ def listed(
     *,
     server: str | None,
 ) -> tuple[_Listed, ...]:
-    """What there is, of a running gateway or else of the servers, or of one server.
+    """What a running gateway, the servers, or one server offers.
 
     Before it comes a word on each server that cannot be asked.
 

@@ -8,7 +8,7 @@ from typing import Any
 from multitap.config.documents import is_list, is_table
 
 HEADERS = 2
-"""So many levels of tables get a header; those further in are written in one line."""
+"""Levels of tables that get a header; deeper ones are written in one line."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

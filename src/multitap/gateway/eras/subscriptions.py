@@ -40,7 +40,7 @@ _KINDS = ("tools", "prompts", "resources")
 
 
 class WantedNotifications(msgspec.Struct, rename="camel"):
-    """What a client of the stateless era wants to be told of."""
+    """What a client of the stateless era subscribes to."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -55,7 +55,7 @@ parse_wanted = msgspec.json.Decoder(WantedNotifications, strict=False).decode
 
 
 class Listener:
-    """One client's wish to be told of changes.
+    """One client's subscription to changes.
 
     Args:
         outlet: Where it is told.
@@ -98,7 +98,7 @@ class Listener:
 
 
 class Subscriptions:
-    """Who is to be told of what.
+    """Who subscribes to what.
 
     Args:
         hub: What changes.
@@ -125,7 +125,7 @@ class Subscriptions:
         self._followers: dict[tuple[str, str], dict[Listener, Link]] = {}
         """Who follows a resource of a server, each in a session that need not be everybody's."""
         self._shown: dict[Audience, list[View]] = {}
-        """What the clients of an audience may have seen since they were last told of a change."""
+        """What the clients of an audience may have seen since the last notification."""
         self._is_listed = False
         """Whether anybody can have got a list yet."""
 
@@ -160,7 +160,7 @@ class Subscriptions:
     def shown(self, audience: Audience, view: View) -> None:
         """Clients of an audience begin to see something new.
 
-        It may be gone before they are told of it, and what they saw is then not what there is.
+        It may be gone before they are notified, and what they saw is then out of date.
         """
         if (views := self._shown.get(audience)) is not None:
             views.append(view)

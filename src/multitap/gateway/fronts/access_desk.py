@@ -68,7 +68,7 @@ class AccessDesk:
         """The answer to a question.
 
         Raises:
-            MultitapError: It cannot be had, or done.
+            MultitapError: It cannot be fetched, or done.
         """
         match question:
             case AskOpenQuestions():

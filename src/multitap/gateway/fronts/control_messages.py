@@ -257,7 +257,7 @@ Kind = Literal["unknown", "arguments", "configuration", "unavailable", "denied",
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a gateway: what was asked for, or why it cannot be had."""
+    """One line of a gateway: the answer, or why there is none."""
 
     ok: Raw = Raw(b"null")
     error: str | None = None

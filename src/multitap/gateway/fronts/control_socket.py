@@ -196,7 +196,7 @@ async def _listen(state: Path) -> tuple[SocketListener, Path]:
     control_places.sockets(state)  # away with what dead gateways left
     draft = path.with_suffix(".new")
     listener = await anyio.create_unix_listener(draft, mode=0o600, backlog=MOST)
-    draft.replace(path)  # whoever finds it is answered, so that one that does not answer is dead
+    draft.replace(path)  # a socket that exists answers, so one that does not is dead
     return listener, path
 
 

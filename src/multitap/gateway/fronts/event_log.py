@@ -57,7 +57,7 @@ class EventLog:
         self._events: deque[LoggedEvent] = deque()
         self._size = 0
         self.on_gone: Callable[[str], None] | None = None
-        """Told of streams whose last event is not kept any more."""
+        """Called with streams whose last event is no longer kept."""
 
     def __len__(self) -> int:
         return len(self._events)

@@ -79,7 +79,7 @@ class HttpSessions:
     """All sessions, bounded in number and in idle time.
 
     Args:
-        gateway: Told of those that end.
+        gateway: Notified of those that end.
         limits: What they may cost.
     """
 

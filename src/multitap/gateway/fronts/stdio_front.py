@@ -38,7 +38,7 @@ _CHUNK = 256 * 1024
 
 @runtime_checkable
 class _ClientWritable(Protocol):
-    """What there is to write to; the transports of uvloop are no `WriteTransport`."""
+    """What is written to; the transports of uvloop are not `WriteTransport`s."""
 
     def write(self, data: bytes, /) -> None: ...
     def get_write_buffer_size(self) -> int: ...

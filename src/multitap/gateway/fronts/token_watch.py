@@ -55,7 +55,7 @@ class TokenWatch:
                 self._look(connections)
                 if anyio.current_time() - noted >= NOTE:
                     await self._sources.note_uses()
-                    # whoever goes on is looked at once more, and so is known to go on
+                    # a client that stays is checked once more, and so is known to stay
                     connections.forget_heads()
                     noted = anyio.current_time()
         finally:

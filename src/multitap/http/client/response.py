@@ -73,11 +73,11 @@ class Response(msgspec.Struct, eq=False):
         return None
 
     def here(self) -> bytes | None:
-        """What there is of the body, which is taken with that; None where it is compressed."""
+        """Take what has arrived of the body; None if it is compressed."""
         return None if b"content-encoding" in self.fields else self._taken()
 
     async def chunk(self) -> bytes:
-        """What there is of the body, decompressed a bounded piece at a time; empty at its end."""
+        """Take what has arrived of the body, decompressed in bounded pieces; empty at its end."""
         try:
             decoder = self._decoder or self._begin_decoding()
             if decoder is None:

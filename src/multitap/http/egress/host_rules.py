@@ -84,7 +84,7 @@ class HostRules:
     def permits(self, host: str, address: str, port: int) -> bool:
         """Whether a host that may be reached may be reached at this address.
 
-        Whoever owns a name decides where it leads: only a rule for the address itself opens
+        The owner of a name decides where it leads: only a rule for the address itself opens
         this machine, its network, or what a cloud keeps at link-local addresses.
         """
         found = ipaddress.ip_address(address.partition("%")[0])

@@ -256,5 +256,5 @@ class HttpApp(Protocol):
         ...
 
     def handle(self, http_request: HttpRequest) -> ToDo:
-        """Answer a complete request, or say what there is to do for it."""
+        """Answer a complete request, or return the work that remains."""
         ...

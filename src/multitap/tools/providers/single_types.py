@@ -40,7 +40,7 @@ def plain(schema: Any, note: Note, path: Path = ()) -> Schema:
 
     Args:
         schema: Without references.
-        note: Told of what is lost.
+        note: Called with what is lost.
         path: Where it stands.
     """
     if not is_object(schema):

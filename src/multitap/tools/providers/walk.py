@@ -8,7 +8,7 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
 Note = Callable[[Path, str, str], None]
-"""Told of every change: where, what, why."""
+"""Called with every change: where, what, why."""
 
 
 def unheard(_path: Path, _what: str, _why: str) -> None:

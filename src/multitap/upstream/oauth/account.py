@@ -93,7 +93,7 @@ class Account:
         """What authorizes a request.
 
         Raises:
-            WireFault: It cannot be had now.
+            WireFault: It cannot be obtained now.
         """
         if not self._is_loaded:
             await self._load()

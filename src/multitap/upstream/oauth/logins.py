@@ -26,7 +26,7 @@ class Logins:
 
     def __init__(self, tasks: Tasks, login: Login | None) -> None:
         self.on_change: Callable[[str, bool], None] | None = None
-        """Told of a server whose login came, changed or failed, and whether there is one now."""
+        """Called when a server's login comes, changes or fails, with whether there is one now."""
         self._tasks = tasks
         self._login = login
         self._store = TokenStore()

@@ -170,7 +170,7 @@ async def open_callback(
         port: Where to listen; on any free port if not given.
         redirect: The whole address, where the client is registered with it.
         usual: The address of an earlier login, used again if it is free: else we would have to
-            register anew.
+            register again.
 
     Raises:
         LoginFailed: Nothing can listen there.

@@ -7,7 +7,7 @@ _LONGEST = 200  # characters of what an authorization server says
 
 
 class LoginFailed(Exception):
-    """There is no login to be had this way; trying again by itself would not help."""
+    """A login is not possible this way; retrying would not help."""
 
 
 class GrantRefused(LoginFailed):

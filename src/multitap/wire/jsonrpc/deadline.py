@@ -6,7 +6,7 @@ import msgspec
 
 
 class Deadline(msgspec.Struct, eq=False):
-    """One for a call and all its attempts: whoever tries again has what is left."""
+    """One deadline for a call with all its attempts: a retry gets what is left."""
 
     timeout: float | None
     """Seconds without a sign of life; None: none are needed."""

@@ -175,7 +175,7 @@ class Exchange:
         self.inbound_messages.noise(data)
 
     def close(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
-        """No more messages: whoever waits is told, but for `spare`, which knows."""
+        """No more messages: every pending request fails, except `spare`."""
         if not self.closed.is_set():
             self.fault = fault
             self._is_closed = True

@@ -41,7 +41,7 @@ _parse_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 class InboundMessages:
-    """Takes notifications and requests of one server to whoever listens, and counts its noise.
+    """Dispatches the notifications and requests of one server, and counts its noise.
 
     Args:
         send: Delivers an encoded answer; its failures stay its own.

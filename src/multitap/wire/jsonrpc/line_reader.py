@@ -10,7 +10,7 @@ from multitap.wire.jsonrpc.line_framer import LineFramer, Oversized
 OnLine = Callable[[bytes], bool]
 """Takes one line; whether anybody waits for what this reader brings. Must not block or raise."""
 OnOversized = Callable[[Oversized], None]
-"""Told of a line over the limit. Must not block or raise."""
+"""Called for a line over the limit. Must not block or raise."""
 
 
 class LineReader(asyncio.Protocol):
@@ -19,7 +19,7 @@ class LineReader(asyncio.Protocol):
     Args:
         limit: Bytes of one line.
         on_line: Takes each line.
-        on_oversized: Told of those that are too long.
+        on_oversized: Called for lines that are too long.
         on_end: Called once, when nothing more can come.
     """
 
@@ -35,7 +35,7 @@ class LineReader(asyncio.Protocol):
 
     @property
     def holding(self) -> bool:
-        """Whether lines are left for a later turn: whoever feeds it by hand waits for them."""
+        """Whether lines are left for a later turn, for callers that feed it by hand."""
         return self._pace.holding
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -57,7 +57,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     fault: Exception | None = None
     """Why there will be no answer."""
     wake: Callable[[], None] | None = None
-    """Goes on with whoever waits for news."""
+    """Resumes whatever waits for an answer."""
     _held: int = 0
     _expired: bool = False
     _task: asyncio.Task[Any] | None = None
@@ -159,7 +159,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.raise_fault()
 
     def on_report(self, report: ProgressReport) -> None:
-        """The server is alive and at it, whoever wants to know."""
+        """The server reports progress, whether or not anyone listens."""
         self.request.deadline.renew(self.pending_requests.loop.time())
         if (on_progress := self.request.on_progress) is None:
             return
@@ -222,7 +222,7 @@ class PendingRequests:
         return waiting[0] if len(waiting) == 1 else None
 
     def of(self, call: object | None) -> list[PendingRequest]:
-        """Those made for `call` and by whoever made it; where it is not certain, for any call."""
+        """Requests of `call` and of its owner; of all calls where that is not certain."""
         calls = [one for one in self.by_id.values() if one.request.call is not None]
         if call is None or call is SEVERAL:
             return calls

@@ -103,7 +103,7 @@ def made(
             Or the deadline.
         call: On whose behalf it is.
         slot_holder: Whose share of the server's time it takes.
-        on_progress: Told of progress.
+        on_progress: Called with progress.
         headers: Extra headers where the wire has headers.
         repeatable: Whether it may be sent again though it may have reached the server.
         cancellable: Whether giving up is told to the server; not so for the handshake.

@@ -36,7 +36,7 @@ class ReadReceipt:
         if not self._written:
             try:
                 accepted = os.write(self._fd, data)
-            except OSError:  # the reader is gone, as whoever writes the rest will find out
+            except OSError:  # the reader is gone; writing the rest will show that
                 return data
         self._written += len(data)
         return data[accepted:]

@@ -185,7 +185,7 @@ class Spawner:
     def prepare(self) -> None:
         """Start the warden now: it is up by the time that the first program is wanted."""
         if self._control is None:
-            with suppress(OSError):  # whoever spawns is told why
+            with suppress(OSError):  # the spawner reports why
                 self._start()
 
     async def order(self, kind: str, number: int, *rest: Any, fds: Sequence[int] = ()) -> None:

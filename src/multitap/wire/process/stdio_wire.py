@@ -117,7 +117,7 @@ class StdioWire:
             self._send(envelope.notification(method, params))
 
     def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - only others need them
-        """Pipes need no more than the handshake; whoever answered it has read it."""
+        """Pipes need only the handshake: a server that answered it has read it."""
         self.has_spoken = True
         self._receipt.close()
 
@@ -290,7 +290,7 @@ class _Pipes:
 
 @runtime_checkable
 class _Writable(Protocol):
-    """What there is to write to; the transports of uvloop are no `WriteTransport`."""
+    """What is written to; the transports of uvloop are not `WriteTransport`s."""
 
     def write(self, data: bytes, /) -> None: ...
 

@@ -59,7 +59,7 @@ class Authorizer(Protocol):
         ...
 
     def heard(self, response: Response) -> None:
-        """Told of every response to a request whose headers were its own."""
+        """Called with every response to a request that had its own headers."""
 
 
 ClientFactory = Callable[[URL], HttpClient]

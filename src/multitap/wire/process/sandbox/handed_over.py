@@ -36,7 +36,7 @@ _PATIENCE = 50  # milliseconds that our own proxy may take to accept
 _MOST_REPORTED = 64
 _MOST_USED = 20_000
 _CONTINUE = 1
-_COUNT_AGAIN = 0.1  # seconds: whoever tries without end must not keep the warden counting
+_COUNT_AGAIN = 0.1  # seconds: a process that tries endlessly must not keep the warden counting
 
 
 class HandedOver:
@@ -48,8 +48,8 @@ class HandedOver:
         proxy: The port on loopback that it may connect to; 0: none.
         processes: How many processes it may have at a time.
         count: How many it has now; looks at all processes of the machine.
-        on_refused: Told of addresses that it wanted to connect to.
-        on_used: Told of paths that it uses, and whether it changes what they name.
+        on_refused: Called with addresses that it wanted to connect to.
+        on_used: Called with paths that it uses, and whether it changes them.
         on_crowded: Told once that it wanted more processes.
     """
 
@@ -182,7 +182,7 @@ class HandedOver:
         """What a pointer of the caller points to; of a text, at least up to its end."""
         data = b""
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            # it is the memory of the caller, whoever gets its id from here on
+            # it is the memory of the caller, even if another process gets its id later
             fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", call))
             while len(data) < size and not (text and b"\0" in data):
                 start = pointer + len(data)

@@ -35,8 +35,8 @@ types: setup  ## mypy and pyright
 	$(BIN)/mypy
 	$(BIN)/pyright
 
-# Thousands of tests start real programs side by side, and a busy machine may keep one of them waiting for too long.
-# What fails there has to pass alone, right afterwards; what fails twice has failed.
+# Thousands of tests start real programs side by side, and a busy machine may delay one of them for too long.
+# A test that fails there must pass alone right afterwards; one that fails twice has failed.
 ALONE := --last-failed --last-failed-no-failures none --numprocesses 0
 
 fast: setup  ## The tests that take seconds
@@ -47,10 +47,10 @@ slow: setup  ## The tests that take minutes: real servers, many processes
 	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope \
 		|| $(BIN)/python -m pytest -m "slow and not wide" $(ALONE)
 
-conformance: setup  ## What the official conformance suite says of our gateway and our client
+conformance: setup  ## Run the official conformance suite on our gateway and client
 	$(BIN)/python -m pytest tests/conformance
 
-wide: setup  ## What takes longer still: every flood, SDK releases, agents offline; 1.3 GB once
+wide: setup  ## Even longer tests: every flood, SDK releases, real agents; downloads 1.3 GB once
 	$(BIN)/python -m pytest -m wide
 
 fuzz: setup  ## Fuzz our HTTP for minutes, with EXAMPLES=1000 for each property
@@ -64,10 +64,10 @@ soak: setup  ## The promises at full size: 10,000 simulated runs, a million line
 demo: $(TRIAL)/.installed  ## Watch a hub at work with the bundled servers
 	$(TRIAL)/bin/python -m multitap.demo
 
-run: $(TRIAL)/.installed  ## Serve the bundled servers to any MCP client, and say how to connect
+run: $(TRIAL)/.installed  ## Serve the bundled servers to any MCP client, and print how to connect
 	$(TRIAL)/bin/multitap serve --http 127.0.0.1:3000 --demo
 
-bench: setup  ## Measure, and write docs/performance.md; QUICK=1 only looks
+bench: setup  ## Measure, and write docs/performance.md; QUICK=1 writes nothing
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 schema: setup  ## Regenerate schema/ from the code
@@ -96,13 +96,13 @@ clean:  ## Remove everything that make created
 	rm -rf $(VENV) $(TRIAL) $(SITE) site build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Another interpreter makes the environment again, too: `make PYTHON=…` must not use what an earlier one left.
+# Another interpreter rebuilds the environment, too: `make PYTHON=…` must not reuse an old one.
 CHOSEN := $(shell $(PYTHON) -c 'import sys; print(*sys.version_info[:3], sys.base_prefix)' 2>/dev/null)
 ifneq ($(CHOSEN),$(shell cat $(VENV)/.python 2>/dev/null))
 .PHONY: $(VENV)/.locked
 endif
 
-# A changed lock makes the environment again: what was once installed cannot linger.
+# A changed lock rebuilds the environment, so that nothing old lingers.
 $(VENV)/.locked: $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one, as in: make PYTHON=python3.12" >&2; exit 1; }
@@ -125,7 +125,7 @@ else
 endif
 	touch $@
 
-# To try it out takes the package alone, not the tools of those who work on it.
+# Trying it out needs only the package, not the developers' tools.
 $(TRIAL)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TRIAL)
 	$(TRIAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable .

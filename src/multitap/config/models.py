@@ -384,6 +384,10 @@ class ModelConfig(_Confidant):
     temperature: float | None = setting(default=None, ge=0, le=2)
     timeout: Duration = 120.0
     """Seconds to wait for an answer to begin, and between its parts."""
+    input_price: float | None = setting(default=None, ge=0)
+    """Per million tokens read, in any currency; `multitap chat` shows what a conversation costs."""
+    output_price: float | None = setting(default=None, ge=0)
+    """Per million tokens written."""
 
     def _secrets(self) -> Iterator[str]:
         yield self.api_key or ""

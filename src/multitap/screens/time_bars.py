@@ -1,7 +1,9 @@
 """Durations as text: a bar of phases, and a sparkline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from multitap.errors import counted
+from multitap.hub.metrics import Stats
 from multitap.records import dataclass
 
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -63,3 +65,12 @@ def duration(seconds: float | None) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
+
+
+def stats_words(servers: Mapping[str, Stats]) -> str:
+    """Calls, errors and times of each server, a line each."""
+    return "\n".join(
+        f"{name}: {counted(stats.calls, 'call')}, {counted(stats.errors, 'error')}, "
+        f"p50 {duration(stats.p50)}, p95 {duration(stats.p95)}, p99 {duration(stats.p99)}"
+        for name, stats in sorted(servers.items())
+    )

@@ -2,16 +2,20 @@
 
 import json
 import sys
+from collections import deque
 
 import click
 
-from multitap.agent.models.language_model import TextDelta, Usage
+from multitap.agent.models.language_model import Model, TextDelta, Usage
 from multitap.agent.steps import Asked, Ending, Finished, Step, ToolCalled, ToolFinished
-from multitap.cli.terminal.output import note, painted
+from multitap.cli.terminal.output import note, painted, say_text
 from multitap.cli.terminal.tables import one_line
-from multitap.errors import counted, shortened
+from multitap.config import ModelConfig
+from multitap.errors import MultitapError, counted, shortened
 from multitap.printable import printable
 
+MOST_KEPT = 50
+"""Tool calls that can be shown as a whole afterwards."""
 _LINE = 160
 """Characters of a call or a result that are shown."""
 _REASONS = {
@@ -28,9 +32,14 @@ class ChatPrinting:
     def __init__(self) -> None:
         self.usage = Usage()
         """Of all turns."""
+        self.cost: float | None = None
+        """Of those whose model has a price."""
+        self.finished: deque[ToolFinished] = deque(maxlen=MOST_KEPT)
+        """The tool calls that were shown in a line, to be shown as a whole."""
         self._in_line = False
 
-    def show(self, step: Step) -> None:
+    def show(self, step: Step, model: Model | ModelConfig | None) -> None:
+        """Write what happened; the model is whose price counts."""
         match step:
             case TextDelta(text):
                 click.echo(printable(text), nl=False)
@@ -41,15 +50,38 @@ class ChatPrinting:
                 self._dim(f"→ {call.name} {given}")
             case ToolFinished(call, result, seconds):
                 mark = "✗" if result.is_error else "←"
-                self._dim(f"{mark} {call.name} ({seconds:.1f} s) {result.text}")
+                self.finished.append(step)
+                self._dim(f"{mark} {call.name} ({seconds:.1f} s) {result.beginning(_LINE)}")
             case Finished(reason, usage):
                 self.end_line()
-                self.usage += usage
                 if words := _REASONS.get(reason):
                     note(words)
-                note(f"[{counted(usage.total, 'token')}; {self.usage.total:,} so far]")
+                note(self._counters(usage, price(usage, model)))
             case Asked():
                 self.end_line()
+
+    def show_whole(self, back: int) -> None:
+        """Write a tool call with all it answered.
+
+        Args:
+            back: Which one; 1 is the last.
+
+        Raises:
+            MultitapError: There is none.
+        """
+        if not 0 < back <= len(self.finished):
+            raise MultitapError(f"there were {counted(len(self.finished), 'tool call')} so far")
+        step = self.finished[-back]
+        say_text(f"{step.call.name} {json.dumps(dict(step.call.arguments), ensure_ascii=False)}")
+        say_text(step.result.text)
+
+    def _counters(self, usage: Usage, cost: float | None) -> str:
+        self.usage += usage
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+        now = counted(usage.total, "token") + (f", {cost:.4f}" if cost is not None else "")
+        total = f"{self.usage.total:,}" + (f", {self.cost:.4f}" if self.cost is not None else "")
+        return f"[{now}; {total} so far]"
 
     def end_line(self) -> None:
         """Begin a new line, unless at the beginning of one."""
@@ -61,3 +93,11 @@ class ChatPrinting:
     def _dim(text: str) -> None:
         line = shortened(one_line(text), _LINE)
         click.echo(painted(f"  {line}", "bright_black", sys.stdout))
+
+
+def price(usage: Usage, model: Model | ModelConfig | None) -> float | None:
+    """What an answer costs; None where the model has no price."""
+    if not isinstance(model, ModelConfig) or model.input_price is model.output_price is None:
+        return None
+    read, written = model.input_price or 0.0, model.output_price or 0.0
+    return (usage.input_tokens * read + usage.output_tokens * written) / 1_000_000

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from typing import Literal
+from typing import Literal, get_args
 
 from multitap.errors import BadArguments, quoted
 from multitap.records import dataclass
@@ -11,8 +11,10 @@ HELP = """\
 @SERVER:URI                    add a resource to the conversation
 /SERVER:PROMPT key=value       go on with a prompt
 /call TOOL key=value           call a tool yourself
-/mcp                           the servers and their state
+/mcp [tools|restart|enable|disable|login|logs|stats|reload] [SERVER]
+                               the servers: their state, or what you want of them
 /tools [WORD]                  the tools
+/show [NUMBER]                 a tool call with its whole result; the last one, or one before
 /model [NAME]                  show or change the model
 /save [FILE]                   save the conversation
 /help, /quit                   this text; leave (so does Ctrl-D)
@@ -20,8 +22,8 @@ Ctrl-C stops an answer, not the chat."""
 
 _RESOURCE = re.compile(r"(?<!\S)@([^\s:@]+):(\S+)")
 
-Verb = Literal["call", "mcp", "tools", "model", "save", "help", "quit"]
-_VERBS: tuple[Verb, ...] = ("call", "mcp", "tools", "model", "save", "help", "quit")
+Verb = Literal["call", "mcp", "tools", "show", "model", "save", "help", "quit"]
+_VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 @dataclass(frozen=True, slots=True)

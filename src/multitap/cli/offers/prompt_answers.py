@@ -1,5 +1,6 @@
 """Lets the person at the terminal answer what servers ask."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -8,13 +9,20 @@ from anyio import from_thread, to_thread
 from pydantic import BaseModel
 
 from multitap.cli.offers.server_questions import Declined, ServerQuestions
-from multitap.cli.terminal.typed_lines import is_somebody_there
+from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
 
 
-def prompt_handlers() -> Handlers:
-    """Handlers that ask the person, one question at a time, while the hub goes on."""
-    questions, turn = ServerQuestions(), anyio.Lock()
+def prompt_handlers(
+    lines: TypedLines | None = None, turn: AbstractAsyncContextManager[object] | None = None
+) -> Handlers:
+    """Handlers that ask the person, one question at a time, while the hub goes on.
+
+    Args:
+        lines: What the person types, for a program that asks more than this.
+        turn: Held while they are asked, so that two never read the same line.
+    """
+    questions, turn = ServerQuestions(lines), turn or anyio.Lock()
 
     async def ask(asked: RequestOrigin, method: str, params: BaseModel) -> dict[str, Any]:
         told = params.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -28,10 +28,14 @@ class Declined(Exception):
 
 
 class ServerQuestions:
-    """Answers elicitation and sampling requests of servers, one at a time."""
+    """Answers elicitation and sampling requests of servers, one at a time.
 
-    def __init__(self) -> None:
-        self._lines = TypedLines()
+    Args:
+        lines: What the person types; a program that asks more than this passes its own.
+    """
+
+    def __init__(self, lines: TypedLines | None = None) -> None:
+        self._lines = lines or TypedLines()
 
     def answer(
         self,

@@ -40,7 +40,10 @@ class TypedLines:
             is_over()
             if not select.select([fd], [], [], LOOK)[0]:
                 continue
-            received = os.read(fd, _CHUNK)
+            try:
+                received = os.read(fd, _CHUNK)
+            except OSError:  # the terminal is gone
+                raise EOFError from None
             if not received or len(self._typed) > LONGEST:
                 click.echo(err=True)
                 raise EOFError

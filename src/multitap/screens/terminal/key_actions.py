@@ -21,6 +21,7 @@ from multitap.screens.terminal import place_rows, places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.calling import Calling
 from multitap.screens.terminal.windows import TextWindow
+from multitap.screens.time_bars import stats_words
 from multitap.screens.typed_commands import HELP, TypedCommand
 from multitap.screens.view_model import ServerRow
 from multitap.store.call_records import CallRecord
@@ -87,7 +88,9 @@ class KeyActions:
                 about = command.about and self._known(command.about)
                 self._board.visit(place.name, f'server:"{about}"' if about else "")
             case "stats":
-                self._read("Calls since the start", place_rows.summary(self._view.figures))
+                figures = self._view.figures.servers if self._view.figures else {}
+                words = stats_words({name: one.total for name, one in figures.items()})
+                self._read("Calls since the start", words or "There were no calls yet.")
             case "call":
                 await self._calling.call_typed(command)
             case "restart":

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from multitap.gateway.fronts.control_messages import Figures, ToolLine
+from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable
 from multitap.screens.terminal.row_list import Row
 from multitap.screens.time_bars import Phases, bar, duration, sparkline
@@ -157,18 +157,6 @@ def of_log(happenings: Iterable[Happening]) -> list[Row]:
 def tool_fields(tool: ToolLine) -> Mapping[str, object]:
     """What a `RecordFilter` looks at."""
     return {"server": tool.server, "tool": tool.name, "kind": "tool", "text": tool.description}
-
-
-def summary(figures: Figures | None) -> str:
-    """Calls, errors and times of each server."""
-    if figures is None or not figures.servers:
-        return "no calls yet"
-    return "\n".join(
-        f"{name}: {server.total.calls:,} calls, {server.total.errors:,} errors, "
-        f"p50 {duration(server.total.p50)}, p95 {duration(server.total.p95)}, "
-        f"p99 {duration(server.total.p99)}"
-        for name, server in sorted(figures.servers.items())
-    )
 
 
 def _clock(at: float) -> str:

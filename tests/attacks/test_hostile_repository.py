@@ -6,9 +6,11 @@ import pty
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pytest
 
+from multitap.cli.commands import SECTIONS
 from tests.attacks.hostile_repository import CANARY, build, listening
 from tests.waiting import PATIENCE
 
@@ -18,8 +20,18 @@ LINES = (
     *("status", "status --json", "tools", "tools --schema", "call run_echo text=x", "call web_x"),
     *("resources", "read file:///etc/passwd", "prompts", "prompt linked", "doctor", "doctor run"),
     *("config check", "config show", "config explain run", "logs run", "stats", "reload"),
-    *("restart run", "trust", "trust --list", "serve"),
+    *("restart run", "trust", "trust --list", "serve", "import", "import --yes"),
 )
+OTHERS = (
+    *("import --project", "import all --yes", "add x -- echo --no-check", "export cursor"),
+    *("install cursor", "uninstall cursor", "enable run", "disable run", "rename run other"),
+    *("undo", "set run timeout 3", "remove run", "undo", "tokens", "chat hello", "console"),
+    *("calls", "token list", "help", "trace run", "login web", "logout web", "secret list"),
+    *("pins list", "pins review", "pins review --accept", "pins reset run", "sandbox show run"),
+    *("sandbox learn run", "policy explain run_echo", "audit", "audit --verify", "status"),
+)
+ASKS_OTHERS = {"search", "demo", "self"}
+"""Commands that have nothing to do with servers of a project: one asks a registry by design."""
 HANDSHAKE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -113,6 +125,18 @@ def nothing_happened(repository):
 def test_s1_no_command_runs_or_connects_anything_of_a_cloned_repository(repository, ended):
     assert {line for line, one in ended.items() if "Traceback" in one.stderr} == set()
     assert nothing_happened(repository)
+
+
+@pytest.mark.slow
+def test_s1_nothing_happens_whatever_else_is_typed(repository, ended):
+    known = {line.split()[0] for line in (*LINES, *OTHERS)} | ASKS_OTHERS
+    assert {*chain.from_iterable(SECTIONS.values())} <= known
+    for line in OTHERS:
+        typed_line = typed(repository, *line.split())
+
+        assert "Traceback" not in typed_line.stderr, line
+        assert CANARY not in typed_line.stdout + typed_line.stderr, line
+        assert nothing_happened(repository), line
 
 
 def test_s2_no_command_puts_a_variable_or_a_file_into_what_it_shows(ended):

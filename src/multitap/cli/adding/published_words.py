@@ -174,6 +174,7 @@ def _npm_has(name: str) -> bool:
     try:
         asked = subprocess.run(  # noqa: S603 - a program of the user's, and a name that is no option
             [npm, "view", name, "version"],
+            cwd=Path.home(),  # not here: a stranger's `.npmrc` could send it anywhere
             check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -63,8 +63,8 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
         for one in host_files(where)
         if "all" in hosts or not hosts or (one.dialect or "") in wanted
     ]
-    files = [read_host(source, where.folder) for source in chosen]
     target = edit_target(options, project=how.project)
+    files = _own([read_host(source, where.folder) for source in chosen], target)
     vault = Vault()
     loaded = load_configuration(options)
     present = _present(loaded)
@@ -97,6 +97,20 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     write_edits(label, edits, secrets=secrets, pins=pins)
     _conclude(new, in_clear, secrets, target)
     return Exit.DONE
+
+
+def _own(files: Sequence[HostFile], target: EditTarget) -> list[HostFile]:
+    """Those that may be imported: what a project brings along would become the user's own.
+
+    Nobody has trusted that, so it only goes where it still has to be: to the project's file.
+    """
+    if target.is_project:
+        return [*files]
+    strange = [short_path(one.path) for one in files if not one.trusted and one.servers]
+    if strange:
+        note(f"not imported, because it belongs to this project: {', '.join(strange)}")
+        advise("`multitap import --project` collects it in `multitap.toml`, for you to trust")
+    return [one for one in files if one.trusted]
 
 
 def _exit(files: Iterable[HostFile]) -> int:

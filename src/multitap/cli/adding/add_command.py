@@ -39,6 +39,9 @@ from multitap.records import dataclass
 from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.secrets.vault import Vault
 
+_SHOWN = 8
+"""Lines of a failed server's stderr."""
+
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:
@@ -257,11 +260,19 @@ def _tried(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOption
 
 def _explain_failure(name: str, trial: Trial) -> int:
     hint = trial.failure.hint if trial.failure else "`--timeout 5m` gives it more time"
-    complain(f"{name!r} does not start: {trial.reason}", hint)
-    for words in trial.failure.stderr.strip().splitlines()[-5:] if trial.failure else ():
+    # there is no server of that name, whose log could be looked at: the lines below are all
+    known = hint if hint and "`multitap " not in hint else None
+    complain(f"{name!r} does not start: {trial.reason}", known)
+    for words in _telling_lines(trial.failure.stderr if trial.failure else ""):
         note(f"  | {words}")
     note("nothing was written; `--no-check` adds it all the same")
     return Exit.UNAVAILABLE
+
+
+def _telling_lines(stderr: str) -> list[str]:
+    """The last lines that a server wrote, without npm's advertising."""
+    lines = (line for line in stderr.strip().splitlines() if not line.startswith("npm notice"))
+    return [*lines][-_SHOWN:]
 
 
 def _report(

@@ -100,12 +100,13 @@ def answers_to(
 
 
 def _check_options(draft: ServerDraft, given: Mapping[str, tuple[str, ...]]) -> None:
-    known = {one.name for one in draft.inputs}
+    known = sorted(one.name for one in draft.inputs)
     if unknown := [name for name in given if name not in known]:
-        words = f"`--{'`, `--'.join(sorted(known))}`" if known else "none"
-        raise ConfigError(
-            f"{draft.name!r} has no option `--{unknown[0]}`", hint=f"its options: {words}"
-        )
+        command = draft.fields.get("command")
+        hint = f"its options: `--{'`, `--'.join(known)}`" if known else None
+        if command and not known:
+            hint = f"`multitap add {draft.name} -- {command} …` takes any arguments"
+        raise ConfigError(f"{draft.name!r} has no option `--{unknown[0]}`", hint=hint)
 
 
 def _is_needed(one: DraftInput) -> bool:

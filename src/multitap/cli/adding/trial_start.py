@@ -76,8 +76,15 @@ async def start_once(
         wait: Seconds that it has.
     """
     logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
+    # the first start fetches its package, which the later ones need not
+    patience = max(wait, config.connect_timeout)
     trial = _reaching_all(config).model_copy(
-        update={"enabled": True, "start": "eager", "reconnect": False}
+        update={
+            "enabled": True,
+            "start": "eager",
+            "reconnect": False,
+            "connect_timeout": patience,
+        }
     )
     settings = loaded.settings.model_copy(update={"servers": {name: trial}})
 

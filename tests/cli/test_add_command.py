@@ -516,6 +516,7 @@ def test_a_failed_trial_leaves_no_sandbox_and_no_pin(multitap, home):
     ended = multitap("add x.mcpb --yes --timeout 20s")
 
     assert ended.code == 4, ended.err
+    assert "multitap logs" not in ended.err  # nobody has a server of that name
     assert [*(home.parent / "state").glob("multitap/sandboxes/*")] == []
     assert not (home.parent / "config/multitap").exists()
 

@@ -240,7 +240,7 @@ def test_keys_that_were_imported_in_the_clear_move_to_the_vault_later(machine):
     assert not any(key in text for key in KEYS.values() for text in texts)
     ours = (machine.config / "multitap/multitap.toml").read_text()
     assert not any(key in ours for key in KEYS.values())
-    assert "no keys stand in the clear" in machine.multitap("secret", "move").stderr
+    assert "there are no keys in plain text" in machine.multitap("secret", "move").stderr
     machine.multitap("undo")
     assert machine.files() == before
     machine.multitap("undo", "--all")
@@ -295,3 +295,24 @@ def test_uninstall_leaves_what_a_client_wrote_since(machine):
     machine.multitap("uninstall", "claude")
 
     assert desktop.read_bytes() == before.replace(b'Shortcut": ""', b'Shortcut": "F1"')
+
+
+def test_commands_at_the_same_time_lose_nothing(machine):
+    names = [f"s{number}" for number in range(4)]
+    running = [
+        subprocess.Popen(
+            [PROGRAM, "add", name, "--no-check", "--", PYTHON, "-c", name],
+            cwd=machine.work,
+            env=machine.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in names
+    ]
+
+    assert [one.wait(PATIENCE) for one in running] == [0] * 4
+    ours = machine.config / "multitap/multitap.toml"
+    assert {*tomllib.loads(ours.read_text())["servers"]} == {*names}
+    machine.multitap("undo", "--all")
+    assert not ours.exists()

@@ -39,7 +39,9 @@ SECTIONS: Mapping[str, Mapping[str, _Home]] = {
         "add": _Home("editing_commands", "add", "Add a server"),
         "install": _Home("editing_commands", "install", "Add Multitap to other clients"),
         "uninstall": _Home("editing_commands", "uninstall", "Remove Multitap from other clients"),
-        "export": _Home("editing_commands", "export", "Write the servers as another client does"),
+        "export": _Home(
+            "editing_commands", "export", "Write your servers in another client's format"
+        ),
     },
     "Change": {
         "enable": _Home("editing_commands", "enable", "Enable servers"),

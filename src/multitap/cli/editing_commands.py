@@ -68,9 +68,9 @@ class AddCommand(click.Command):
     "-t",
     "--transport",
     type=click.Choice(["http", "streamable-http", "sse"]),
-    help="How to speak to URL; found out if not given",
+    help="Transport of URL; detected if not given",
 )
-@click.option("--no-check", is_flag=True, help="Do not start it to see whether it works")
+@click.option("--no-check", is_flag=True, help="Add it without starting it first")
 @_yes_option
 @timeout_option
 @_editing
@@ -196,7 +196,9 @@ def set_setting(
 
 
 @click.command()
-@click.option("--force", is_flag=True, help="Even if files changed since; discards these changes")
+@click.option(
+    "--force", is_flag=True, help="Undo even if files changed since, and discard those changes"
+)
 @click.option("--all", "everything", is_flag=True, help="Undo every change that --list shows")
 @click.option("--list", "listing", is_flag=True, help="Show what can be undone")
 @json_option
@@ -224,7 +226,7 @@ def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
 @click.option(
     "--secrets",
     type=click.Choice(["vault", "keep"]),
-    help="Move keys that stand in the clear to the vault, or keep them where they are",
+    help="Move plain-text keys to the vault, or keep them where they are",
 )
 @_yes_option
 @_editing
@@ -272,7 +274,7 @@ def export(
     output: Path | None,
     dry_run: bool,
 ) -> int:
-    """Write the servers as another client does
+    """Write your servers in another client's format
 
     Says for each server what DIALECT cannot express.
     """
@@ -290,10 +292,12 @@ def export(
     is_flag=False,
     flag_value="http://127.0.0.1:3000/mcp",
     metavar="[URL]",
-    help="Connect to a gateway that runs already; default: http://127.0.0.1:3000/mcp",
+    help="Connect to a running gateway; default: http://127.0.0.1:3000/mcp",
 )
 @click.option(
-    "--replace", is_flag=True, help="Remove the client's own entries of servers that you have here"
+    "--replace",
+    is_flag=True,
+    help="Remove the client's own entries for servers that the gateway has",
 )
 @_dry_run_option
 @with_config

@@ -181,8 +181,8 @@ def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_
 def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
     """Find servers to add, in the catalog and the registry
 
-    The catalog comes with Multitap. The registry is the official one, or the one of `registry` in
-    your configuration or of MULTITAP_REGISTRY.
+    The catalog comes with Multitap. The registry is the official one, unless `registry` in your
+    configuration or MULTITAP_REGISTRY names another.
     """
     from multitap.cli.adding.search_command import search
 

@@ -28,7 +28,7 @@ from multitap.cli.options import (
     help="With --yes, also let the project's servers use this secret (repeatable)",
 )
 @click.option("--list", "listing", is_flag=True, help="List the trusted projects")
-@click.option("--remove", is_flag=True, help="Trust the project no longer")
+@click.option("--remove", is_flag=True, help="Stop trusting the project")
 @json_option
 def trust(
     path: Path,
@@ -156,9 +156,9 @@ def list_secrets(*, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing")
 @with_config
 def move_secrets(options: CommonOptions, servers: tuple[str, ...], *, dry_run: bool) -> int:
-    """Move keys that stand in the clear in your configuration to the vault
+    """Move plain-text keys from your configuration to the vault
 
-    The configuration names them from then on: ${auth:SERVER/KEY}. Of all servers if none is named.
+    The configuration then refers to them as ${auth:SERVER/KEY}. Without SERVER, moves all of them.
     """
     from multitap.cli.editing.edit_command import EditOptions, move_secrets
 
@@ -246,7 +246,7 @@ def create_token(
     rate: str | None,
     as_json: bool,
 ) -> int:
-    """Create a token and print it, this one time
+    """Create a token and print it once
 
     Running gateways accept it at once. Only its hash is stored.
     """

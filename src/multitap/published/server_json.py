@@ -174,7 +174,7 @@ def _warnings(
 
 def _bundle(url: str, digest: object) -> BundleAddress:
     if not isinstance(digest, str) or len(digest) != 64:  # noqa: PLR2004 - hex digits of SHA-256
-        raise ConfigError("its bundle has no `fileSha256`, so that nobody knows what it should be")
+        raise ConfigError("its bundle has no `fileSha256` to check it against")
     if not url.startswith("https://") and not url.startswith("http://127.0.0.1"):
         raise ConfigError("its bundle is not at an https:// address")
     return BundleAddress(url, digest.lower())

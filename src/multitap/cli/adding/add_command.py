@@ -265,7 +265,7 @@ def _explain_failure(name: str, trial: Trial) -> int:
     complain(f"{name!r} does not start: {trial.reason}", known)
     for words in _telling_lines(trial.failure.stderr if trial.failure else ""):
         note(f"  | {words}")
-    note("nothing was written; `--no-check` adds it all the same")
+    note("nothing was written; `--no-check` adds it anyway")
     return Exit.UNAVAILABLE
 
 

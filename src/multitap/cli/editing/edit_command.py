@@ -51,7 +51,7 @@ def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> in
         if not places:
             raise _found_in_folder(loaded, name)
         edits += (_dropping(place, name) for place in reversed(places))
-        note(f"{name} leaves {', '.join(dict.fromkeys(one.target.name for one in places))}")
+        note(f"{name}: in {', '.join(dict.fromkeys(one.target.name for one in places))}")
     label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
     # an entry in another file may remain: the server is then still there, and so are its pins
     pins = pins_without(loaded, names) if how.scope is None else ()
@@ -96,7 +96,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
 
 
 def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
-    """Move keys that stand in the clear to the vault, of some servers or of all."""
+    """Move plain-text keys to the vault, of some servers or of all."""
     loaded = load_configuration(options)
     for name in names:
         entry_places(loaded, name)  # an unknown name is an error, not nothing to do
@@ -115,7 +115,7 @@ def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions)
             edits.append(_setting(loaded, name, [*_leaves(changed_fields)], options, how))
             note(f"{name}: {', '.join(found) or 'keys that the vault has already'}")
     if not edits:
-        note("no keys stand in the clear")
+        note("there are no keys in plain text")
         return Exit.DONE
     if how.dry_run:
         return run_edits("", edits, dry_run=True, done="")

@@ -83,7 +83,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
         if not found:
             advise("`multitap add NAME -- COMMAND` adds one, `multitap search WORD` finds some")
         elif how.secrets == "vault" and in_clear_here:
-            advise("`multitap secret move` puts keys that stand in the clear into the vault")
+            advise("`multitap secret move` moves plain-text keys to the vault")
         return _exit(files)
     label = f"import {' '.join(hosts) or 'all'}"
     edits = [_writing(target, configs)]
@@ -129,7 +129,7 @@ def _moves_secrets(in_clear: Sequence[Arrival], how: ImportOptions) -> bool:
         return how.secrets == "vault"
     names = ", ".join(one.name for one in in_clear)
     return click.confirm(
-        f"{names}: keys stand in the clear. Move them to the vault?", default=True, err=True
+        f"{names}: keys are in plain text. Move them to the vault?", default=True, err=True
     )
 
 
@@ -180,7 +180,7 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
         whose = "" if file.trusted else ", of this project"
         note(f"{short_path(file.path)} ({file.title}{whose}): {count}")
     if not files:
-        note("no client's configuration was found on this machine")
+        note("found no configuration of another MCP client on this machine")
     rows = [(one.old_name, one.origin.title, _what(one), _fate(one)) for one in found]
     rows += [
         (name, file.title, "-", "broken, not imported") for file in files for name in file.broken
@@ -215,7 +215,7 @@ def _fate(one: Arrival) -> str:
     if not one.config.enabled:
         notes.append("disabled")
     if any(clear_secrets(one.config)):
-        notes.append("keys in the clear")
+        notes.append("keys in plain text")
     if missing := _missing_program(one):
         notes.append(missing)
     return "; ".join(notes)
@@ -241,7 +241,7 @@ def _conclude(
         note(f"moved {counted(len(secrets), 'key')} to the vault")
     elif in_clear:
         names = ", ".join(one.name for one in in_clear)
-        note(f"keys of {names} stand in the clear; `multitap secret move` puts them into the vault")
+        note(f"keys of {names} are in plain text; `multitap secret move` moves them to the vault")
     advise(
         "`multitap install CLIENT` connects a client to all of them, `multitap doctor` tries them"
     )

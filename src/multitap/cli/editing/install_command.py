@@ -88,7 +88,9 @@ def _chosen(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
 def _target(name: str) -> EditTarget:
     path = host_file(name, Surroundings.here())
     if path is None:
-        raise ConfigError(f"it is not known where {dialect(name).title} keeps its configuration")
+        raise ConfigError(
+            f"Multitap does not know where {dialect(name).title} keeps its configuration"
+        )
     return EditTarget(path, name)
 
 

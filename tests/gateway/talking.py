@@ -41,13 +41,13 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(settings, *, tokens=(), patience=TTL, limits=SessionLimits()):
+async def gate(settings, *, tokens=(), patience=TTL, limits=SessionLimits(), replica=None):
     """A running gateway whose servers have settled."""
 
     def opens(handlers):
         return open_hub(settings, handlers=handlers)
 
-    async with open_gateway(opens, patience=patience) as gateway:
+    async with open_gateway(opens, patience=patience, replica=replica) as gateway:
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
         front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=limits)

@@ -1,6 +1,5 @@
 """Streams of the handshake era that lose their connection, and the clients that come back."""
 
-import json
 from contextlib import asynccontextmanager
 
 import anyio
@@ -11,7 +10,8 @@ from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.fronts.resumable_streams import parse_event_id
 from multitap.http.server.access import Token
 from multitap.shares import Shares
-from tests.gateway.hostile.raw import dial, hello, http, in_session, message
+from tests.gateway.hostile.raw import message
+from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import Talker, gate, zoo
 from tests.waiting import until
 
@@ -20,80 +20,6 @@ ANN, BOB = Token(b"the-token-of-ann-1", "ann"), Token(b"the-token-of-bob-1", "bo
 
 def bearer(token):
     return {"authorization": f"Bearer {token.secret.decode()}"}
-
-
-class Stream:
-    """One response that is an event stream, read event by event."""
-
-    def __init__(self, line):
-        self.line = line
-        self.last_id = None
-        self.retry = None
-        self._rest = b""
-        self._events = []
-
-    async def event(self):
-        """The next event with a message; None: the stream ended."""
-        while not self._events:
-            if not (part := await self.line.chunk()):
-                return None
-            self._rest += part
-            *events, self._rest = self._rest.split(b"\r\n\r\n")
-            self._events += events
-        fields = dict(
-            one.split(b": ", 1) for one in self._events.pop(0).split(b"\r\n") if b": " in one
-        )
-        self.last_id = fields.get(b"id", self.last_id)
-        self.retry = fields.get(b"retry", self.retry)
-        if not fields.get(b"data"):
-            return await self.event()
-        return json.loads(fields[b"data"])
-
-
-class Raw:
-    """A client of one session, made of nothing but sockets."""
-
-    def __init__(self, port, headers, version):
-        self.port = port
-        self.headers = {**headers, "mcp_protocol_version": version}
-        self.version = version
-        self.session = None
-
-    async def shake_hands(self, **capabilities):
-        async with dial(self.port) as line:
-            said = hello(protocolVersion=self.version, capabilities=capabilities)
-            response = await line.asks(http(body=said, **self.headers))
-            self.session = response.headers["mcp-session-id"]
-        await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return self
-
-    async def post(self, said):
-        async with dial(self.port) as line:
-            return await line.asks(in_session(self.session, said, **self.headers))
-
-    @asynccontextmanager
-    async def streams(self, said):
-        """A request that is answered with a stream."""
-        async with dial(self.port) as line:
-            await line.send(in_session(self.session, said, **self.headers))
-            _, headers = await line.head()
-            assert headers["content-type"] == "text/event-stream"
-            yield Stream(line)
-
-    @asynccontextmanager
-    async def listens(self, last_id=None):
-        more = {} if last_id is None else {"last_event_id": last_id.decode()}
-        head = {**self.headers, "mcp_session_id": self.session, **more}
-        async with dial(self.port) as line:
-            await line.send(http("GET", content_type=None, content_length=None, **head))
-            status, _ = await line.head()
-            assert status == 200
-            yield Stream(line)
-
-    async def refusal(self, last_id):
-        head = {**self.headers, "mcp_session_id": self.session, "last_event_id": last_id}
-        async with dial(self.port) as line:
-            return await line.asks(http("GET", content_type=None, content_length=None, **head))
 
 
 def progress_of(steps, interval=0.01, request_id=7):
@@ -109,7 +35,7 @@ def port_of(opened):
 @asynccontextmanager
 async def raw_client(settings, version="2025-11-25", **capabilities):
     async with gate(settings(zoo=zoo("good_legacy")), tokens=(ANN, BOB)) as opened:
-        client = Raw(port_of(opened), bearer(ANN), version)
+        client = SessionClient(port_of(opened), bearer(ANN), version)
         yield opened, await client.shake_hands(**capabilities)
 
 
@@ -222,7 +148,7 @@ async def test_nobody_resumes_the_stream_of_another_one(settings):
             await stream.event()
             while await stream.event() is not None:
                 pass
-        bob = await Raw(port_of(opened), bearer(BOB), ann.version).shake_hands()
+        bob = await SessionClient(port_of(opened), bearer(BOB), ann.version).shake_hands()
         own = await bob.refusal(stream.last_id.decode())
         bob.session = ann.session
         stolen = await bob.refusal(stream.last_id.decode())
@@ -257,23 +183,16 @@ async def test_a_call_is_cancelled_though_its_stream_is_cut(settings):
         await client.post(said)
         await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)
         async with client.listens(stream.last_id) as resumed:
-            *_, last = [one async for one in all_of(resumed)]
+            *_, last = await resumed.rest()
 
     assert last["error"]["code"] == -32800
-
-
-async def all_of(stream):
-    while (told := await stream.event()) is not None:
-        yield told
 
 
 async def test_a_session_that_ends_takes_its_calls_and_streams_with_it(settings):
     async with raw_client(settings) as (opened, client):
         async with client.streams(progress_of(10_000)) as stream:
             await stream.event()
-        async with dial(client.port) as line:
-            head = {**client.headers, "mcp_session_id": client.session}
-            await line.asks(http("DELETE", **head))
+        await client.delete()
         await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)
         response = await client.refusal(stream.last_id.decode())
 
@@ -285,7 +204,7 @@ async def test_a_session_that_ends_takes_its_calls_and_streams_with_it(settings)
 async def test_a_call_ends_when_its_client_does_not_come_back(settings):
     limits = SessionLimits(log=LogLimits(away=0.05))
     async with gate(settings(zoo=zoo("good_legacy")), limits=limits) as opened:
-        client = await Raw(port_of(opened), {}, "2025-11-25").shake_hands()
+        client = await SessionClient(port_of(opened)).shake_hands()
         async with client.streams(progress_of(100_000)) as stream:
             await stream.event()
         await until(lambda: not opened.hub.snapshot().server("zoo").in_flight)

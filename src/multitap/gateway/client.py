@@ -15,6 +15,7 @@ from multitap.gateway.client_message import (
     EMPTY,
     ClientMessage,
     Refused,
+    Result,
     parse_error,
     parse_table,
     text_of,
@@ -70,6 +71,43 @@ class Outlet(Protocol):
         ...
 
 
+class AtReplica(Exception):
+    """What a client asks for is at another replica; a front sends the request there."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(replica)
+        self.replica = replica
+
+
+class Elsewhere(Protocol):
+    """The other replicas of a cluster, as far as one client is concerned."""
+
+    name: str
+    """Of this replica; begins the ids of what it asks."""
+    session_id: str
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether another replica tells the client of changes."""
+        ...
+
+    async def save(self) -> None:
+        """Let the others know what the client is now."""
+        ...
+
+    async def request(self, method: str, params: Raw) -> Result | None:
+        """The answer of the replica that tells the client of changes; None: it is this one."""
+        ...
+
+    def cancel(self, request_id: Raw) -> None:
+        """Have the others give up a request."""
+        ...
+
+    def take_answer(self, message: ClientMessage) -> None:
+        """Bring an answer to the replica that asked."""
+        ...
+
+
 class Client:
     """A client, for as long as it is connected or its session lives.
 
@@ -116,8 +154,10 @@ class Client:
         """The servers of which it read pages of MCP apps, which call their own server's tools."""
         self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
-        self._asked: dict[int, asyncio.Future[Raw]] = {}
+        self._asked: dict[bytes, asyncio.Future[Raw]] = {}
         self._ids = count(1)
+        self.elsewhere: Elsewhere | None = None
+        """The rest of the cluster, if there is one."""
 
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
         """Take what the handshake says."""
@@ -167,9 +207,12 @@ class Client:
         # servers may ask without end, and each question is kept until it is answered
         if len(self._asked) >= MOST_ASKED:
             raise RpcError(SERVER_ERROR, "too many requests to the client at once")
-        number = next(self._ids)
+        number: int | str = next(self._ids)
+        if self.elsewhere is not None:  # the answer may come to any replica
+            number = f"{self.elsewhere.name}.{number}"
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        key = envelope.encode(number)
+        self._asked[key] = answer
         message = envelope.request(number, method, params)
         try:
             # on the stream of its own request first: many clients listen to no other
@@ -192,15 +235,13 @@ class Client:
             )
             raise
         finally:
-            del self._asked[number]
+            del self._asked[key]
 
     def take_answer(self, message: ClientMessage) -> None:
         """Take its answer to a request of ours; one that nobody waits for is dropped."""
-        try:
-            number = int(bytes(message.id))
-        except ValueError:
-            return
-        waiting = self._asked.get(number)
+        waiting = self._asked.get(bytes(message.id))
+        if waiting is None and self.elsewhere is not None:
+            self.elsewhere.take_answer(message)
         if waiting is None or waiting.done():
             return
         if not len(message.error):
@@ -213,10 +254,12 @@ class Client:
         else:
             waiting.set_exception(RpcError(error.code, error.message, error.data))
 
-    def cancel(self, request_id: Raw) -> None:
-        """Give up a request of its own."""
+    def cancel(self, request_id: Raw, *, is_here: bool = False) -> None:
+        """Give up a request of its own, wherever it is worked on, or only here."""
         if (scope := self.scopes.get(bytes(request_id))) is not None:
             scope.cancel()
+        elif self.elsewhere is not None and not is_here:
+            self.elsewhere.cancel(request_id)
 
     def leave(self) -> None:
         """It is gone: nobody waits for its answers or works on its requests any more."""

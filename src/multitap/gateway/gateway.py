@@ -26,6 +26,8 @@ from multitap.gateway.jobs import JobRunner
 from multitap.gateway.offer_requests import OfferRequests
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.replicas.replica_bus import Replica, ReplicaBus
+from multitap.gateway.replicas.replica_choice import Seats
 from multitap.gateway.tool_calls import ToolCalls
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
@@ -42,6 +44,8 @@ _IN_SESSIONS = frozenset(
 )
 _AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """What is answered without waiting: the next request may follow from it."""
+_AT_HOME = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""What one replica of a cluster does for a client: the one that tells it of changes."""
 _VIEWS = 256
 """Views that are kept; the next one has them built again."""
 
@@ -56,6 +60,7 @@ class Gateway:
         patience: Seconds a call waits for its client to come back with an answer.
         info: The name and version that clients get to see.
         person: Answers what no client can, as long as a screen is open.
+        bus: The other replicas of a cluster.
     """
 
     def __init__(
@@ -67,12 +72,15 @@ class Gateway:
         patience: float = TTL,
         info: Mapping[str, str] = OURSELVES,
         person: PersonQuestions | None = None,
+        bus: ReplicaBus | None = None,
     ) -> None:
         self.hub = hub
         self.tasks = tasks
+        self.bus = bus
         self.person = person or PersonQuestions()
         """What waits for the person who runs the gateway."""
-        self.parked_calls = ParkedCalls(tasks, key, ttl=patience)
+        name = "" if bus is None else bus.name
+        self.parked_calls = ParkedCalls(tasks, key, ttl=patience, replica=name)
         self.subscriptions = Subscriptions(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
         self.exclusive_use = ExclusiveUse(self.private, tasks)
@@ -80,7 +88,12 @@ class Gateway:
         """Those of clients on streams, where a request holds no connection."""
         lookup = ClientLookup(hub, self.view)
         jobs = JobRunner(
-            self.view, self.private, self.exclusive_use, self.parked_calls, self.subscriptions
+            self.view,
+            self.private,
+            self.exclusive_use,
+            self.parked_calls,
+            self.subscriptions,
+            check_seat=None if bus is None else Seats(bus).check,
         )
         self._complete_view = anyio.Event()
         self.logins = ClientLogins(hub, tasks)
@@ -156,6 +169,12 @@ class Gateway:
         try:
             if method not in _AT_ONCE:
                 await in_task(request.light)
+            if method in _AT_HOME and (elsewhere := request.client.elsewhere) is not None:
+                if (result := await elsewhere.request(method, params)) is not None:
+                    return result
+                result = await self._methods[method](request, params)
+                await elsewhere.save()
+                return result
             if handler is not None:
                 return await handler(request, params)
             await self._complete_view.wait()
@@ -236,6 +255,7 @@ async def open_gateway(
     key: bytes | None = None,
     patience: float = TTL,
     info: Mapping[str, str] = OURSELVES,
+    replica: Replica | None = None,
 ) -> AsyncGenerator[Gateway]:
     """A running gateway; leaving the block ends every call it works on.
 
@@ -245,6 +265,7 @@ async def open_gateway(
         key: Seals what stateless clients carry for us; replicas share it.
         patience: Seconds a call waits for a stateless client to come back with an answer.
         info: The name and version that clients get to see.
+        replica: Who we are in a cluster.
     """
     lobby, person = _Lobby(), PersonQuestions()
     with ungrouped():
@@ -252,8 +273,12 @@ async def open_gateway(
             open_hub(ServerRequests(lobby.only, lobby.sees, host, person).handlers()) as hub,
             Tasks() as tasks,
         ):
+            bus = None
+            if replica is not None:
+                key, bus = replica.key, ReplicaBus(replica, tasks)
+                tasks.start_soon(bus.run)
             gateway = lobby.gateway = Gateway(
-                hub, tasks, key=key, patience=patience, info=info, person=person
+                hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)

@@ -7,13 +7,14 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.errors import quoted
+from multitap.errors import MultitapError, quoted
 from multitap.events import LinkState, Withheld
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import EMPTY, Refused, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
+from multitap.tasks import in_task
 from multitap.upstream.link import Link
 from multitap.version import VERSION
 from multitap.wire.jsonrpc import envelope, vocabulary
@@ -63,7 +64,15 @@ class Introduction:
         known = asked.protocolVersion in vocabulary.HANDSHAKE_VERSIONS
         version = asked.protocolVersion if known else _LATEST
         capabilities = asked.capabilities.copy()  # or it would keep the whole request
-        request.client.introduce(version, capabilities, asked.clientInfo)
+        client = request.client
+        client.introduce(version, capabilities, asked.clientInfo)
+        if client.elsewhere is not None:
+            await in_task(request.light)
+            try:
+                await client.elsewhere.save()
+            except MultitapError:
+                client.version = ""  # nobody else would know of it
+                raise
         return envelope.encode({"protocolVersion": version, **self._describe(request)})
 
     async def discover(self, request: ClientRequest, _: Raw) -> Result:

@@ -6,6 +6,7 @@ import anyio
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
+from multitap.gateway.client import Client
 from multitap.gateway.client_message import EMPTY, RESERVED, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCalls
@@ -52,6 +53,7 @@ class JobRunner:
         exclusive_use: Whose turn it is.
         parked_calls: Where a job waits for a client of the stateless era to come back.
         subscriptions: Which log levels are wanted.
+        check_seat: Raises `AtReplica` where a client's own session is at another replica.
     """
 
     def __init__(
@@ -61,7 +63,10 @@ class JobRunner:
         exclusive_use: ExclusiveUse,
         parked_calls: ParkedCalls,
         subscriptions: Subscriptions,
+        *,
+        check_seat: Callable[[Client, str], Awaitable[None]] | None = None,
     ) -> None:
+        self._check_seat = check_seat
         self._view = view
         self._private = private
         self._exclusive_use = exclusive_use
@@ -72,6 +77,8 @@ class JobRunner:
         """The session in which a server works for a client: one for all that it asks for."""
         if self._private.shares(request.client, link):
             return link
+        if self._check_seat is not None and link.config.session != "shared":
+            await self._check_seat(request.client, link.name)
         return await self._private.link(request.client, link)
 
     async def run(self, request: ClientRequest, job: Job, since: float | None) -> Result:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import ServerError
-from multitap.gateway.client import Client, able, fitted
+from multitap.gateway.client import AtReplica, Client, able, fitted
 from multitap.gateway.client_errors import OVERLOADED
 from multitap.gateway.client_message import UNPARSABLE, Refused, Result, parse_table
 from multitap.gateway.client_request import ClientRequest
@@ -55,6 +55,8 @@ class _State(msgspec.Struct):
     subject: str
     arguments: str
     """What is left of them when they are hashed."""
+    replica: str = ""
+    """Where the call waits."""
 
 
 class _Elicited(msgspec.Struct):
@@ -243,11 +245,19 @@ class ParkedCalls:
         key: Seals the tickets.
         ttl: Seconds a call waits for its client to come back.
         most: How many there may be.
+        replica: The name of this replica, in a cluster.
     """
 
     def __init__(
-        self, tasks: Tasks, key: bytes | None = None, *, ttl: float = TTL, most: int = MOST
+        self,
+        tasks: Tasks,
+        key: bytes | None = None,
+        *,
+        ttl: float = TTL,
+        most: int = MOST,
+        replica: str = "",
     ) -> None:
+        self._replica = replica
         self._tasks = tasks
         self._ttl = ttl
         # tickets end with the process, unless replicas share a key
@@ -284,8 +294,12 @@ class ParkedCalls:
 
         Raises:
             Refused: The ticket is not ours, not theirs, of another call, or too old.
+            AtReplica: The call waits at another replica.
         """
-        parked = self._parked_calls.get(self._unsealed(request, subject).parked)
+        state = self._unsealed(request, subject)
+        if self._replica and state.replica != self._replica:
+            raise AtReplica(state.replica)
+        parked = self._parked_calls.get(state.parked)
         if parked is None:
             raise Refused(
                 INVALID_PARAMS,
@@ -369,7 +383,11 @@ class ParkedCalls:
         if result is not None:
             return result
         state = _State(
-            parked.id, parked.client.principal, parked.subject, _fingerprint(parked.arguments)
+            parked.id,
+            parked.client.principal,
+            parked.subject,
+            _fingerprint(parked.arguments),
+            self._replica,
         )
         return envelope.encode(
             {

@@ -128,6 +128,8 @@ class Subscriptions:
         """What the clients of an audience may have seen since the last notification."""
         self._is_listed = False
         """Whether anybody can have got a list yet."""
+        self.knows_all = True
+        """Whether there are no clients at other replicas."""
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -146,6 +148,8 @@ class Subscriptions:
 
     def only(self, server: str) -> Client | None:
         """The one of them that sees a server; None: there are more, or none."""
+        if not self.knows_all:
+            return None
         found = [*islice(self.seeing(server), 2)]
         return found[0] if len(found) == 1 else None
 
@@ -169,6 +173,16 @@ class Subscriptions:
         """Lists are given out from here on: what there was before, nobody has seen."""
         self._is_listed = True
         self._shown = {audience: [self._view(audience)] for audience in self._shown}
+
+    def followed(self, client: Client) -> tuple[str, ...]:
+        """The resources that a client follows."""
+        listener = self._clients.get(client)
+        return () if listener is None else tuple(listener.uris)
+
+    async def release(self, client: Client) -> None:
+        """Another replica follows resources for a client from here on."""
+        if (listener := self._clients.get(client)) is not None:
+            await self._forget(listener)
 
     async def left(self, client: Client) -> None:
         if (listener := self._clients.pop(client, None)) is not None:
@@ -265,7 +279,14 @@ class Subscriptions:
                 listener.lists_changed(kinds)
 
     def _listeners(self) -> tuple[Listener, ...]:
-        return (*self._clients.values(), *self._streams)
+        # at one replica of a cluster only, or the client would hear of a change more than once
+        clients = self._clients.items()
+        told = [
+            listener
+            for client, listener in clients
+            if client.elsewhere is None or not client.elsewhere.is_guest
+        ]
+        return (*told, *self._streams)
 
     async def _follow_all(self, listener: Listener, uris: list[str], find: Find) -> None:
         """Follow resources; what changes from then on is told."""

@@ -48,7 +48,7 @@ class EventLog:
         holder: On whose share this one counts.
     """
 
-    __slots__ = ("_events", "_holder", "_shares", "_size", "limits", "on_gone")
+    __slots__ = ("_events", "_holder", "_shares", "_size", "limits", "on_add", "on_gone")
 
     def __init__(self, limits: LogLimits, bytes_kept: Shares, holder: str) -> None:
         self.limits = limits
@@ -58,12 +58,16 @@ class EventLog:
         self._size = 0
         self.on_gone: Callable[[str], None] | None = None
         """Called with streams whose last event is no longer kept."""
+        self.on_add: Callable[[LoggedEvent], None] | None = None
+        """Keeps events for other replicas, too."""
 
     def __len__(self) -> int:
         return len(self._events)
 
     def add(self, event: LoggedEvent) -> None:
         """Keep an event, and drop older ones for it where that must be."""
+        if self.on_add is not None:
+            self.on_add(event)
         if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):
             self._gone(event)
             return

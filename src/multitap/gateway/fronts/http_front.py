@@ -12,9 +12,10 @@ import anyio
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.errors import quoted, ungrouped
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.errors import MultitapError, quoted, ungrouped
 from multitap.gateway import client_errors
-from multitap.gateway.client import USUAL_LEVEL, Client
+from multitap.gateway.client import USUAL_LEVEL, AtReplica, Client
 from multitap.gateway.client_message import (
     UNPARSABLE,
     CallMessage,
@@ -32,12 +33,18 @@ from multitap.gateway.eras.stateless_admission import MODERN, claims_modern
 from multitap.gateway.fronts.duplex import Duplex
 from multitap.gateway.fronts.event_log import NOTHING_KEPT
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions, SessionLimits
-from multitap.gateway.fronts.resumable_streams import ResumableStream, parse_event_id
+from multitap.gateway.fronts.resumable_streams import (
+    MAILBOX,
+    ResumableStream,
+    parse_event_id,
+)
+from multitap.gateway.fronts.shared_sessions import SharedSessions
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
 from multitap.gateway.fronts.status_pages import StatusPages
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
+from multitap.gateway.replicas.relayed_requests import relayed
 from multitap.http.server.access import Access, Denied, repeated
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_request import (
@@ -50,6 +57,7 @@ from multitap.http.server.http_request import (
     ToDo,
 )
 from multitap.http.server.http_server import open_http_server
+from multitap.http.server.responder import RETRY
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
 
@@ -57,6 +65,8 @@ _SESSION = b"mcp-session-id"
 _LAST_EVENT = b"last-event-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
+_UNKNOWN_EVENT = "this Last-Event-ID is unknown or no longer kept"
+_NO_STREAM = "Session not found: open /sse again"
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _PLAIN_ANSWER = (
@@ -107,6 +117,11 @@ class HttpFront:
         self._most_requests = limits.requests
         self._clock = asyncio.get_running_loop().time
         self.stateless = StatelessClients(gateway, self._chosen)
+        self.shared = (
+            None
+            if gateway.bus is None
+            else SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
+        )
         pages = StatusPages(gateway, self.sessions)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
@@ -181,6 +196,7 @@ class HttpFront:
                 client = known.client
                 if key not in client.scopes and len(client.scopes) < self._most_requests:
                     http_request.is_pending = True
+                    http_request.keeper = known.streams
                     http_request.run(self._answer(http_request, client, message, None, key))
                 else:
                     self._refuse_another(http_request, client, message.id)
@@ -247,12 +263,13 @@ class HttpFront:
     def _post_legacy(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
         if message.method == "initialize" and message.is_request:
             return self._initialize(http_request, message)
+        if http_request.task is None and self._is_fetched_first(http_request):
+            return self._fetch(http_request, lambda: self._post_legacy(http_request, message))
         session = self._session(http_request, message.id)
         if session is None:
             return None
         if message.is_request:
-            self._answer_in_session(http_request, session, message)
-            return None
+            return self._answer_in_session(http_request, session, message)
         if message.method:
             self._gateway.on_notification(session.client, message.method, message.params)
         else:
@@ -298,16 +315,41 @@ class HttpFront:
             head.memory = session
         return session
 
+    def _is_fetched_first(self, http_request: HttpRequest) -> bool:
+        """Whether a request is of a session that only another replica may know."""
+        if self.shared is None:
+            return False
+        session_id = http_request.head.headers.get(_SESSION)
+        return session_id is not None and self.sessions.of(session_id.decode("latin-1")) is None
+
+    async def _fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
+        """Have a session of another replica here, and go on."""
+        await in_task(http_request)
+        head = http_request.head
+        try:
+            if self.shared is not None:
+                await self.shared.fetch(head.headers[_SESSION].decode("latin-1"), head.admitted)
+        except CoordinatorDown as exc:
+            # not 404: the client would open another session though it has one
+            http_request.say(503, f"the session cannot be looked up: {exc}", extra=[*RETRY])
+            return
+        if (to_do := then()) is not None:
+            await to_do
+
     def _answer_in_session(
         self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
-    ) -> None:
+    ) -> ToDo:
         client, key = session.client, bytes(message.id)
         if key in client.scopes or len(client.scopes) >= self._most_requests:
             self._refuse_another(http_request, client, message.id)
         else:
             http_request.is_pending = True
             http_request.keeper = session.streams
-            http_request.run(self._answer(http_request, client, message, None, key))
+            work = self._answer(http_request, client, message, None, key)
+            if http_request.task is not None:  # the session had to be looked for
+                return work
+            http_request.run(work)
+        return None
 
     def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
         """Say why a request in a session is not worked on besides those that are."""
@@ -370,6 +412,8 @@ class HttpFront:
                 if http_request.is_gone or not http_request.stopped:
                     raise
                 http_request.recover()  # its client does not want the answer any more
+            except AtReplica as exc:
+                became = await self._relay(exc.replica, http_request, client)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
             if (
@@ -404,6 +448,20 @@ class HttpFront:
             if http_request.is_pending:
                 http_request.carrier.finished(http_request)
 
+    async def _relay(
+        self, replica: str, http_request: HttpRequest, client: Client
+    ) -> Result | Exception:
+        """What another replica says to a request that only it can answer."""
+        if self.shared is None:
+            return RuntimeError("there are no other replicas")
+        await in_task(http_request)
+        session_id = client.elsewhere.session_id if client.elsewhere is not None else ""
+        request = relayed(client, session_id, http_request.body)
+        try:
+            return await self.shared.requests.send(replica, request, http_request)
+        except (Refused, MultitapError) as exc:
+            return exc
+
     async def _listen(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
         if http_request.head.headers.get(VERSION_FIELD) in MODERN:
@@ -412,8 +470,14 @@ class HttpFront:
         if not http_request.head.takes_stream:
             http_request.say(406, "a stream needs Accept: text/event-stream")
             return
+        if self._is_fetched_first(http_request):
+            await self._fetch(http_request, lambda: None)
+            if http_request.responded:
+                return
         session = self._session(http_request, _NO_ID)
         if session is None:
+            return
+        if self.shared is not None and not await self._listen_here(http_request, session):
             return
         streams = session.streams
         stream: ResumableStream = streams.mailbox
@@ -423,7 +487,7 @@ class HttpFront:
             found = streams.find(name)
             # not 404, which would say that the session is gone
             if found is None or after > found.number:
-                http_request.say(400, "this Last-Event-ID is unknown or no longer kept")
+                http_request.say(400, _UNKNOWN_EVENT)
                 return
             stream = found
         writer = stream.connect(after)
@@ -433,16 +497,50 @@ class HttpFront:
         finally:
             streams.leave(stream, writer)
 
+    async def _listen_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
+        """Whether this replica has the stream that a client wants to listen to."""
+        shared = self.shared
+        if shared is None:
+            return True
+        given = http_request.head.headers.get(_LAST_EVENT)
+        name, after = (MAILBOX, 0) if given is None else parse_event_id(given) or ("", 0)
+        try:
+            if name == MAILBOX:
+                await shared.come_home(session)
+                # the last home may have sent more than it could write before it died
+                mailbox = session.streams.mailbox
+                mailbox.number = max(mailbox.number, after)
+                return True
+            if session.streams.find(name) is not None:
+                return True
+            extra = [(_SESSION, session.id.encode())]
+            if not name or not await shared.pour(session, name, after, http_request, extra):
+                http_request.say(400, _UNKNOWN_EVENT)
+        except CoordinatorDown as exc:
+            http_request.say(503, f"the stream cannot be resumed: {exc}", extra=[*RETRY])
+        return False
+
     def _too_many_sessions(self, http_request: HttpRequest) -> None:
         words = self.sessions.shares.refusal(http_request.head.holder)
         http_request.say(503, words, extra=[(b"retry-after", b"30")])
 
     async def _delete(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
+        if self._is_fetched_first(http_request):
+            await self._fetch(http_request, lambda: None)
+            if http_request.responded:
+                return
         session = self._session(http_request, _NO_ID)
-        if session is not None:
-            await self.sessions.close(session)
-            http_request.say(200)
+        if session is None:
+            return
+        if self.shared is not None:
+            try:
+                await self.shared.end(session)
+            except CoordinatorDown as exc:
+                http_request.say(503, f"the session cannot be ended: {exc}", extra=[*RETRY])
+                return
+        await self.sessions.close(session)
+        http_request.say(200)
 
     async def _sse(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
@@ -457,6 +555,13 @@ class HttpFront:
         if session is None:
             self._too_many_sessions(http_request)
             return
+        if self.shared is not None:
+            try:
+                await self.shared.announce(session)
+            except CoordinatorDown as exc:
+                await self.sessions.close(session)
+                http_request.say(503, f"no session can be opened: {exc}", extra=[*RETRY])
+                return
         stream = session.streams.mailbox.connect(0)
         endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
         try:
@@ -465,19 +570,34 @@ class HttpFront:
             # its client hung up, which cancelled this; the session has to go all the same
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
                 await self.sessions.close(session)
+                if self.shared is not None:
+                    self.shared.end_soon(session)
 
     async def _sse_message(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
         given = http_request.head.query.get("session_id", [""])[0]
         session = self.sessions.find(given, http_request.head.admitted)
-        if session is None:
-            http_request.say(404, "Session not found: open /sse again")
+        if session is None and self.shared is not None:
+            await self._pass_on(http_request, given)
+        elif session is None:
+            http_request.say(404, _NO_STREAM)
         elif not http_request.head.keeps_body:
             _say_wrong_kind(http_request)
         else:
             mailbox, tasks = session.streams.mailbox, self._gateway.tasks
             Duplex(self._gateway, session.client, mailbox, tasks).take(http_request.body)
             http_request.say(202, "Accepted")
+
+    async def _pass_on(self, http_request: HttpRequest, session_id: str) -> None:
+        """Bring a message to the replica on which its client listens."""
+        admitted, shared, is_there = http_request.head.admitted, self.shared, False
+        try:
+            if shared is not None:
+                is_there = await shared.pass_on(session_id, admitted, http_request.body)
+        except CoordinatorDown as exc:
+            http_request.say(503, f"the session cannot be looked up: {exc}", extra=[*RETRY])
+            return
+        http_request.say(202 if is_there else 404, "Accepted" if is_there else _NO_STREAM)
 
     def _chosen(self, head: RequestHead) -> Audience:
         """What a client sees: through the profiles of everybody, of its token, and that it names.
@@ -553,6 +673,8 @@ async def serve_http(
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(front.sessions.reap)
+            if front.shared is not None:
+                tasks.start_soon(front.shared.run)
             async with open_http_server(front, listener, limits) as server:
                 if front.sources is not None:
                     tasks.start_soon(front.watch_for(front.sources).run, server.connections)

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import secrets
 from collections.abc import Iterator
+from typing import Protocol
 
 import anyio
 
@@ -48,6 +49,7 @@ class HttpSession:
     """One client's session.
 
     Args:
+        session_id: Its id.
         admitted: Who it is.
         audience: With whom it shares what it sees.
         holder: On whose share it counts.
@@ -55,11 +57,16 @@ class HttpSession:
         away: Counts the requests whose clients are away.
     """
 
-    def __init__(
-        self, admitted: Admitted, audience: Audience, holder: str, log: EventLog, away: Shares
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        session_id: str,
+        admitted: Admitted,
+        audience: Audience,
+        holder: str,
+        log: EventLog,
+        away: Shares,
     ) -> None:
-        # 192 random bits: without tokens, the id is all that protects a session
-        self.id = secrets.token_urlsafe(24)
+        self.id = session_id
         self.streams = SessionStreams(
             log, away, holder, is_primed=lambda: self.client.version >= PRIMED
         )
@@ -75,6 +82,14 @@ class HttpSession:
         return bool(self.client.scopes) or self.streams.mailbox.is_connected
 
 
+class AttachedSessions(Protocol):
+    """Sessions that other replicas know of, too."""
+
+    def attach(self, session: HttpSession, home: str | None = None) -> None: ...
+
+    def detach(self, session: HttpSession) -> None: ...
+
+
 class HttpSessions:
     """All sessions, bounded in number and in idle time.
 
@@ -88,6 +103,8 @@ class HttpSessions:
         self.limits = limits
         self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
         self._sessions: dict[str, HttpSession] = {}
+        self.shared: AttachedSessions | None = None
+        """Where other replicas find them."""
         self.shares = Shares(limits.most, "sessions")
         self._bytes_kept = Shares(MOST_BYTES, "bytes of kept events")
         self.away = Shares(MOST_AWAY, "requests whose clients are away")
@@ -103,14 +120,34 @@ class HttpSessions:
         self, admitted: Admitted, audience: Audience, holder: str, log: LogLimits | None = None
     ) -> HttpSession | None:
         """A new session; None where there are too many that are in use."""
+        # 192 random bits: without tokens, the id is all that protects a session
+        return self.adopt(secrets.token_urlsafe(24), admitted, audience, holder, log)
+
+    def adopt(  # noqa: PLR0917 - what a session is made of
+        self,
+        session_id: str,
+        admitted: Admitted,
+        audience: Audience,
+        holder: str,
+        log: LogLimits | None = None,
+        home: str | None = None,
+    ) -> HttpSession | None:
+        """A session of this id; None where there are too many that are in use."""
         if not self.shares.take(holder):
             self._make_room(holder)
             if not self.shares.take(holder):
                 return None
         kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
-        session = HttpSession(admitted, audience, holder, kept, self.away)
+        session = HttpSession(session_id, admitted, audience, holder, kept, self.away)
         self._sessions[session.id] = session
+        # one that ends with its connection is nobody else's concern
+        if self.shared is not None and log is None:
+            self.shared.attach(session, home)
         return session
+
+    def of(self, session_id: str) -> HttpSession | None:
+        """The session of an id, whoever asks."""
+        return self._sessions.get(session_id)
 
     def find(self, session_id: str, admitted: Admitted) -> HttpSession | None:
         """A client's own session; that of another one does not exist for it."""
@@ -162,6 +199,8 @@ class HttpSessions:
 
     def _forget(self, session: HttpSession) -> None:
         session.is_open = False
+        if self.shared is not None:
+            self.shared.detach(session)
         del self._sessions[session.id]
         self.shares.give(session.client.holder)
         session.streams.close()

@@ -36,6 +36,13 @@ def parse_event_id(given: bytes) -> tuple[str, int] | None:
     return (found[1].decode(), int(found[2])) if found else None
 
 
+def opening(name: str, after: int, *, is_primed: bool) -> bytes:
+    """What a connection begins with: how to come back if it is lost."""
+    if not is_primed:
+        return b"retry: %d\r\n\r\n" % RETRY
+    return b"id: %b-%d\r\nretry: %d\r\ndata: \r\n\r\n" % (name.encode(), after, RETRY)
+
+
 class ResumableStream:
     """One stream, whether or not its client is connected to it right now; an `Outlet`.
 
@@ -136,10 +143,8 @@ class ResumableStream:
         return True
 
     def opening(self, after: int) -> bytes:
-        """What a connection begins with: how to come back if it is lost."""
-        if not self._is_primed():
-            return b"retry: %d\r\n\r\n" % RETRY
-        return b"id: %b-%d\r\nretry: %d\r\ndata: \r\n\r\n" % (self.name.encode(), after, RETRY)
+        """What a connection begins with."""
+        return opening(self.name, after, is_primed=self._is_primed())
 
     def _encoded(self, message: bytes) -> bytes:
         return event(message, b"%b-%d" % (self.name.encode(), self.number + 1))
@@ -153,16 +158,20 @@ class ResumableStream:
 class Mailbox(ResumableStream):
     """What a client is told outside its requests, kept until it listens; an `Outlet`."""
 
-    __slots__ = ("heard",)
+    __slots__ = ("heard", "route")
 
     def __init__(self, log: EventLog, *, is_primed: Callable[[], bool]) -> None:
         super().__init__(MAILBOX, log, is_primed=is_primed)
         self.heard = 0
         """The last event that was sent over any connection."""
+        self.route: Callable[[bytes], bool] | None = None
+        """Where messages go while another replica has the client's mailbox."""
 
     def send(self, message: bytes) -> bool:
         if self.is_over:
             return False
+        if self.route is not None:
+            return self.route(message)
         encoded = self._encoded(message)
         self._note(encoded, is_last=False)
         if self._writer is not None:
@@ -188,7 +197,10 @@ class SessionStreams:
         is_primed: See `ResumableStream`.
     """
 
-    __slots__ = ("_away", "_holder", "_is_primed", "_names", "_streams", "log", "mailbox")
+    __slots__ = (
+        "_away", "_holder", "_names", "_streams", "is_primed", "log", "mailbox", "on_begin",
+        "prefix",
+    )  # fmt: skip
 
     def __init__(
         self, log: EventLog, away: Shares, holder: str, *, is_primed: Callable[[], bool]
@@ -198,7 +210,11 @@ class SessionStreams:
         self.mailbox = Mailbox(log, is_primed=is_primed)
         self._away = away
         self._holder = holder
-        self._is_primed = is_primed
+        self.is_primed = is_primed
+        self.prefix = ""
+        """Begins the names of streams, where other replicas have streams of the same session."""
+        self.on_begin: Callable[[str, bytes], None] | None = None
+        """Told of each new stream, by its name and the request that it answers."""
         self._names = count(1)
         self._streams: dict[str, ResumableStream] = {}
 
@@ -206,9 +222,11 @@ class SessionStreams:
         """A stream that goes on, or of which something is kept."""
         return self.mailbox if name == MAILBOX else self._streams.get(name)
 
-    def begin(self, give_up: Callable[[], None]) -> MessageStream:
-        name = str(next(self._names))
-        stream = ResumableStream(name, self.log, is_primed=self._is_primed, on_end=self._ended)
+    def begin(self, give_up: Callable[[], None], asked: bytes) -> MessageStream:
+        name = f"{self.prefix}{next(self._names)}"
+        if self.on_begin is not None:
+            self.on_begin(name, asked)
+        stream = ResumableStream(name, self.log, is_primed=self.is_primed, on_end=self._ended)
         stream.give_up = give_up
         stream.connect(0)
         self._streams[name] = stream
@@ -220,6 +238,11 @@ class SessionStreams:
     def leave(self, stream: ResumableStream, writer: EventWriter) -> None:
         """The connection over which a stream was resumed is gone."""
         if stream.disconnect(writer) and stream is not self.mailbox and not self._let_wait(stream):
+            self._give_up(stream)
+
+    def go_on_elsewhere(self, name: str) -> None:
+        """A client that lost a stream follows it at another replica."""
+        if (stream := self._streams.get(name)) is not None and not self._let_wait(stream):
             self._give_up(stream)
 
     def expire(self, now: float) -> None:
@@ -247,6 +270,8 @@ class SessionStreams:
             self._streams.pop(stream.name, None)
             return False
         stream.is_counted = True
+        if stream.expiry is not None:
+            stream.expiry.cancel()
         loop = asyncio.get_running_loop()
         stream.expiry = loop.call_later(self.log.limits.away, self._give_up, stream)
         return True

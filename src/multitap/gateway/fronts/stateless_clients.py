@@ -81,7 +81,11 @@ class StatelessClients:
         return dropped
 
     def _client(self, head: RequestHead) -> Client:
-        key = (head.admitted.principal, head.holder, self._chosen(head))
+        return self.of(head.admitted.principal, head.holder, self._chosen(head))
+
+    def of(self, principal: str, holder: str, audience: Audience) -> Client:
+        """The client of a principal at an address that sees what an audience does."""
+        key = (principal, holder, audience)
         if (client := self._clients.get(key)) is None:
             if len(self._clients) >= _ADDRESSES:
                 self._clients = {known: one for known, one in self._clients.items() if known[0]}

@@ -47,11 +47,12 @@ class MessageStream(Protocol):
 class StreamKeeper(Protocol):
     """Keeps the streams of requests that outlive their connections."""
 
-    def begin(self, give_up: Callable[[], None]) -> MessageStream:
+    def begin(self, give_up: Callable[[], None], asked: bytes) -> MessageStream:
         """The stream on which a request is answered from now on.
 
         Args:
             give_up: Ends the request, if its client does not come back.
+            asked: The body of the request.
         """
         ...
 

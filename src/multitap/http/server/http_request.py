@@ -177,7 +177,9 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         """Begin a stream: the answer takes a while, or something precedes it."""
         if self.head.takes_stream and self.stream_begun is None and not self.responded:
             keeper = self.keeper
-            self.stream_begun = EventWriter() if keeper is None else keeper.begin(self.cancel)
+            self.stream_begun = (
+                EventWriter() if keeper is None else keeper.begin(self.cancel, self.body)
+            )
             self._poured = asyncio.Event()
             # in a task: a callback of the server or a timer may be what begins it
             self.tasks.start_soon(self._pour, self.stream_begun, self._poured)

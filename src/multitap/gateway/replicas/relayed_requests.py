@@ -1,0 +1,201 @@
+"""Requests that only another replica can answer, where a call or a session of its own waits."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+from msgspec import Raw
+
+from multitap.catalog.audience import Audience
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.gateway import client_errors
+from multitap.gateway.client import USUAL_LEVEL, AtReplica, Client, Outlet
+from multitap.gateway.client_message import ClientMessage, Refused, Result, parse
+from multitap.gateway.client_request import ClientRequest, modern_turn
+from multitap.gateway.gateway import Gateway
+from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
+from multitap.tasks import CancelHandle
+from multitap.wire.jsonrpc import envelope
+from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
+
+_FOREVER = 86_400.0  # seconds: the request's own deadline ends it long before
+
+
+class RelayedRequest(msgspec.Struct, array_like=True):
+    """A client's request on its way to another replica."""
+
+    session_id: str
+    """Empty in the stateless era."""
+    principal: str
+    holder: str
+    profiles: tuple[str, ...]
+    allow: tuple[str, ...]
+    body: bytes
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.profiles, self.allow)
+
+
+class _Outcome(msgspec.Struct, array_like=True):
+    result: bytes = b""
+    code: int = 0
+    words: str = ""
+    data: bytes = b""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_request = msgspec.msgpack.Decoder(RelayedRequest).decode
+_decode_outcome = msgspec.msgpack.Decoder(_Outcome).decode
+
+FindClient = Callable[[RelayedRequest], Awaitable[Client | None]]
+"""The client that a request is of, as this replica knows it."""
+
+
+class _RelayOutlet:
+    """Brings what precedes an answer to the replica where the client is, in order; an `Outlet`."""
+
+    def __init__(self, bus: ReplicaBus, note: Note) -> None:
+        self._bus = bus
+        self._note = note
+        self._waiting: list[bytes] = []
+        self._is_sending = False
+
+    def send(self, message: bytes) -> bool:
+        self._waiting.append(message)
+        if not self._is_sending:
+            self._is_sending = True
+            self._bus.tasks.start_soon(self.drain)
+        return True
+
+    async def drain(self) -> None:
+        """Send what waits."""
+        try:
+            while self._waiting:
+                data = _encode((self._note.key, self._waiting.pop(0)))
+                with suppress(CoordinatorDown):
+                    await self._bus.tell(self._note.sender, "relayed", data)
+        finally:
+            self._is_sending = False
+
+
+class RelayedRequests:
+    """Sends requests to other replicas, and answers those that they send.
+
+    Args:
+        gateway: Who knows the answers.
+        bus: The way to the others.
+        find: The client that a request is of.
+    """
+
+    def __init__(self, gateway: Gateway, bus: ReplicaBus, find: FindClient) -> None:
+        self._gateway = gateway
+        self._bus = bus
+        self._find = find
+        self._outlets: dict[str, Outlet] = {}
+        """Where what concerns our requests goes, by their key."""
+        self._running: dict[str, CancelHandle] = {}
+        """The requests of others that are worked on here."""
+        bus.on("request", self._answer)
+        bus.on("relayed", self._on_relayed)
+        bus.on("drop", self._on_drop)
+
+    async def send(self, replica: str, request: RelayedRequest, outlet: Outlet) -> Result:
+        """The answer of another replica to a client's request.
+
+        Raises:
+            Refused: It refuses the request.
+            Unavailable, CoordinatorDown: It cannot be asked.
+        """
+        key = secrets.token_urlsafe(9)
+        self._outlets[key] = outlet
+        try:
+            reply = await self._bus.ask(
+                replica, "request", _encode(request), within=_FOREVER, key=key
+            )
+        except BaseException:  # also when the client is gone
+            self._bus.tell_soon(replica, "drop", key.encode())
+            raise
+        finally:
+            del self._outlets[key]
+        outcome = _decode_outcome(reply)
+        if outcome.code:
+            data = msgspec.json.decode(outcome.data) if outcome.data else None
+            raise Refused(outcome.code, outcome.words, data)
+        return outcome.result
+
+    async def _answer(self, note: Note) -> bytes:
+        relayed = _decode_request(note.data)
+        message = parse(relayed.body)
+        outlet = _RelayOutlet(self._bus, note)
+        handle = self._running[note.key] = CancelHandle()
+        outcome = _Outcome(code=client_errors.CANCELLED, words="Request cancelled")
+        try:
+            with handle:
+                outcome = await self._outcome(relayed, message, outlet)
+        finally:
+            del self._running[note.key]
+        await outlet.drain()
+        return _encode(outcome)
+
+    async def _outcome(
+        self, relayed: RelayedRequest, message: ClientMessage, outlet: Outlet
+    ) -> _Outcome:
+        try:
+            client = await self._find(relayed)
+            if client is None:
+                raise Refused(SERVER_ERROR, "the session has ended")  # noqa: TRY301 - one way out
+            result = await self._work(client, relayed, message, outlet)
+        except AtReplica:
+            return _Outcome(code=SERVER_ERROR, words="the call has moved to another replica")
+        except Exception as exc:  # noqa: BLE001 - boundary: told to the replica that asked
+            refused = client_errors.refused(exc, message.method)
+            data = b"" if refused.data is None else envelope.encode(refused.data)
+            return _Outcome(code=refused.code, words=str(refused), data=data)
+        whole = b"".join(result) if isinstance(result, tuple) else bytes(result)
+        return _Outcome(whole)
+
+    async def _work(
+        self, client: Client, relayed: RelayedRequest, message: ClientMessage, outlet: Outlet
+    ) -> Result:
+        params = client_errors.read_params(message)
+        if relayed.session_id:
+            level = client.log_level or USUAL_LEVEL
+            request = ClientRequest(
+                client,
+                client.slot_holder,
+                message.id,
+                outlet,
+                params,
+                None,
+                client.capabilities,
+                level,
+            )
+        else:
+            request = modern_turn(client, message.id, outlet, params, None)
+        if message.method == "tools/call":
+            return await self._gateway.calls.answer(request, message)
+        return await self._gateway.answer(request, message)
+
+    async def _on_relayed(self, note: Note) -> None:
+        key, message = msgspec.msgpack.decode(note.data, type=tuple[str, bytes])
+        if (outlet := self._outlets.get(key)) is not None:
+            outlet.send(message)
+
+    async def _on_drop(self, note: Note) -> None:
+        if (handle := self._running.get(note.data.decode())) is not None:
+            handle.cancel()
+
+
+def relayed(client: Client, session_id: str, body: bytes | Raw) -> RelayedRequest:
+    """A client's request as it is sent to another replica."""
+    audience = client.audience
+    return RelayedRequest(
+        session_id,
+        client.principal,
+        client.holder,
+        audience.profiles,
+        audience.allow,
+        bytes(body),
+    )

@@ -1,0 +1,225 @@
+"""Messages between the replicas of one cluster, sealed with the key that they share."""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.errors import MultitapError, Unavailable
+from multitap.later import Later
+from multitap.records import dataclass
+from multitap.tasks import Tasks
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives.ciphers import aead
+else:
+    exceptions = Later("cryptography.exceptions")
+    aead = Later("cryptography.hazmat.primitives.ciphers.aead")
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 2.0
+"""Seconds in which another replica takes a message."""
+
+_EVERYBODY = "replicas"
+_NONCE = 12
+_LOOK = 0.5
+"""Seconds between two looks whether a replica is alive that is expected to answer."""
+
+
+class Note(msgspec.Struct, array_like=True):
+    """One message to a replica, or to all of them."""
+
+    kind: str
+    sender: str
+    key: str = ""
+    """Under which the sender waits for a reply, if it does."""
+    data: bytes = b""
+    failure: str = ""
+    """Why there is no reply."""
+
+
+On = Callable[[Note], Awaitable[bytes | None]]
+"""Does what a note says; the value is the reply to it."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Note).decode
+
+
+class Seal:
+    """Keeps what leaves the process from being read or changed by anybody without the key.
+
+    Args:
+        key: 32 bytes.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = aead.AESGCM(key)
+
+    def seal(self, data: bytes, purpose: str) -> bytes:
+        nonce = os.urandom(_NONCE)
+        return nonce + self._cipher.encrypt(nonce, data, purpose.encode())
+
+    def unseal(self, sealed: bytes, purpose: str) -> bytes | None:
+        """What was sealed for a purpose; None: it was not, or not with this key."""
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
+        except (exceptions.InvalidTag, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """This process as one of several."""
+
+    name: str
+    coordinator: Coordinator
+    key: bytes
+    """Shared by all replicas; 32 bytes."""
+    is_alive: Callable[[str], bool]
+    """Whether a replica of a name was there a moment ago."""
+
+
+class ReplicaBus:
+    """Brings notes to other replicas, and does what theirs say.
+
+    Args:
+        replica: Who we are.
+        tasks: Where notes are worked on.
+    """
+
+    def __init__(self, replica: Replica, tasks: Tasks) -> None:
+        self.name = replica.name
+        self.coordinator = replica.coordinator
+        self.is_alive = replica.is_alive
+        self.seal = Seal(replica.key)
+        self.on_gap: list[Callable[[], Awaitable[None]]] = []
+        """Called when notes to everybody may have been missed."""
+        self.tasks = tasks
+        self._handlers: dict[str, On] = {}
+        self._waiting: dict[str, asyncio.Future[Note]] = {}
+
+    def on(self, kind: str, handler: On) -> None:
+        """Have notes of a kind worked on."""
+        self._handlers[kind] = handler
+
+    async def tell(self, replica: str, kind: str, data: bytes) -> None:
+        """Send a note to one replica; nobody knows whether it arrives.
+
+        Raises:
+            CoordinatorDown: It cannot be sent.
+        """
+        await self._send(_channel(replica), Note(kind, self.name, data=data))
+
+    async def tell_all(self, kind: str, data: bytes) -> None:
+        """Send a note to all other replicas.
+
+        Raises:
+            CoordinatorDown: It cannot be sent.
+        """
+        await self._send(_EVERYBODY, Note(kind, self.name, data=data))
+
+    def tell_soon(self, replica: str, kind: str, data: bytes) -> None:
+        """Send a note to one replica, from a callback; what cannot be sent is dropped."""
+        self.tasks.start_soon(self._try_to_tell, replica, kind, data)
+
+    async def ask(
+        self,
+        replica: str,
+        kind: str,
+        data: bytes,
+        *,
+        within: float = PATIENCE,
+        key: str = "",
+    ) -> bytes:
+        """The reply of a replica.
+
+        Args:
+            replica: Which one.
+            kind: What it is asked.
+            data: The question.
+            within: Seconds; it is given up earlier if the replica goes.
+            key: Identifies the question, where more is said about it.
+
+        Raises:
+            Unavailable: There is none, or it says why not.
+            CoordinatorDown: It cannot be asked.
+        """
+        key = key or secrets.token_urlsafe(9)
+        waiting: asyncio.Future[Note] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = waiting
+        try:
+            await self._send(_channel(replica), Note(kind, self.name, key, data))
+            until = anyio.current_time() + within
+            while not waiting.done():
+                if not self.is_alive(replica) or anyio.current_time() > until:
+                    raise Unavailable(replica, "the replica does not answer any more")
+                # a replica that dies says nothing: look again whether it is there
+                await asyncio.wait((waiting,), timeout=min(_LOOK, within))
+            reply = waiting.result()
+        finally:
+            del self._waiting[key]
+        if reply.failure:
+            raise Unavailable(replica, reply.failure)
+        return reply.data
+
+    async def run(self) -> None:
+        """Work on the notes of others until cancelled."""
+        channels = self.coordinator.channels
+        async with channels.subscribe(_channel(self.name), _EVERYBODY) as messages:
+            async for message in messages:
+                if message is None:
+                    for look in self.on_gap:
+                        self.tasks.start_soon(self._look, look)
+                    continue
+                opened = self.seal.unseal(message.data, message.channel)
+                if opened is None:
+                    logger.warning("a message to the cluster is not sealed with our key")
+                    continue
+                with suppress(msgspec.MsgspecError):
+                    self._take(_unpack(opened))
+
+    def _take(self, note: Note) -> None:
+        if note.kind == "reply":
+            waiting = self._waiting.get(note.key)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(note)
+        elif note.sender != self.name and (handler := self._handlers.get(note.kind)) is not None:
+            self.tasks.start_soon(self._work_on, note, handler)
+
+    async def _work_on(self, note: Note, handler: On) -> None:
+        failure, data = "", None
+        try:
+            data = await handler(note)
+        except MultitapError as exc:
+            failure = str(exc) or type(exc).__name__
+        except Exception as exc:  # boundary: one note of another replica is its own problem
+            logger.exception("a message of another replica failed")
+            failure = type(exc).__name__
+        if note.key:
+            reply = Note("reply", self.name, note.key, data or b"", failure)
+            with suppress(CoordinatorDown):
+                await self._send(_channel(note.sender), reply)
+
+    async def _try_to_tell(self, replica: str, kind: str, data: bytes) -> None:
+        with suppress(CoordinatorDown):
+            await self.tell(replica, kind, data)
+
+    async def _look(self, look: Callable[[], Awaitable[None]]) -> None:
+        with suppress(CoordinatorDown):
+            await look()
+
+    async def _send(self, channel: str, note: Note) -> None:
+        await self.coordinator.channels.publish(channel, self.seal.seal(_pack(note), channel))
+
+
+def _channel(replica: str) -> str:
+    return f"replica:{replica}"

@@ -1,0 +1,47 @@
+"""Which replica does what only one of them may do."""
+
+import hashlib
+
+from multitap.gateway.client import AtReplica, Client
+from multitap.gateway.replicas.replica_bus import ReplicaBus
+
+SEAT = 3600.0
+"""Seconds for which a replica keeps the sessions of a client's own after the last call."""
+
+
+class Seats:
+    """At which replica a client's own sessions with servers are.
+
+    A server that keeps state for each session must be asked in the same one again, and that is in
+    one process: the replica that the client reached first.
+
+    Args:
+        bus: Who the replicas are.
+    """
+
+    def __init__(self, bus: ReplicaBus) -> None:
+        self._bus = bus
+        self._records = bus.coordinator.records
+
+    async def check(self, client: Client, server: str) -> None:
+        """Return if a client's session with a server is, or may be opened, here.
+
+        Raises:
+            AtReplica: It is at another replica.
+            CoordinatorDown: That cannot be found out.
+        """
+        # as in `PrivateLinks`: a session's own, or in the stateless era those of a principal
+        elsewhere = client.elsewhere
+        owner = f"principal {client.principal}" if elsewhere is None else elsewhere.session_id
+        key = f"seat:{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{server}"
+        own = self._bus.name.encode()
+        for _ in range(3):
+            seat = await self._records.read(key)
+            if seat == own:
+                await self._records.touch(key, SEAT)
+                return
+            if seat is not None and self._bus.is_alive(seat.decode()):
+                raise AtReplica(seat.decode())
+            # free, or its replica is gone: another one may be quicker
+            if await self._records.swap(key, seat, own, ttl=SEAT):
+                return

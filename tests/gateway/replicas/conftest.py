@@ -1,0 +1,1 @@
+from tests.cluster.conftest import redis_server  # noqa: F401 - a fixture

@@ -61,6 +61,8 @@ class RedisLine:
         self.client = client
         self.health = Health(is_up=True)
         self.health_changed = Bell()
+        self.is_open = True
+        """Until nobody uses it any more; `redis` may swallow that a task was cancelled."""
         self._place = place
         self._namespace = namespace
         self._scripts: dict[str, Any] = {}
@@ -106,7 +108,7 @@ class RedisLine:
 
     async def watch(self) -> None:
         """Look once a second whether it answers."""
-        while _goes_on():
+        while self.is_open:
             await anyio.sleep(_PROBE)
             with suppress(CoordinatorDown):
                 await self.ask(self.client.ping())
@@ -236,9 +238,13 @@ class RedisChannels:
                     del self._subscribers[key]
             self._wanted.ring()
 
+    def stop(self) -> None:
+        """Have `listen` return; its line is not open any more."""
+        self._wanted.ring()
+
     async def listen(self) -> None:
         """Bring messages to the subscribers, over a new connection whenever one is lost."""
-        while _goes_on():
+        while self._line.is_open:
             try:
                 async with self._line.client.pubsub() as pubsub:
                     await self._receive(pubsub)
@@ -251,9 +257,9 @@ class RedisChannels:
         for subscribers in tuple(self._subscribers.values()):
             for subscriber in subscribers:
                 subscriber.feed(None)
-        while _goes_on():
+        while self._line.is_open:
             await self._agree(pubsub)
-            if not self._subscribers and _goes_on():
+            if not self._subscribers and self._line.is_open:
                 await self._wanted.wait()
                 continue
             # short: what is wanted may change while nothing is said
@@ -417,7 +423,11 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
             tasks.start_soon(line.watch)
             tasks.start_soon(coordinator.channels.listen)
             tasks.start_soon(coordinator.streams.listen, coordinator.channels)
-            yield coordinator
+            try:
+                yield coordinator
+            finally:
+                line.is_open = False
+                coordinator.channels.stop()
     finally:
         with anyio.CancelScope(shield=True):
             await client.aclose(close_connection_pool=True)
@@ -468,12 +478,6 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if not found.hostname:
         raise ValueError(f"{text!r} is not a host")
     return found.hostname, found.port or _SENTINEL_PORT
-
-
-def _goes_on() -> bool:
-    """Whether this task was not cancelled: `redis` may swallow that, and it comes only once."""
-    task = asyncio.current_task()
-    return task is not None and not task.cancelling()
 
 
 def _milliseconds(seconds: float | None) -> int | None:

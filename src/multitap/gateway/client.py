@@ -79,7 +79,7 @@ class AtReplica(Exception):
         self.replica = replica
 
 
-class Elsewhere(Protocol):
+class OtherReplicas(Protocol):
     """The other replicas of a cluster, as far as one client is concerned."""
 
     name: str
@@ -156,7 +156,7 @@ class Client:
         """Its requests under way, by id."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
         self._ids = count(1)
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: OtherReplicas | None = None
         """The rest of the cluster, if there is one."""
 
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:

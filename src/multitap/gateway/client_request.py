@@ -6,7 +6,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from multitap.gateway.client import Client, Outlet, fitted, is_grave, log_level, wants_log
+from multitap.gateway.client import (
+    USUAL_LEVEL,
+    Client,
+    Outlet,
+    fitted,
+    is_grave,
+    log_level,
+    wants_log,
+)
 from multitap.gateway.client_message import EMPTY, Params, notification, text_of
 from multitap.tasks import LightTask
 from multitap.upstream.on_behalf_of import CallContext
@@ -91,6 +99,24 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
 
 def _plain(number: float) -> float | int:
     return int(number) if number.is_integer() else number
+
+
+def session_turn(
+    client: Client, request_id: Raw, outlet: Outlet, params: Params, light: LightTask | None
+) -> ClientRequest:
+    """A request of the handshake era, whose client said before what it can do."""
+    return ClientRequest(
+        client,
+        client.slot_holder,
+        request_id,
+        outlet,
+        params,
+        light,
+        client.capabilities,
+        client.log_level or USUAL_LEVEL,
+        client.principal,
+        client.caller,
+    )
 
 
 def modern_turn(

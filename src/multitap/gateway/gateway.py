@@ -26,7 +26,7 @@ from multitap.gateway.jobs import JobRunner
 from multitap.gateway.offer_requests import OfferRequests
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PrivateLinks
-from multitap.gateway.replicas.replica_bus import Replica, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaIdentity
 from multitap.gateway.replicas.replica_choice import Seats
 from multitap.gateway.tool_calls import ToolCalls
 from multitap.gateway.tool_search import ToolSearch
@@ -255,7 +255,7 @@ async def open_gateway(
     key: bytes | None = None,
     patience: float = TTL,
     info: Mapping[str, str] = OURSELVES,
-    replica: Replica | None = None,
+    replica: ReplicaIdentity | None = None,
 ) -> AsyncGenerator[Gateway]:
     """A running gateway; leaving the block ends every call it works on.
 

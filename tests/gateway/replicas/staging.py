@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from multitap.cluster.redis_coordinator import open_redis
 from multitap.gateway.fronts.http_sessions import SessionLimits
-from multitap.gateway.replicas.replica_bus import Replica
+from multitap.gateway.replicas.replica_bus import ReplicaIdentity
 from tests.gateway.talking import gate
 
 
@@ -29,7 +29,7 @@ class Replicas:
         self._stacks.append(stack)
         coordinator = await stack.enter_async_context(open_redis(url, namespace=namespace))
         self.alive.add(name)
-        replica = Replica(name, coordinator, key, self.alive.__contains__)
+        replica = ReplicaIdentity(name, coordinator, key, self.alive.__contains__)
         self.gates.append(
             await stack.enter_async_context(gate(settings, replica=replica, **options))
         )

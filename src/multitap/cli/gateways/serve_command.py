@@ -44,6 +44,7 @@ from multitap.gateway.fronts.control_desk import ControlDesk, Switch
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
+from multitap.gateway.replicas.replica_bus import ReplicaIdentity
 from multitap.http.loopback import is_loopback
 from multitap.http.server.http_server import bind, url_of
 from multitap.hub.hub import Hub, open_hub
@@ -314,7 +315,14 @@ async def _opened(served: Served, replica: "Replica | None") -> AsyncGenerator[G
             yield gateway
         return
     opening = partial(served.open, place=replica.place)
-    async with open_gateway(opening, host=served.host, key=replica.key) as gateway:
+    membership = replica.membership
+    identity = ReplicaIdentity(
+        replica.id,
+        replica.coordinator,
+        replica.key,
+        is_alive=lambda name: name in membership.members,
+    )
+    async with open_gateway(opening, host=served.host, replica=identity) as gateway:
         hub = gateway.hub
         replica.attach(lambda: hub.links)
         hub.concerns = lambda: replica.concerns

@@ -3,7 +3,7 @@
 from msgspec import Raw
 
 from multitap.gateway import client_errors
-from multitap.gateway.client import USUAL_LEVEL, Client, Outlet
+from multitap.gateway.client import Client, Outlet
 from multitap.gateway.client_message import (
     UNPARSABLE,
     ClientMessage,
@@ -13,7 +13,7 @@ from multitap.gateway.client_message import (
     parse,
     refusal,
 )
-from multitap.gateway.client_request import ClientRequest, modern_turn
+from multitap.gateway.client_request import ClientRequest, modern_turn, session_turn
 from multitap.gateway.eras.stateless_admission import admit_unheaded
 from multitap.gateway.gateway import Gateway
 from multitap.tasks import LightTask, Tasks
@@ -117,21 +117,8 @@ class Duplex:
         if not modern and not self._client.shook_hands and message.method not in _BEFORE_HANDSHAKE:
             raise Refused(client_errors.INVALID_REQUEST, "initialize first")
         client = self._client
-        if modern:
-            return modern_turn(client, message.id, self._outlet, params, light)
-        level = client.log_level or USUAL_LEVEL
-        return ClientRequest(
-            client,
-            client.slot_holder,
-            message.id,
-            self._outlet,
-            params,
-            light,
-            client.capabilities,
-            level,
-            client.principal,
-            client.caller,
-        )
+        turn = modern_turn if modern else session_turn
+        return turn(client, message.id, self._outlet, params, light)
 
     def _refuse(self, request_id: Raw, error: Refused) -> None:
         self._outlet.send(refusal(request_id, error))

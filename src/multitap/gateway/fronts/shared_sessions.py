@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.errors import Unavailable
-from multitap.gateway.client import USUAL_LEVEL, Client
+from multitap.gateway.client import Client
 from multitap.gateway.client_message import (
     UNPARSABLE,
     ClientMessage,
@@ -26,7 +26,7 @@ from multitap.gateway.client_message import (
     parse,
     refusal,
 )
-from multitap.gateway.client_request import ClientRequest
+from multitap.gateway.client_request import session_turn
 from multitap.gateway.fronts.duplex import Duplex
 from multitap.gateway.fronts.event_log import LoggedEvent
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
@@ -67,8 +67,8 @@ class _InSession(msgspec.Struct, array_like=True):
 _unpack = msgspec.msgpack.Decoder(_InSession).decode
 
 
-class _Elsewhere:
-    """The other replicas, as far as one session is concerned; see `Elsewhere`."""
+class _OtherReplicas:
+    """The other replicas, as far as one session is concerned; see `OtherReplicas`."""
 
     def __init__(self, shared: "SharedSessions", session: HttpSession, home: str) -> None:
         self._shared = shared
@@ -143,7 +143,7 @@ class SharedSessions:
         self._sessions = sessions
         self.requests = RelayedRequests(gateway, bus, self._client_of)
         self._prefix = hashlib.sha256(bus.name.encode()).hexdigest()[:8] + "x"
-        self._known: dict[str, _Elsewhere] = {}
+        self._known: dict[str, _OtherReplicas] = {}
         gateway.subscriptions.knows_all = False
         sessions.shared = self
         for kind, handler in {
@@ -176,7 +176,7 @@ class SharedSessions:
             session: Which one.
             home: The replica that tells its client of changes; None: this one.
         """
-        elsewhere = _Elsewhere(self, session, home or self.bus.name)
+        elsewhere = _OtherReplicas(self, session, home or self.bus.name)
         self._known[session.id] = elsewhere
         session.client.elsewhere = elsewhere
         streams = session.streams
@@ -306,7 +306,7 @@ class SharedSessions:
     async def _take_over(
         self,
         session: HttpSession,
-        elsewhere: _Elsewhere,
+        elsewhere: _OtherReplicas,
         record: SessionRecord,
         heard: tuple[int, int] | None,
     ) -> None:
@@ -337,18 +337,8 @@ class SharedSessions:
                 mailbox.send(notification(f"notifications/{kind}/list_changed"))
 
     async def _follow(self, session: HttpSession, uri: str) -> None:
-        client = session.client
-        params = Params(uri=uri)
-        request = ClientRequest(
-            client,
-            client.slot_holder,
-            Raw(b"0"),
-            session.streams.mailbox,
-            params,
-            None,
-            client.capabilities,
-            client.log_level or USUAL_LEVEL,
-        )
+        mailbox = session.streams.mailbox
+        request = session_turn(session.client, Raw(b"0"), mailbox, Params(uri=uri), None)
         said = Raw(msgspec.json.encode({"uri": uri}))
         message = ClientMessage("2.0", Raw(b"0"), "resources/subscribe", said)
         try:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import field
 
 import anyio
 import msgspec
@@ -12,7 +11,6 @@ import msgspec
 from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.replicas.replica_bus import ReplicaBus
 from multitap.gateway.replicas.session_records import name_of
-from multitap.records import dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +39,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(KeptEvent).decode
 
 
-@dataclass(slots=True)
 class _Written:
     """What this replica has written of one session."""
 
-    sizes: deque[tuple[str, int]] = field(default_factory=deque)
-    total: int = 0
+    __slots__ = ("sizes", "total")
+
+    def __init__(self) -> None:
+        self.sizes: deque[tuple[str, int]] = deque()
+        """The entries and their sizes, oldest first."""
+        self.total = 0
 
 
 class KeptEvents:

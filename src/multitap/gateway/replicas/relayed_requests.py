@@ -10,9 +10,9 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.gateway import client_errors
-from multitap.gateway.client import USUAL_LEVEL, AtReplica, Client, Outlet
+from multitap.gateway.client import AtReplica, Client, Outlet
 from multitap.gateway.client_message import ClientMessage, Refused, Result, parse
-from multitap.gateway.client_request import ClientRequest, modern_turn
+from multitap.gateway.client_request import modern_turn, session_turn
 from multitap.gateway.gateway import Gateway
 from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
 from multitap.tasks import CancelHandle
@@ -160,22 +160,10 @@ class RelayedRequests:
         self, client: Client, relayed: RelayedRequest, message: ClientMessage, outlet: Outlet
     ) -> Result:
         params = client_errors.read_params(message)
-        if relayed.session_id:
-            level = client.log_level or USUAL_LEVEL
-            request = ClientRequest(
-                client,
-                client.slot_holder,
-                message.id,
-                outlet,
-                params,
-                None,
-                client.capabilities,
-                level,
-            )
-        else:
-            request = modern_turn(client, message.id, outlet, params, None)
+        turn = session_turn if relayed.session_id else modern_turn
+        request = turn(client, message.id, outlet, params, None)
         if message.method == "tools/call":
-            return await self._gateway.calls.answer(request, message)
+            return await self._gateway.calls.answer(request)
         return await self._gateway.answer(request, message)
 
     async def _on_relayed(self, note: Note) -> None:

@@ -77,7 +77,7 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaIdentity:
     """This process as one of several."""
 
     name: str
@@ -96,7 +96,7 @@ class ReplicaBus:
         tasks: Where notes are worked on.
     """
 
-    def __init__(self, replica: Replica, tasks: Tasks) -> None:
+    def __init__(self, replica: ReplicaIdentity, tasks: Tasks) -> None:
         self.name = replica.name
         self.coordinator = replica.coordinator
         self.is_alive = replica.is_alive

@@ -45,8 +45,6 @@ from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
 logger = logging.getLogger(__name__)
 
 _KINDS = ("tools", "prompts", "resources")
-_FLUSH = 1.0
-"""Seconds in which a home that gives a session away writes what it still has to."""
 _SIGN_OF_LIFE = 20.0
 """Seconds between two words to a replica that somebody follows one of its streams."""
 _CONNECTION = 86_400.0
@@ -62,6 +60,14 @@ class _InSession(msgspec.Struct, array_like=True):
 
     session_id: str
     data: bytes = b""
+
+
+class _LeftBehind(msgspec.Struct, array_like=True):
+    """What the home of a session knows of its mailbox when it gives it away."""
+
+    number: int = 0
+    heard: int = 0
+    events: list[tuple[int, bytes]] = []
 
 
 _unpack = msgspec.msgpack.Decoder(_InSession).decode
@@ -296,31 +302,32 @@ class SharedSessions:
             record = await self.records.read(session.id)
             if record is None:
                 return
-            heard: tuple[int, int] | None = None
+            left: _LeftBehind | None = None
             if record.home != self.bus.name and self.bus.is_alive(record.home):
                 with suppress(Unavailable):
                     reply = await self.bus.ask(record.home, "resign", _pack(_InSession(session.id)))
-                    heard = msgspec.msgpack.decode(reply, type=tuple[int, int])
-            await self._take_over(session, elsewhere, record, heard)
+                    left = msgspec.msgpack.decode(reply, type=_LeftBehind)
+            await self._take_over(session, elsewhere, record, left)
 
     async def _take_over(
         self,
         session: HttpSession,
         elsewhere: _OtherReplicas,
         record: SessionRecord,
-        heard: tuple[int, int] | None,
+        left: "_LeftBehind | None",
     ) -> None:
         mailbox = session.streams.mailbox
-        kept = [one for one in await self.events.read(session.id, MAILBOX) if one.number]
+        kept = await self.events.read(session.id, MAILBOX)
+        found = {one.number: one.encoded for one in kept}
+        found |= dict(left.events) if left is not None else {}
         session.streams.log.on_add = None  # they are kept already
-        for one in kept:
-            if one.number > mailbox.number:
-                mailbox.number = one.number
-                logged = LoggedEvent(one.stream, one.number, one.encoded, one.is_last, now())
-                session.streams.log.add(logged)
+        for number, encoded in sorted(found.items()):
+            if number > mailbox.number:
+                mailbox.number = number
+                session.streams.log.add(LoggedEvent(MAILBOX, number, encoded, False, now()))
         session.streams.log.on_add = lambda logged: self._keep(session, logged)
-        if heard is not None:
-            mailbox.number, mailbox.heard = max(mailbox.number, heard[0]), heard[1]
+        if left is not None:
+            mailbox.number, mailbox.heard = max(mailbox.number, left.number), left.heard
         else:
             mailbox.heard = mailbox.number
         elsewhere.home = self.bus.name
@@ -331,7 +338,7 @@ class SharedSessions:
         await self.bus.tell_all("home", _pack(_InSession(session.id, self.bus.name.encode())))
         for uri in record.uris:
             self._gateway.tasks.start_soon(self._follow, session, uri)
-        if heard is None:
+        if left is None:
             # the last home is gone, and with it what it had yet to say
             for kind in _KINDS:
                 mailbox.send(notification(f"notifications/{kind}/list_changed"))
@@ -465,11 +472,13 @@ class SharedSessions:
     async def _on_resign(self, note: Note) -> bytes:
         session, _ = self._here(note)
         if session is None:
-            return _pack((0, 0))
+            return _pack(_LeftBehind())
         self._become_guest(session, note.sender)
-        await self.events.flush(_FLUSH)
         mailbox = session.streams.mailbox
-        return _pack((mailbox.number, mailbox.heard))
+        # with it, rather than from the coordinator: the last ones may not be written yet
+        events = session.streams.log.after(MAILBOX, 0)
+        kept = [(one.number, one.encoded) for one in events]
+        return _pack(_LeftBehind(mailbox.number, mailbox.heard, kept))
 
     async def _on_home(self, note: Note) -> None:
         session, home = self._here(note)

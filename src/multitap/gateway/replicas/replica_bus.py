@@ -26,7 +26,7 @@ else:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds in which another replica takes a message."""
 
 _EVERYBODY = "replicas"

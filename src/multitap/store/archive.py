@@ -13,7 +13,6 @@ import msgspec
 
 from multitap.store import (
     asking_servers,
-    call_history,
     call_records,
     chosen_names,
     exchanges,
@@ -24,7 +23,7 @@ from multitap.store import (
 from multitap.store.asking_servers import Asking
 from multitap.store.audit_file import AuditFile
 from multitap.store.audit_records import AuditRecord, of_call, system_user
-from multitap.store.call_history import CallHistory, HistoryQuery
+from multitap.store.call_history import CallHistories, CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.exchanges import Exchange
@@ -46,6 +45,7 @@ class Archive:
         # a new file in place of a damaged one has none of the old catalogs
         self._database = LiveDatabase(directory, troubles or Troubles(), self._forget_digests)
         self._audit = AuditFile(directory)
+        self._histories = CallHistories()
         self._user, self._pid = system_user(), os.getpid()
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
@@ -82,8 +82,8 @@ class Archive:
                 exchanges.INSERT, rows, exchanges.TRIM, oldest, exchanges.MAX_EXCHANGES
             )
 
-    def read_history(self, query: HistoryQuery) -> CallHistory:
-        return query.history(self._database.rows(call_history.SELECT, query.values))
+    def read_history(self, span: float) -> CallHistory:
+        return self._histories.read(span, self._database.rows)
 
     def read_exchange(self, exchange_id: str) -> Exchange | None:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))

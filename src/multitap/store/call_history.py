@@ -1,6 +1,7 @@
 """Calls, errors and times over the last minutes or hours, added up for plots."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,11 +11,15 @@ POINTS = 60
 LONGEST_SPAN = 7 * 86_400.0
 MOST_ROWS = 20_000
 """Rows that are read; with more servers and tools than that the rest is left out."""
+LATE = 2.0
+"""Seconds after which no call of a step is still to be written."""
+MOST_SPANS = 8
+"""Spans of time whose steps are kept."""
 
 _BAD = "outcome IN ('error', 'failed', 'timeout')"
 _TIMED = "outcome NOT IN ('cancelled', 'refused')"
-SELECT = f"""
-SELECT server, tool, CAST((at - ?) / ? AS INTEGER) AS step, count(*), sum({_BAD}),
+_SELECT = f"""
+SELECT server, tool, CAST(at / ? AS INTEGER) AS step, count(*), sum({_BAD}),
     coalesce(avg(CASE WHEN {_TIMED} THEN seconds END), 0),
     coalesce(max(CASE WHEN {_TIMED} THEN seconds END), 0)
 FROM calls WHERE at >= ? GROUP BY server, tool, step ORDER BY step LIMIT ?
@@ -38,7 +43,7 @@ class ToolHistory(msgspec.Struct, frozen=True):
 
     server: str
     tool: str
-    """The server's own name for it."""
+    """By the server's own name."""
     steps: tuple[HistoryStep, ...]
     """Those in which it was called."""
 
@@ -53,28 +58,52 @@ class CallHistory(msgspec.Struct, frozen=True):
     tools: tuple[ToolHistory, ...]
 
 
-class HistoryQuery(msgspec.Struct, frozen=True):
-    """Which span of time to look at."""
+Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Runs a statement with its values."""
+_Steps = dict[tuple[str, str], dict[int, tuple[Any, ...]]]
+"""By server and tool, then by the number of the step since the epoch."""
 
-    start: float
-    step: float
 
-    @classmethod
-    def of(cls, span: float) -> "HistoryQuery":
-        """The last `span` seconds, in whole steps, so that plots do not jitter."""
-        step = max(1.0, min(span, LONGEST_SPAN) / POINTS)
-        end = (time.time() // step + 1) * step
-        return cls(end - step * POINTS, step)
+class CallHistories:
+    """Adds up calls, each of them once: what a step had when it was over stays as it was.
 
-    @property
-    def values(self) -> tuple[float, ...]:
-        """For `SELECT`."""
-        return self.start, self.step, self.start, MOST_ROWS
+    A page asks every few seconds, and there are up to 100,000 calls.
+    """
 
-    def history(self, rows: list[tuple[Any, ...]]) -> CallHistory:
-        """What the rows of `SELECT` say."""
-        found: dict[tuple[str, str], list[HistoryStep]] = {}
-        for server, tool, *counted in rows:
-            found.setdefault((server, tool), []).append(HistoryStep(*counted))
-        tools = (ToolHistory(*names, tuple(steps)) for names, steps in found.items())
-        return CallHistory(self.start, self.step, tuple(tools))
+    def __init__(self) -> None:
+        self._kept: dict[float, tuple[int, _Steps]] = {}
+        """By the length of a step: the first step that is not over, and what was counted."""
+
+    def read(self, span: float, rows: Rows) -> CallHistory:
+        """The last `span` seconds.
+
+        Args:
+            span: How many.
+            rows: Reads from the file.
+        """
+        step, now = max(1.0, min(span, LONGEST_SPAN) / POINTS), time.time()
+        first = int(now / step) - POINTS + 1
+        known, steps = self._kept.pop(step, (first, {}))
+        since = max(first, known)
+        for server, tool, at, *counted in rows(_SELECT, (step, since * step, MOST_ROWS)):
+            steps.setdefault((server, tool), {})[at] = tuple(counted)
+        self._kept[step] = (max(since, int((now - LATE) / step)), _within(steps, first))
+        if len(self._kept) > MOST_SPANS:
+            del self._kept[next(iter(self._kept))]
+        tools = (
+            ToolHistory(
+                *names,
+                tuple(HistoryStep(at - first, *counted) for at, counted in sorted(found.items())),
+            )
+            for names, found in self._kept[step][1].items()
+        )
+        return CallHistory(first * step, step, tuple(tools))
+
+
+def _within(steps: _Steps, first: int) -> _Steps:
+    """The steps that are not too old."""
+    kept = {
+        names: {at: counted for at, counted in found.items() if at >= first}
+        for names, found in steps.items()
+    }
+    return {names: found for names, found in kept.items() if found}

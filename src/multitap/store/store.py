@@ -17,7 +17,7 @@ from multitap.events import Outcome
 from multitap.store.archive import Archive
 from multitap.store.audit_records import AuditRecord
 from multitap.store.backlog import Backlog
-from multitap.store.call_history import CallHistory, HistoryQuery
+from multitap.store.call_history import CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.exchanges import Exchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
@@ -195,7 +195,7 @@ class Store:
     async def history(self, span: float) -> CallHistory:
         """Calls, errors and times of the last `span` seconds, tool by tool, in steps."""
         await self.flush()
-        return await self._thread.run(self._archive.read_history, HistoryQuery.of(span))
+        return await self._thread.run(self._archive.read_history, span)
 
     async def exchange(self, exchange_id: str) -> Exchange | None:
         """What a recorded call sent and received; None where that is not kept any more."""

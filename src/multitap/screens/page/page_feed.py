@@ -138,14 +138,14 @@ class PageFeed:
 
     async def _take_pulse(self) -> dict[str, bytes]:
         seen = self.recent.made
-        pulse: Pulse = await self._desk.find(AskPulse(seen))
+        pulse: Pulse = await self._desk.find(AskPulse(seen, MOST_CALLS))
         if not self.recent.take(pulse):
             return {}
         counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
         self._parts["counters"] = _encode(counters)
         return {
             "counters": self._parts["counters"],
-            "calls": _encode(pulse.records[-MOST_CALLS:]),
+            "calls": _encode(pulse.records),
         }
 
     async def _look(self, seen: int) -> dict[str, bytes]:

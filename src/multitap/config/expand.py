@@ -81,6 +81,16 @@ def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:
     return tuple(found)
 
 
+def may_wait(config: ServerConfig) -> bool:
+    """Whether to put in the variables may take a while: they are in a keyring or in files.
+
+    The files of a project's server are compared with what was trusted, too.
+    """
+    sources = {reference.source for _, reference in variables(config)}
+    has_file = isinstance(config, StdioServer) and config.env_file is not None
+    return config.provenance == "project" or has_file or not sources.isdisjoint({"auth", "file"})
+
+
 @dataclass(frozen=True, slots=True)
 class _Put:
     """Puts variables into the fields of one server."""

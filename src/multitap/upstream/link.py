@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import anyio
+from anyio import to_thread
 
 from multitap.config import ServerConfig, StdioServer
-from multitap.errors import sole
+from multitap.config.expand import may_wait
+from multitap.errors import ConfigError, sole
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.faults import AnswerTimeout, Elsewhere, Moved
 from multitap.upstream.approach import era_after, first_approach, next_approach
@@ -265,7 +267,7 @@ class Link:
         raise AssertionError("a life ends with an exception")
 
     async def _live(self, attempt: Attempt) -> None:
-        config = self._expand(self.name, self.config)
+        config = await self._expanded()
         self.report.redact = config.redact
         approach = first_approach(config, self.era)
         while True:
@@ -284,6 +286,24 @@ class Link:
                         self.era = era_after(approach, cause, self.era, evidence)
                     raise
                 approach = other
+
+    async def _expanded(self) -> ServerConfig:
+        """The configuration with its variables put in.
+
+        Raises:
+            ConfigError: One has no value, or nobody says soon what it is.
+        """
+        if not may_wait(self.config):
+            return self._expand(self.name, self.config)
+        # a keyring may ask the person first, and files may be on a slow disk
+        with anyio.move_on_after(self.config.connect_timeout):
+            return await to_thread.run_sync(
+                self._expand, self.name, self.config, abandon_on_cancel=True
+            )
+        raise ConfigError(
+            f"what its variables stand for is not known after {self.config.connect_timeout:g} s",
+            hint="unlock the keyring, or check the files that it names",
+        )
 
     def _up(self, attempt: Attempt, session: Session, offers: Offers) -> None:
         attempt.connected_at = self.requests.last_used = now()

@@ -80,6 +80,25 @@ async def test_cve_2026_19516_an_invented_session_is_not_accepted(tmp_path):
             assert answer.headers["mcp-session-id"] != invented
 
 
+ROUTING = (
+    *("router-key", "mcp-router-key", "x-mcp-router-key", "x-internal-key", "x-multitap-internal"),
+    *("x-forwarded-user", "x-forwarded-host", "x-original-authority", "x-mcp-session-id"),
+    *("x-mcp-servername", "x-user-id", "x-remote-user", "proxy-authorization", "x-principal"),
+)
+"""By which other gateways talk to themselves, or believe what a proxy says."""
+
+
+async def test_ghsa_g53w_w6mj_hrpp_no_header_takes_the_place_of_a_token(tmp_path):
+    async with open_stage(tmp_path, tokens=TOKENS) as stage, stage.dial() as line:
+        session = await opened(line, ANN)
+        for value in (BEARER.removeprefix("Bearer "), "secret", "internal", session):
+            claims = {name.replace("-", "_"): value for name in ROUTING}
+            asked = in_session(session, message(1, "tools/list"), **claims)
+            assert await stage.turns_away(asked) == 401
+            other = in_session(session, message(2, "tools/list"), **BOB, **claims)
+            assert (await line.asks(other)).status == 404
+
+
 async def test_cve_2026_59951_sessions_are_bounded(tmp_path):
     async with open_stage(tmp_path) as stage, stage.dial() as line:
         for _ in range(3 * stage.front.sessions.limits.most):

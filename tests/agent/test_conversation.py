@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from multitap import ToolResult
 from multitap.agent.conversation import (
-    Answer,
-    Answers,
     Assistant,
     Call,
     Conversation,
     Picture,
+    ToolAnswer,
+    ToolAnswers,
     mended,
     user,
 )
@@ -25,7 +25,8 @@ MESSAGES = st.one_of(
         st.lists(IDS, unique=True, max_size=3),
     ),
     st.builds(
-        lambda ids: Answers(tuple(Answer.of(one, said("done")) for one in ids)), st.lists(IDS)
+        lambda ids: ToolAnswers(tuple(ToolAnswer.of(one, said("done")) for one in ids)),
+        st.lists(IDS),
     ),
 )
 
@@ -34,12 +35,12 @@ MESSAGES = st.one_of(
 def test_every_call_has_an_answer_and_every_answer_a_call(messages):
     whole = mended(messages)
 
-    assert [one for one in whole if not isinstance(one, Answers)] == [
-        one for one in messages if not isinstance(one, Answers)
+    assert [one for one in whole if not isinstance(one, ToolAnswers)] == [
+        one for one in messages if not isinstance(one, ToolAnswers)
     ]
     for before, message in zip((None, *whole), (*whole, None), strict=True):
         calls = before.calls if isinstance(before, Assistant) else ()
-        answers = message.answers if isinstance(message, Answers) else ()
+        answers = message.answers if isinstance(message, ToolAnswers) else ()
         assert [call.id for call in calls] == [answer.id for answer in answers]
     assert mended(whole) == whole
 
@@ -66,7 +67,7 @@ def test_what_is_no_conversation_is_refused(text):
 def test_of_a_long_result_only_what_the_model_may_see_is_kept():
     image = '{"type": "image", "mimeType": "image/png", "data": "aGk="}'
     raw = b'{"content": [{"type": "text", "text": "%s"}, %s]}' % (b"word " * 99, image.encode())
-    answer = Answer.of("a", ToolResult(raw).capped(100, KeptResults()))
+    answer = ToolAnswer.of("a", ToolResult(raw).capped(100, KeptResults()))
     seen = ToolResult(answer.result)
 
     assert len(seen.blocks[0].text) <= 100

@@ -9,7 +9,7 @@ from mcp.server.mcpserver import MCPServer
 
 from multitap import AgentEngine, LocalServer, Settings, ToolDef, ToolRegistry, open_hub
 from multitap.agent.approval import ALLOW, deny, unless_read_only
-from multitap.agent.conversation import Answers, Assistant, Conversation, user
+from multitap.agent.conversation import Assistant, Conversation, ToolAnswers, user
 from multitap.agent.models import TextDelta, Usage
 from multitap.agent.steps import Asked, Ending, Finished, ToolCalled, ToolFinished
 from multitap.config import Agent, PromptConfig
@@ -302,7 +302,7 @@ async def test_a_model_that_fails_after_some_steps_loses_nothing(provider):
 
     assert end.text == "It is 5."
     assert texts(server, provider) == ["user: add", 'use: add {"a":2,"b":3}', "tool: 5"]
-    assert [type(one) for one in agent.history.messages[1:]] == [Assistant, Answers]
+    assert [type(one) for one in agent.history.messages[1:]] == [Assistant, ToolAnswers]
 
 
 async def test_a_failure_is_raised_where_the_steps_are_read():

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from multitap.config.models import SandboxRules, StdioServer
-from multitap.http.egress.forward_proxy import Access
+from multitap.http.egress.forward_proxy import ProxyAccess
 from multitap.http.egress.traffic import Traffic
 from multitap.wire.process.sandbox_support import sandbox_support
 from multitap.wire.process.sandboxes import open_sandboxes
@@ -201,7 +201,7 @@ async def all_attempted(root, world):
         launch = await sandboxes.launch("probe", config, sys.executable, base)
         elsewhere = ("127.0.0.2", launch.orders["proxy"])
         world["proxy_port"] = launch.orders["proxy"]
-        open_access = Access("free", (), Traffic())
+        open_access = ProxyAccess("free", (), Traffic())
         open_access.everything = True
         open_env = {**base, "HTTPS_PROXY": sandboxes._proxy.admit(open_access)}
         with listening(socket.AF_INET, socket.SOCK_STREAM, elsewhere), launch:

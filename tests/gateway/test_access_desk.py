@@ -31,7 +31,7 @@ from multitap.gateway.fronts.control_messages import (
 from multitap.gateway.fronts.control_records import CallsPage, Pulse
 from multitap.gateway.gateway import open_gateway
 from multitap.gateway.person_questions import OpenQuestion
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from tests.gateway.talking import PATIENCE, zoo
 from tests.waiting import until
 
@@ -176,7 +176,7 @@ async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
     async with open_desk(servers={"zoo": zoo()}, record="all") as desk:
         await desk.gateway.hub.call("zoo_echo", {"text": "hello"})
         pulse = await asked(desk, AskPulse(), Pulse)
-        kept = await asked(desk, AskExchange(pulse.records[0].exchange), Exchange)
+        kept = await asked(desk, AskExchange(pulse.records[0].exchange), RecordedExchange)
         page = await asked(desk, AskCalls("tool:echo"), CallsPage)
 
     assert '"hello"' in kept.arguments

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from multitap.agent.approval import Approve, harmless, meant
-from multitap.agent.conversation import Answer, Answers, Conversation
+from multitap.agent.conversation import Conversation, ToolAnswer, ToolAnswers
 from multitap.agent.models.language_model import (
     Model,
     ModelRequest,
@@ -119,8 +119,8 @@ class AgentRound:
                     for call in reply.calls:
                         tasks.start_soon(use, call)
         finally:
-            answers = tuple(Answer.of(*pair) for pair in results.items())
-            self.history.add(reply.message, Answers(answers))
+            answers = tuple(ToolAnswer.of(*pair) for pair in results.items())
+            self.history.add(reply.message, ToolAnswers(answers))
 
     async def _result(self, call: ToolCall) -> ToolResult:
         refusal = call.problem or await self._refusal(call)

@@ -46,7 +46,7 @@ class Call(msgspec.Struct, frozen=True):
         return cls(call.id, call.name, dict(call.arguments), call.sent, kept or {})
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ToolAnswer(msgspec.Struct, frozen=True):
     """The result of one call."""
 
     id: str
@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True):
     """The MCP result, its text cut to what the model may see."""
 
     @classmethod
-    def of(cls, call_id: str, result: ToolResult) -> "Answer":
+    def of(cls, call_id: str, result: ToolResult) -> "ToolAnswer":
         return cls(call_id, _shown(result))
 
 
@@ -72,13 +72,13 @@ class Assistant(msgspec.Struct, frozen=True, tag="assistant"):
     """Data that the provider requires back: thoughts, signatures."""
 
 
-class Answers(msgspec.Struct, frozen=True, tag="tools"):
+class ToolAnswers(msgspec.Struct, frozen=True, tag="tools"):
     """The answers to all calls of the message before."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ToolAnswer, ...]
 
 
-Message = User | Assistant | Answers
+Message = User | Assistant | ToolAnswers
 
 
 class _File(msgspec.Struct):
@@ -138,7 +138,7 @@ def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 def _mended(messages: tuple[Message, ...]) -> Iterator[Message]:
     for at, message in enumerate(messages):
-        if isinstance(message, Answers):
+        if isinstance(message, ToolAnswers):
             continue
         yield message
         if isinstance(message, Assistant) and message.calls:
@@ -146,9 +146,11 @@ def _mended(messages: tuple[Message, ...]) -> Iterator[Message]:
             yield _complete(message.calls, following)
 
 
-def _complete(calls: Iterable[Call], given: Message | None) -> Answers:
-    found = {one.id: one for one in given.answers} if isinstance(given, Answers) else {}
-    return Answers(tuple(found.get(call.id) or Answer.of(call.id, CANCELLED) for call in calls))
+def _complete(calls: Iterable[Call], given: Message | None) -> ToolAnswers:
+    found = {one.id: one for one in given.answers} if isinstance(given, ToolAnswers) else {}
+    return ToolAnswers(
+        tuple(found.get(call.id) or ToolAnswer.of(call.id, CANCELLED) for call in calls)
+    )
 
 
 def _shown(result: ToolResult) -> Raw:

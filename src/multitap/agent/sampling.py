@@ -1,4 +1,4 @@
-"""Answers the sampling requests of MCP servers with a model."""
+"""ToolAnswers the sampling requests of MCP servers with a model."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Raw
 
 from multitap.agent.conversation import (
-    Answer,
-    Answers,
     Assistant,
     Call,
     Message,
     Part,
     Picture,
     Text,
+    ToolAnswer,
+    ToolAnswers,
     User,
     mended,
 )
@@ -96,7 +96,7 @@ def _messages(message: types.SamplingMessage) -> Iterator[Message]:
         return
     results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
     if results:
-        yield Answers(tuple(map(_answer, results)))
+        yield ToolAnswers(tuple(map(_answer, results)))
     if parts:
         yield User(parts)
 
@@ -118,7 +118,7 @@ def _call(block: types.ToolUseContent) -> Call:
     return Call(block.id, block.name, block.input, block.name)
 
 
-def _answer(block: types.ToolResultContent) -> Answer:
+def _answer(block: types.ToolResultContent) -> ToolAnswer:
     result = {
         "content": [
             one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in block.content
@@ -127,7 +127,7 @@ def _answer(block: types.ToolResultContent) -> Answer:
     }
     if block.structured_content is not None:
         result["structuredContent"] = block.structured_content
-    return Answer(block.tool_use_id, Raw(msgspec.json.encode(result)))
+    return ToolAnswer(block.tool_use_id, Raw(msgspec.json.encode(result)))
 
 
 def _plain(reply: Reply) -> types.CreateMessageResult:

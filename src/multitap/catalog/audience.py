@@ -11,7 +11,7 @@ _NOTHING = Profile(servers=(), agents=())
 """What is seen through a profile that no longer exists."""
 
 
-class Limits(NamedTuple):
+class AudienceLimits(NamedTuple):
     """What an audience may see, as far as the profiles say now."""
 
     profiles: tuple[Profile, ...] = ()
@@ -57,9 +57,11 @@ class Audience(NamedTuple):
         """The name of what it sees through, to show; None: it sees everything."""
         return " + ".join(self.profiles) or None
 
-    def limits(self, profiles: Mapping[str, Profile]) -> Limits:
+    def limits(self, profiles: Mapping[str, Profile]) -> AudienceLimits:
         """What it may see, given what the profiles are."""
-        return Limits(tuple(profiles.get(name, _NOTHING) for name in self.profiles), self.allow)
+        return AudienceLimits(
+            tuple(profiles.get(name, _NOTHING) for name in self.profiles), self.allow
+        )
 
 
 EVERYBODY = Audience()

@@ -98,7 +98,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Withheld:
+class WithheldTool:
     """A tool that is neither shown nor called until a person has looked at it."""
 
     tool: Tool
@@ -128,7 +128,7 @@ class Shelf:
     templates: tuple[Resource, ...]
     warnings: tuple[str, ...]
     """Which of its tools are not usable, and why."""
-    withheld: Mapping[str, Withheld]
+    withheld: Mapping[str, WithheldTool]
     vetted: Vetted
 
 
@@ -148,7 +148,7 @@ class Catalog:
     """Whose each address is, of servers that are up and of others."""
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
     """All servers, up or not."""
-    withheld: Mapping[str, Withheld] = field(default_factory=lambda: MappingProxyType({}))
+    withheld: Mapping[str, WithheldTool] = field(default_factory=lambda: MappingProxyType({}))
     """Tools that wait for a review."""
     mute: frozenset[str] = frozenset()
     """Servers whose instructions wait for a review, or look like an attack."""
@@ -222,7 +222,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     names = books.tools.give(link.name, tuple(usable))
     vetted = vetting.vet(link, usable, names, offers)
     tools: dict[str, Tool] = {}
-    withheld: dict[str, Withheld] = {}
+    withheld: dict[str, WithheldTool] = {}
     hidden: dict[str, Hidden] = {}
     for raw_name, definition in usable.items():
         name = names[raw_name]
@@ -235,7 +235,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
         elif (reason := vetted.withheld.get(raw_name)) is None:
             tools[name] = tool
         else:
-            withheld[name] = Withheld(tool, reason)
+            withheld[name] = WithheldTool(tool, reason)
     return Shelf(
         offers,
         tools,
@@ -289,7 +289,7 @@ def build(
     resources: list[Resource] = []
     templates: list[Resource] = []
     hidden: dict[str, Hidden] = {}
-    withheld: dict[str, Withheld] = {}
+    withheld: dict[str, WithheldTool] = {}
     mute: set[str] = set()
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         if INSTRUCTIONS in shelf.vetted.withheld_others:

@@ -18,7 +18,7 @@ WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Overridden:
     """A value that lost to a later one."""
 
     value: Any = field(repr=False)
@@ -35,7 +35,7 @@ class Explained:
     """Unexpanded, and perhaps secret."""
     place: Place | None
     """None: our default."""
-    overrode: tuple[Written, ...] = ()
+    overrode: tuple[Overridden, ...] = ()
     """The nearest first."""
 
 
@@ -96,7 +96,7 @@ class Stack:
                     node.value,
                     node.place,
                     tuple(
-                        Written(lower.value, lower.place)
+                        Overridden(lower.value, lower.place)
                         for lower in reversed(written[path])
                         if lower is not node
                     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from multitap.catalog.audience import Audience, Limits
+from multitap.catalog.audience import Audience, AudienceLimits
 from multitap.env.environment_hooks import EnvironmentHooks
 from multitap.env.environment_world import EnvironmentWorld
 from multitap.env.visibility import SERVER, server_of
@@ -38,7 +38,7 @@ class ProfileWorld(EnvironmentWorld):
 
     def tools_for(self, agent: str | None = None, *, profile: str | None = None) -> ToolRegistry:
         chosen, limits = super().tools_for(agent, profile=profile), self._limits
-        if limits == Limits():
+        if limits == AudienceLimits():
             return chosen
         named = {
             tool.raw_name: tool.name
@@ -64,7 +64,7 @@ class ProfileWorld(EnvironmentWorld):
 
     async def query_logs(self, query: LogQuery, /) -> LogPage:
         page, limits = await super().query_logs(query), self._limits
-        if limits == Limits():
+        if limits == AudienceLimits():
             return page
         tools = {
             (tool.server, tool.raw_name)
@@ -81,6 +81,6 @@ class ProfileWorld(EnvironmentWorld):
         return page.model_copy(update={"entries": entries})
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> AudienceLimits:
         """What the client that asks may see."""
         return self._audience().limits(self._servers.settings.profiles)

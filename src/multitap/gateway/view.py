@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from multitap.catalog.audience import Limits
+from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
@@ -41,7 +41,7 @@ class View:
     def __init__(
         self,
         catalog: Catalog,
-        limits: Limits,
+        limits: AudienceLimits,
         profiles: Mapping[str, Profile],
         defaults: CallDefaults = CallDefaults(),
         serve: Serve = Serve(),

@@ -33,7 +33,7 @@ from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.backlog import FLUSH_COUNT
-from multitap.store.exchanges import Exchange, kept
+from multitap.store.exchanges import RecordedExchange, kept
 from multitap.tasks import LightTask, in_task
 from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner.scanner import scan_text, texts_in
@@ -236,7 +236,7 @@ class Calls:
 
     def _kept(
         self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
-    ) -> Exchange | None:
+    ) -> RecordedExchange | None:
         if self.recording == "errors" and outcome is Outcome.OK:
             return None
         return kept(bytes(arguments), bytes(result), route.link.report.redact)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from multitap.catalog.catalog import Catalog, Tool, Withheld
+from multitap.catalog.catalog import Catalog, Tool, WithheldTool
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.config.problems import nearest
@@ -156,7 +156,7 @@ def look_up(
     return alike[0] if len(alike) == 1 else None
 
 
-def _withheld(catalog: Catalog, name: str) -> Withheld | None:
+def _withheld(catalog: Catalog, name: str) -> WithheldTool | None:
     if (held := catalog.withheld.get(name)) is not None:
         return held
     alike = [held for held in catalog.withheld.values() if held.tool.raw_name == name]

@@ -14,7 +14,15 @@ from multitap.results.blocks import (
     TextBlock,
     UnknownBlock,
 )
-from multitap.results.long_text import Capped, Found, KeptResult, KeptResults, Line, LongText, cap
+from multitap.results.long_text import (
+    Capped,
+    Found,
+    KeptResult,
+    KeptResults,
+    LongText,
+    TextLine,
+    cap,
+)
 from multitap.results.tool_result import ToolResult
 
 __all__ = [
@@ -26,10 +34,10 @@ __all__ = [
     "ImageBlock",
     "KeptResult",
     "KeptResults",
-    "Line",
     "LongText",
     "ResourceLink",
     "TextBlock",
+    "TextLine",
     "ToolResult",
     "UnknownBlock",
     "cap",

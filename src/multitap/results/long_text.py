@@ -39,7 +39,7 @@ class Capped:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     number: int
     text: str
     is_hit: bool
@@ -49,7 +49,7 @@ class Line:
 class Found:
     """Lines that match, with their neighbours where asked for."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
     hits: int
     more: bool
     """There are more hits than were asked for."""
@@ -296,7 +296,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 def _grep(
     rows: Iterable[tuple[int, str]], matches: Callable[[str], bool], context: int, limit: int
 ) -> Found:
-    found: list[Line] = []
+    found: list[TextLine] = []
     before: deque[tuple[int, str]] = deque(maxlen=context)
     hits = after = 0
     for row in rows:
@@ -304,12 +304,12 @@ def _grep(
             if hits == limit:
                 return Found(tuple(found), hits, more=True)
             hits, after = hits + 1, context
-            found += [Line(*neighbour, is_hit=False) for neighbour in before]
-            found.append(Line(*row, is_hit=True))
+            found += [TextLine(*neighbour, is_hit=False) for neighbour in before]
+            found.append(TextLine(*row, is_hit=True))
             before.clear()
         elif after:
             after -= 1
-            found.append(Line(*row, is_hit=False))
+            found.append(TextLine(*row, is_hit=False))
         else:
             before.append(row)
     return Found(tuple(found), hits, more=False)

@@ -22,7 +22,7 @@ from multitap.gateway.fronts.control_records import LogPage, Pulse
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
 from multitap.store.call_records import CallRecord
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import Happening
 
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
@@ -103,11 +103,11 @@ class LiveView:
             None,
         )
 
-    async def exchange(self, call: CallRecord) -> Exchange | None:
+    async def exchange(self, call: CallRecord) -> RecordedExchange | None:
         """What a call sent and received, where that is kept."""
         if not isinstance(call.exchange, str):
             return call.exchange
-        return await self.client.ask(AskExchange(call.exchange), Exchange)
+        return await self.client.ask(AskExchange(call.exchange), RecordedExchange)
 
     async def said(self, call: CallRecord) -> str:
         """The same as a text."""

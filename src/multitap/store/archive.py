@@ -26,7 +26,7 @@ from multitap.store.audit_records import AuditRecord, of_call, system_user
 from multitap.store.call_history import CallHistories, CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.live_database import LiveDatabase
 from multitap.store.log_query import MAX_LIMIT, encodable, page_size
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
@@ -74,7 +74,9 @@ class Archive:
             call_records.TRIM,
             call_records.MAX_CALLS,
         )
-        said = [(one.exchange, one.at) for one in records if isinstance(one.exchange, Exchange)]
+        said = [
+            (one.exchange, one.at) for one in records if isinstance(one.exchange, RecordedExchange)
+        ]
         if said:
             rows = [exchange.row(at) for exchange, at in said]
             oldest = time.time() - exchanges.MAX_AGE
@@ -85,9 +87,9 @@ class Archive:
     def read_history(self, span: float) -> CallHistory:
         return self._histories.read(span, self._database.rows)
 
-    def read_exchange(self, exchange_id: str) -> Exchange | None:
+    def read_exchange(self, exchange_id: str) -> RecordedExchange | None:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))
-        return Exchange(*rows[0]) if rows else None
+        return RecordedExchange(*rows[0]) if rows else None
 
     def write_audit(self, records: Iterable[AuditRecord | CallRecord], keep: int) -> None:
         bodies = [

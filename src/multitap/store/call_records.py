@@ -7,7 +7,7 @@ import msgspec
 
 from multitap.events import Outcome
 from multitap.records import dataclass
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 
@@ -83,7 +83,7 @@ class CallRecord(msgspec.Struct, frozen=True):
     """Seconds of it spent waiting for the server to come up."""
     encoding: float = 0.0
     """Seconds of it spent on the answer after it came."""
-    exchange: Exchange | str | None = None
+    exchange: RecordedExchange | str | None = None
     """What was sent and received, where it is kept; of a past call, the id to find it by."""
     principal: str | None = None
     """Whom the client's credentials name, for the audit log; None: the host itself called."""
@@ -124,7 +124,7 @@ class CallRecord(msgspec.Struct, frozen=True):
             self.queued,
             self.connecting,
             self.encoding,
-            self.exchange.id if isinstance(self.exchange, Exchange) else self.exchange,
+            self.exchange.id if isinstance(self.exchange, RecordedExchange) else self.exchange,
         )
 
 

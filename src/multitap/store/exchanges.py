@@ -30,7 +30,7 @@ DELETE FROM exchanges WHERE at < ? OR rowid <= (SELECT max(rowid) FROM exchanges
 """
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class RecordedExchange(msgspec.Struct, frozen=True):
     """The arguments and the result of one call, as JSON, without secrets."""
 
     id: str
@@ -42,9 +42,11 @@ class Exchange(msgspec.Struct, frozen=True):
         return (self.id, at, encodable(self.arguments), encodable(self.result))
 
 
-def kept(arguments: bytes, result: bytes, redact: Redactor) -> Exchange:
+def kept(arguments: bytes, result: bytes, redact: Redactor) -> RecordedExchange:
     """The exchange of a call that has just ended."""
-    return Exchange(secrets.token_hex(8), _bounded(arguments, redact), _bounded(result, redact))
+    return RecordedExchange(
+        secrets.token_hex(8), _bounded(arguments, redact), _bounded(result, redact)
+    )
 
 
 def _bounded(data: bytes, redact: Redactor) -> str:

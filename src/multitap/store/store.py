@@ -19,7 +19,7 @@ from multitap.store.audit_records import AuditRecord
 from multitap.store.backlog import Backlog
 from multitap.store.call_history import CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 from multitap.store.server_notes import ServerNotes
@@ -197,7 +197,7 @@ class Store:
         await self.flush()
         return await self._thread.run(self._archive.read_history, span)
 
-    async def exchange(self, exchange_id: str) -> Exchange | None:
+    async def exchange(self, exchange_id: str) -> RecordedExchange | None:
         """What a recorded call sent and received; None where that is not kept any more."""
         await self.flush()
         return await self._thread.run(self._archive.read_exchange, exchange_id)

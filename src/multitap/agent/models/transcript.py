@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from multitap.agent.conversation import Answer, Answers, Assistant, Call, Message, User
+from multitap.agent.conversation import Assistant, Call, Message, ToolAnswer, ToolAnswers, User
 from multitap.agent.models.language_model import Reply, TextDelta
 from multitap.results import ToolResult
 from multitap.tools.providers import Offer, ToolCall
@@ -38,7 +38,7 @@ def told(
                 own = message.model == model
                 calls = tuple(_named(call, names, own=own) for call in message.calls)
                 yield structs.replace(message, calls=calls, kept=_kept(message, own=own))
-            case Answers(answers):
+            case ToolAnswers(answers):
                 yield [*map(_answered, calls, answers)]
 
 
@@ -69,6 +69,6 @@ def _kept(source: Assistant | Call, *, own: bool) -> Mapping[str, Any]:
     return source.kept if own else {}
 
 
-def _answered(call: Call, answer: Answer) -> Answered:
+def _answered(call: Call, answer: ToolAnswer) -> Answered:
     wanted = ToolCall(call.id, call.name, call.arguments, call.sent)
     return wanted, ToolResult(answer.result, tool=call.name)

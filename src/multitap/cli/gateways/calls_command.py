@@ -17,7 +17,7 @@ from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.store.archive import Archive
 from multitap.store.call_records import CallQuery, CallRecord
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.record_filter import RecordFilter
 
 _HEADER = ("TIME", "SERVER", "TOOL", "STATUS", "TOTAL", "QUEUE", "CONNECT", "CLIENT", "NOTE")
@@ -73,7 +73,7 @@ def _mention(records: tuple[CallRecord, ...]) -> None:
         advise(f"`multitap calls --show {kept}` prints what the last recorded call said")
 
 
-def _show(exchange: Exchange | None, name: str, *, as_json: bool) -> Exit:
+def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exit:
     if exchange is None:
         complain(
             f"no recorded call has the id {name!r}",

@@ -21,7 +21,7 @@ _WIDTH = 88
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class FailureHelp:
     """What one failure means, and what to do about it."""
 
     code: str
@@ -35,7 +35,7 @@ class Explanation:
         return any(_pattern(one).search(message) for one in self.messages)
 
 
-def explanations() -> Iterator[Explanation]:
+def explanations() -> Iterator[FailureHelp]:
     """All of them, in the order of the page."""
     page = files("multitap.cli.servers").joinpath(PAGE).read_text(encoding="utf-8")
     _, *parts = _CODE.split(page)
@@ -43,7 +43,7 @@ def explanations() -> Iterator[Explanation]:
         lines = _SECTION.sub("", part).strip().splitlines()
         said = tuple(line.removeprefix("> ") for line in lines if line.startswith("> "))
         rest = "\n".join(line for line in lines if not line.startswith("> "))
-        yield Explanation(code, said, rest.strip())
+        yield FailureHelp(code, said, rest.strip())
 
 
 def explain(words: str | None) -> int:

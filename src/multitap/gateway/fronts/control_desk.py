@@ -55,7 +55,7 @@ from multitap.gateway.fronts.control_records import CallsPage, LogPage, Pulse
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
-from multitap.store.exchanges import Exchange
+from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import Happening, LogRecord
 from multitap.store.record_filter import RecordFilter
 from multitap.upstream.traced_wire import TracedMessage
@@ -225,11 +225,11 @@ class ControlDesk:
             sum(link.requests.slots.working for link in hub.links.values()),
         )
 
-    def _recent(self, exchange_id: str) -> Exchange | None:
+    def _recent(self, exchange_id: str) -> RecordedExchange | None:
         """What a call said that may not be written down yet."""
         for record in reversed(self.gateway.hub.calls.recent):
             kept = record.exchange
-            if isinstance(kept, Exchange) and kept.id == exchange_id:
+            if isinstance(kept, RecordedExchange) and kept.id == exchange_id:
                 return kept
         return None
 
@@ -291,7 +291,7 @@ class ControlDesk:
 
 def _brief(record: CallRecord) -> CallRecord:
     """A call without what it said, which may be long: `AskExchange` has that."""
-    if not isinstance(record.exchange, Exchange):
+    if not isinstance(record.exchange, RecordedExchange):
         return record
     return msgspec.structs.replace(record, exchange=record.exchange.id)
 

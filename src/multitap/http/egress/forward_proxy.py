@@ -30,7 +30,7 @@ _MOST_CONNECTIONS = 256  # of one program
 _HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
 
 
-class Access:
+class ProxyAccess:
     """What one program may reach, and what it did."""
 
     def __init__(self, name: str, hosts: Sequence[str], traffic: Traffic) -> None:
@@ -70,7 +70,7 @@ class ForwardProxy:
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self._accesses: dict[bytes, Access] = {}
+        self._accesses: dict[bytes, ProxyAccess] = {}
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -86,13 +86,13 @@ class ForwardProxy:
         if self._server is not None:
             self._server.close()
 
-    def admit(self, access: Access) -> str:
+    def admit(self, access: ProxyAccess) -> str:
         """Let a program in; the address of the proxy for it alone."""
         word = f"multitap:{access.password}"
         self._accesses[base64.b64encode(word.encode())] = access
         return f"http://{word}@127.0.0.1:{self.port}"
 
-    def dismiss(self, access: Access) -> None:
+    def dismiss(self, access: ProxyAccess) -> None:
         """Refuse a program from now on."""
         self._accesses = {key: one for key, one in self._accesses.items() if one is not access}
 
@@ -133,7 +133,7 @@ class ForwardProxy:
         finally:
             access.connections -= 1
 
-    def _known(self, lines: Sequence[bytes]) -> Access:
+    def _known(self, lines: Sequence[bytes]) -> ProxyAccess:
         for line in lines[1:]:
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"proxy-authorization":
@@ -144,7 +144,7 @@ class ForwardProxy:
         raise _Refused("407 Proxy Authentication Required", "this proxy serves confined programs")
 
     async def _connected(
-        self, access: Access, target: _Target
+        self, access: ProxyAccess, target: _Target
     ) -> tuple[StreamReader, StreamWriter]:
         refusal = None if access.everything else access.rules.refusal(target.host, target.port)
         if refusal is not None:
@@ -165,7 +165,7 @@ class ForwardProxy:
                 return await asyncio.open_connection(address, target.port, limit=_PIECE)
         raise _Refused("502 Bad Gateway", f"{target} cannot be reached")
 
-    def _refuse(self, access: Access, target: _Target, reason: str) -> NoReturn:
+    def _refuse(self, access: ProxyAccess, target: _Target, reason: str) -> NoReturn:
         access.traffic.refused(str(target), reason)
         words = f"the sandbox of {access.name!r} does not allow {target}: {reason}"
         raise _Refused("403 Forbidden", words)
@@ -239,7 +239,7 @@ async def _through(proxy: str, target: _Target) -> tuple[StreamReader, StreamWri
 Stream = tuple[StreamReader, StreamWriter]
 
 
-async def _relayed(program: Stream, host: Stream, access: Access, name: str) -> None:
+async def _relayed(program: Stream, host: Stream, access: ProxyAccess, name: str) -> None:
     """Pass on both directions until both have ended, or one is broken."""
     traffic = access.traffic
 

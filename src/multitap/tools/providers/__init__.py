@@ -30,7 +30,7 @@ ANTHROPIC = Provider(anthropic.NAME, anthropic.dialect, anthropic.Messages())
 
 
 def openai_provider(*, strict: bool, api: Literal["chat", "responses"]) -> Provider:
-    shape = openai.Chat() if api == "chat" else openai.Responses()
+    shape = openai.ChatCompletions() if api == "chat" else openai.Responses()
     return Provider(openai.NAME, openai.dialect, shape, openai.MOST_TOOLS, strict)
 
 

@@ -32,7 +32,7 @@ class Converted:
     tokens: int
 
 
-class Unfit(Exception):
+class CannotOffer(Exception):
     """A tool that cannot be offered; the message says why."""
 
 
@@ -54,11 +54,11 @@ def converted(
         budget: Tokens; a larger definition says less, step by step.
 
     Raises:
-        Unfit: It takes no object, or cannot be made short enough.
+        CannotOffer: It takes no object, or cannot be made short enough.
     """
     kinds = schema.get("type", "object")
     if kinds != "object" and not (is_list(kinds) and "object" in kinds):
-        raise Unfit(f"its arguments are of type {kinds!r:.100}, not an object")
+        raise CannotOffer(f"its arguments are of type {kinds!r:.100}, not an object")
     notes = _Notes()
     flat, words = flattened(inlined(schema, notes))
     if found := [word for word in COMBINATORS if word in schema]:
@@ -70,7 +70,9 @@ def converted(
             return made
         made = _shorter(about, flat, dialect, notes, step, wants_strict=wants_strict)
     if made.tokens > budget:
-        raise Unfit(f"its definition has {made.tokens:,} tokens even when cut, over {budget:,}")
+        raise CannotOffer(
+            f"its definition has {made.tokens:,} tokens even when cut, over {budget:,}"
+        )
     return made
 
 

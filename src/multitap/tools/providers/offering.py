@@ -10,7 +10,7 @@ import msgspec
 
 from multitap.names import MAX_LENGTH, slug
 from multitap.records import dataclass
-from multitap.tools.providers.convert import Converted, Dialect, Unfit, converted
+from multitap.tools.providers.convert import CannotOffer, Converted, Dialect, converted
 from multitap.tools.providers.offer import Change, Execute, Offer, Shape, Skipped
 from multitap.tools.providers.token_cost import estimate
 from multitap.tools.tool import ToolInfo
@@ -37,8 +37,8 @@ class Provider:
 class Conversions:
     """Definitions that were converted before, so that each is converted once."""
 
-    _kept: dict[tuple[Any, ...], tuple[Any, Converted | Unfit]] = field(
-        default_factory=dict[tuple[Any, ...], tuple[Any, Converted | Unfit]]
+    _kept: dict[tuple[Any, ...], tuple[Any, Converted | CannotOffer]] = field(
+        default_factory=dict[tuple[Any, ...], tuple[Any, Converted | CannotOffer]]
     )
     _costs: dict[tuple[int, str, str], tuple[Any, int]] = field(
         default_factory=dict[tuple[int, str, str], tuple[Any, int]]
@@ -48,7 +48,7 @@ class Conversions:
         """The tool as the provider takes it.
 
         Raises:
-            Unfit: It cannot be offered.
+            CannotOffer: It cannot be offered.
         """
         schema = tool.parameters
         key = (id(schema), tool.description, provider.dialect, provider.strict, budget)
@@ -57,8 +57,8 @@ class Conversions:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             known = self._kept[key] = (schema, _converted(tool, provider, budget))
-        if isinstance(known[1], Unfit):
-            raise Unfit(str(known[1]))
+        if isinstance(known[1], CannotOffer):
+            raise CannotOffer(str(known[1]))
         return known[1]
 
     def cost(self, tool: ToolInfo) -> int:
@@ -93,7 +93,7 @@ def offered(
             continue
         try:
             found = conversions.of(tool, provider, tool_budget)
-        except Unfit as exc:
+        except CannotOffer as exc:
             skipped.append(Skipped(tool.name, str(exc)))
             continue
         made[sent] = tool, found
@@ -133,11 +133,11 @@ def _no_room(sent: str, taken: Collection[str], provider: Provider) -> str | Non
     return None
 
 
-def _converted(tool: ToolInfo, provider: Provider, budget: int) -> Converted | Unfit:
+def _converted(tool: ToolInfo, provider: Provider, budget: int) -> Converted | CannotOffer:
     try:
         estimate((tool.description, tool.parameters))
     except (TypeError, ValueError, RecursionError) as exc:
-        return Unfit(f"its definition cannot be written as JSON: {exc}")
+        return CannotOffer(f"its definition cannot be written as JSON: {exc}")
     try:
         return converted(
             tool.description,
@@ -146,7 +146,7 @@ def _converted(tool: ToolInfo, provider: Provider, budget: int) -> Converted | U
             wants_strict=provider.strict,
             budget=budget,
         )
-    except Unfit as exc:
+    except CannotOffer as exc:
         return exc
 
 

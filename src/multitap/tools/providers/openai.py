@@ -17,8 +17,8 @@ _FRAME = Frame(
 )
 
 
-class Chat:
-    """Chat Completions, which most other providers speak too."""
+class ChatCompletions:
+    """ChatCompletions Completions, which most other providers speak too."""
 
     def declared(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", "function": _function(name, tool)}

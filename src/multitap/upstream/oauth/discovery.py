@@ -8,7 +8,7 @@ from multitap.config import OAuth
 from multitap.http.client.origins import shown
 from multitap.records import dataclass
 from multitap.upstream.oauth.challenge_words import parameters, scheme
-from multitap.upstream.oauth.guarded_fetch import GuardedFetch, Reply
+from multitap.upstream.oauth.guarded_fetch import FetchedReply, GuardedFetch
 from multitap.upstream.oauth.issuer_metadata import IssuerMetadata, ResourceMetadata, parsed
 from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
 
@@ -188,5 +188,5 @@ def same_issuer(one: str, other: str) -> bool:
     return longer == f"{shorter}/" and not urlsplit(shorter).path
 
 
-def _is_ok(reply: Reply) -> bool:
+def _is_ok(reply: FetchedReply) -> bool:
     return reply.status == 200  # noqa: PLR2004

@@ -29,7 +29,7 @@ _NONE: Headers = {}
 _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
 
 
-class Reply(NamedTuple):
+class FetchedReply(NamedTuple):
     """What came back."""
 
     status: int
@@ -58,7 +58,7 @@ class GuardedFetch:
     def __init__(self, server: str) -> None:
         self.rules = AddressRules(URL(server))
 
-    async def describe(self, address: str, headers: Headers) -> Reply:
+    async def describe(self, address: str, headers: Headers) -> FetchedReply:
         """A description; redirects are followed within its origin."""
         url = self.rules.checked(address)
         with _patience(url, METADATA_TIMEOUT):
@@ -74,14 +74,14 @@ class GuardedFetch:
 
     async def post_form(
         self, address: str, form: Mapping[str, str], headers: Headers = _NONE
-    ) -> Reply:
+    ) -> FetchedReply:
         """Send a form, which may hold secrets: to that address only."""
         return await self._post(address, urlencode(form).encode(), _FORM, headers)
 
-    async def post_json(self, address: str, message: Mapping[str, object]) -> Reply:
+    async def post_json(self, address: str, message: Mapping[str, object]) -> FetchedReply:
         return await self._post(address, msgspec.json.encode(message), _JSON, {})
 
-    async def _post(self, address: str, body: bytes, kind: str, headers: Headers) -> Reply:
+    async def _post(self, address: str, body: bytes, kind: str, headers: Headers) -> FetchedReply:
         url = self.rules.checked(address)
         headers = merged({"Content-Type": kind}, headers)
         with _patience(url, GRANT_TIMEOUT):
@@ -92,14 +92,14 @@ class GuardedFetch:
 
     async def _ask(
         self, method: str, url: URL, headers: Headers, body: bytes | None
-    ) -> tuple[Reply, str | None]:
+    ) -> tuple[FetchedReply, str | None]:
         headers = merged(DEFAULTS, {"Accept": _JSON}, headers)
         async with HttpClient(shown(url), resolve=self.rules.resolve) as client:
             response = await client.send(client.head(method, url, headers), body)
             location = response.header("Location") if response.status in _REDIRECT else None
             content = await _bounded(response, url) if location is None else b""
         told = {name: value for name in _TOLD if (value := response.header(name)) is not None}
-        return Reply(response.status, told, content), location
+        return FetchedReply(response.status, told, content), location
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from yarl import URL
 
 from multitap.upstream.oauth.client_assertion import ASSERTION_TYPE, client_assertion
 from multitap.upstream.oauth.client_identity import ClientIdentity
-from multitap.upstream.oauth.guarded_fetch import GuardedFetch, Reply
+from multitap.upstream.oauth.guarded_fetch import FetchedReply, GuardedFetch
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
 from multitap.upstream.oauth.proof_key import ProofKey
 
@@ -73,7 +73,7 @@ class TokenEndpoint:
         if reply.status != HTTPStatus.OK:
             raise _refusal(reply.status, reply.decoded())
 
-    async def _post(self, address: str, form: Mapping[str, str]) -> Reply:
+    async def _post(self, address: str, form: Mapping[str, str]) -> FetchedReply:
         reply = await self._post_once(address, form, None)
         nonce = reply.headers.get("DPoP-Nonce")
         wants_nonce = reply.decoded().get("error") == "use_dpop_nonce"
@@ -81,7 +81,9 @@ class TokenEndpoint:
             reply = await self._post_once(address, form, nonce)
         return reply
 
-    async def _post_once(self, address: str, form: Mapping[str, str], nonce: str | None) -> Reply:
+    async def _post_once(
+        self, address: str, form: Mapping[str, str], nonce: str | None
+    ) -> FetchedReply:
         filled, headers = self._authenticated(form)
         if self._proof_key is not None:
             headers["DPoP"] = self._proof_key.proof("POST", URL(address), nonce=nonce)

@@ -160,10 +160,10 @@ class Sandboxes:
         traffic = self._traffic.setdefault(name, Traffic())
         env, port, on_end = dict(plan.env), 0, _nothing
         if plan.hosts or self._learned:
-            from multitap.http.egress.forward_proxy import Access  # noqa: PLC0415 - few need it
+            from multitap.http.egress.forward_proxy import ProxyAccess  # noqa: PLC0415 - few need it
 
             proxy = await self._running_proxy()
-            access, port = Access(name, plan.hosts, traffic), proxy.port
+            access, port = ProxyAccess(name, plan.hosts, traffic), proxy.port
             access.everything = self._learned is not None
             address, on_end = proxy.admit(access), partial(proxy.dismiss, access)
             env |= dict.fromkeys(_PROXY_VARIABLES, address)

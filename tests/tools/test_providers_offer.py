@@ -53,7 +53,7 @@ def answer(offer, name, arguments):
     """One call as each provider writes it."""
     encoded = msgspec.json.encode(arguments).decode()
     match type(offer._shape).__name__:
-        case "Chat":
+        case "ChatCompletions":
             call = {
                 "id": "c1",
                 "type": "function",

@@ -1,7 +1,9 @@
 """One contract for everything that coordinates; what holds for one holds for the others."""
 
+import tempfile
 import uuid
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.redis_coordinator import open_redis
+from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
 from multitap.errors import ConfigError
 from tests.cluster.redis_server import free_port, running_redis
 from tests.waiting import until
@@ -25,7 +28,17 @@ async def open_on_redis(server):
         yield coordinator
 
 
-@pytest.fixture(params=[open_local, open_on_redis], ids=["local", "redis"])
+@asynccontextmanager
+async def open_through_socket(_):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        async with serve_coordinator(path, LocalCoordinator()), open_socket(path) as coordinator:
+            yield coordinator
+
+
+@pytest.fixture(
+    params=[open_local, open_through_socket, open_on_redis], ids=["local", "socket", "redis"]
+)
 async def coordinator(request, redis_server):
     async with request.param(redis_server) as made:
         yield made
@@ -79,9 +92,11 @@ async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinat
     assert await leases.acquire("calc", "b", ttl=60) > second
 
 
-async def test_an_expired_lease_can_be_taken_and_not_renewed(coordinator):
+async def test_an_expired_lease_is_renewed_until_another_one_has_taken_it(coordinator):
     leases = coordinator.leases
     first = await leases.acquire("calc", "a", ttl=0.05)
+    await anyio.sleep(0.06)
+    assert await leases.renew({"calc": first}, ttl=0.05) == {"calc"}
     with anyio.fail_after(5):
         while (second := await leases.acquire("calc", "b", ttl=0.05)) is None:
             await anyio.sleep(0.01)

@@ -81,6 +81,7 @@ SECTIONS: Mapping[str, Mapping[str, _Home]] = {
             "console",
             "Print a link to the web console of the running gateway",
         ),
+        "cluster": _Home("serving_commands", "cluster", "Show the gateways that act as one"),
         "stats": _Home(
             "serving_commands",
             "stats",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from multitap.cli.command_group import CommandGroup
 from multitap.cli.completion import complete_server
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, json_option, with_config, with_gateway
@@ -33,8 +34,17 @@ from multitap.cli.stopping import Terminated
 @click.option("--demo", is_flag=True, help="Serve the bundled example servers")
 @click.option("--no-console", is_flag=True, help="Serve no web page at /console")
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Use N processes on this machine, as one gateway",
+)
+@click.option(
     "--cluster",
     metavar="URL",
+    envvar="MULTITAP_CLUSTER",
+    show_envvar=True,
     help="Act as one gateway with all others on this Redis: redis://HOST, rediss://USER:KEY@HOST",
 )
 @click.option(
@@ -66,6 +76,7 @@ def serve(
     profile: str | None,
     demo: bool,
     no_console: bool,
+    workers: int,
     cluster: str | None,
     cluster_key_file: Path | None,
     advertise: str | None,
@@ -93,6 +104,7 @@ def serve(
             demo=demo,
             console=not no_console,
             cluster=None if cluster is None else joining,
+            workers=workers,
         )
         return serve(options, serving)
     except Terminated:
@@ -110,6 +122,29 @@ def console(options: CommonOptions, *, opens: bool) -> int:
     from multitap.cli.gateways.console_command import console
 
     return console(options, opens=opens)
+
+
+@click.group(cls=CommandGroup)
+def cluster() -> None:
+    """Show the gateways that act as one"""
+
+
+@cluster.command("status")
+@click.option(
+    "--cluster",
+    "url",
+    metavar="URL",
+    required=True,
+    envvar="MULTITAP_CLUSTER",
+    show_envvar=True,
+    help="The Redis that they share",
+)
+@json_option
+def cluster_status(url: str, *, as_json: bool) -> int:
+    """Show the replicas, their versions, what each one runs, and what is wrong"""
+    from multitap.cli.gateways.cluster_command import cluster_status
+
+    return cluster_status(url, as_json=as_json)
 
 
 @click.command()

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Records
 from multitap.cluster.peer_messages import PROTOCOL
 from multitap.errors import ConfigError, counted
 from multitap.upstream.signals import Bell
@@ -133,11 +133,8 @@ class Membership:
 
     async def _look(self) -> None:
         index = _parse_index(await self._records.read(_INDEX) or b"[]")
-        found: dict[str, Member] = {}
-        for one in index:
-            kept = await self._records.read(f"member/{one}")
-            if kept is not None:
-                found[one] = _parse(kept)
+        found = await known_members(self._records)
+        # those only that were listed before: one that joins meanwhile is listed last
         if gone := set(index) - found.keys():
             await self._list(gone=gone)
         found[self.me.id] = self.me
@@ -156,3 +153,13 @@ class Membership:
                 _INDEX, before, msgspec.json.encode(sorted(after))
             ):
                 return
+
+
+async def known_members(records: Records) -> dict[str, Member]:
+    """All replicas that showed life lately, by id."""
+    found: dict[str, Member] = {}
+    for one in _parse_index(await records.read(_INDEX) or b"[]"):
+        kept = await records.read(f"member/{one}")
+        if kept is not None:
+            found[one] = _parse(kept)
+    return found

@@ -1,6 +1,7 @@
 """Which replica runs which server: leases taken, renewed, lost and handed over."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -22,6 +23,9 @@ MARGIN = 0.2
 RENEWAL = 0.4
 LOOK = 0.2
 """Seconds between two looks at the leases of others."""
+EPOCH = "epoch"
+"""A lease that nobody uses: another token means that the coordinator has lost everything."""
+_LONG = 30 * 86400.0
 COURTESY = 0.15
 """Seconds that each replica leaves to the one that is to have a free server rather than itself."""
 
@@ -61,7 +65,7 @@ class Ownership:
         peers: Who else could own them.
         on_change: Told of a server whose owner is another one, or none.
         clock: Our own steady clock.
-        quarantine: Seconds to wait before anything is taken: earlier leases may be lost.
+        is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class Ownership:
         peers: Candidates,
         on_change: Callable[[str], None],
         clock: Clock | None = None,
-        quarantine: float = 0.0,
+        is_fresh: bool = False,
     ) -> None:
         self._leases = coordinator.leases
         self._replica = replica
@@ -87,10 +91,11 @@ class Ownership:
         self.owners: dict[str, tuple[Owner, ...]] = {}
         """Who runs each server that we do not run, as last seen."""
         self._free_since: dict[str, float] = {}
-        self._seen: set[str] = set()
         self._changed = Bell()
         self._wake = asyncio.Event()
-        self._not_before = self._clock() + quarantine
+        self._patience = 0.0 if is_fresh else TTL
+        self._epoch: tuple[int, float] | None = None
+        """The token of the coordinator's memory, and since when we have seen it."""
         self.is_draining = False
         """Whether nothing more is taken: this replica is about to leave."""
 
@@ -146,8 +151,7 @@ class Ownership:
 
     def drop(self, server: str) -> None:
         """Rely on a lease no more; it can be released after that."""
-        if server in self.held:
-            self._lose(server)
+        self._lose(server)
 
     async def _renew(self) -> None:
         held = {lease.name: lease.token for lease in self.held.values()}
@@ -195,8 +199,9 @@ class Ownership:
             for server, owned in self._wanted.items()
             if server not in self.held
         }
-        found = await self._looked_up([name for names in others.values() for name in names])
-        if found is None:
+        names = [name for names in others.values() for name in names]
+        found = await self._looked_up([EPOCH, *names])
+        if found is None or not await self._remembers(found.get(EPOCH)):
             return
         for server, names in others.items():
             if server not in self._wanted:
@@ -214,6 +219,17 @@ class Ownership:
                 if server not in self.held:
                     await self._try(server, name, seen.get(name))
 
+    async def _remembers(self, epoch: Lease | None) -> bool:
+        """Note since when the coordinator has not lost anything; whether it can be relied on."""
+        if epoch is None:
+            self._epoch = None
+            with contextlib.suppress(CoordinatorDown):
+                await self._leases.acquire(EPOCH, "all", ttl=_LONG)
+            return False
+        if self._epoch is None or self._epoch[0] != epoch.token:
+            self._epoch = epoch.token, self._clock()
+        return True
+
     async def _looked_up(self, names: list[str]) -> Mapping[str, Lease] | None:
         try:
             return await self._leases.look(*names)
@@ -223,19 +239,17 @@ class Ownership:
     async def _try(self, server: str, name: str, seen: Lease | None) -> None:
         """Take a lease if it is free, and if it is for us to take it."""
         now = self._clock()
-        if seen is not None:
-            self._seen.add(name)
         if seen is not None and seen.is_held and seen.holder != self._replica:
             self._free_since.pop(name, None)
             return
         free_for = now - self._free_since.setdefault(name, now)
-        # One that was there and is not any more was forgotten, not released: its holder may still
-        # rely on it, and has to have the time to take it again.
-        forgotten = TTL if seen is None and name in self._seen else 0.0
         rank = self._rank(server, name)
-        if rank is None or self.is_draining or now < self._not_before:
+        if rank is None or self.is_draining or free_for < rank * COURTESY:
             return
-        if free_for < forgotten + rank * COURTESY:
+        # A lease without any trace may have been given before the coordinator lost everything: its
+        # holder may still rely on it, and needs the time to take it again.
+        known_for = now - self._epoch[1] if self._epoch is not None else 0.0
+        if seen is None and known_for < self._patience:
             return
         try:
             token = await self._leases.acquire(
@@ -262,9 +276,10 @@ class Ownership:
         return ranked.index(self._replica)
 
     def _lose(self, server: str) -> None:
-        lease = self.held.pop(server)
-        lease.lose()
-        self._announce(server)
+        # it may be gone already: another task may have lost it while we waited
+        if (lease := self.held.pop(server, None)) is not None:
+            lease.lose()
+            self._announce(server)
 
     def _announce(self, server: str) -> None:
         self._changed.ring()

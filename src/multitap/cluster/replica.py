@@ -19,7 +19,7 @@ from multitap.cluster.forwarded_wire import ForwardedWire, open_forwarded
 from multitap.cluster.membership import Member, Membership
 from multitap.cluster.owned_wire import OwnedWire
 from multitap.cluster.owner_lease import OwnerLease
-from multitap.cluster.ownership import TTL, Owner, Ownership, ServerPool
+from multitap.cluster.ownership import Owner, Ownership, ServerPool
 from multitap.cluster.peers import Peers, open_peers
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
@@ -250,7 +250,6 @@ async def open_replica(
     """
     try:
         key = await agreed_key(coordinator.records, options.key)
-        born = await coordinator.records.swap("born", None, str(time.time()).encode())
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
@@ -270,16 +269,13 @@ async def open_replica(
         membership = Membership(coordinator, me)
         replica = Replica(coordinator, key, membership, peers)
         late.append(replica)
-        # Where nothing was known yet, everything may have been lost: earlier owners may still
-        # rely on what they have.
-        quarantine = TTL if born and not options.is_fresh else 0.0
         replica.ownership = Ownership(
             coordinator,
             name,
             peers.address,
             peers=membership,
             on_change=replica._changed,  # noqa: SLF001 - one whole # pyright: ignore[reportPrivateUsage]
-            quarantine=quarantine,
+            is_fresh=options.is_fresh,
         )
         try:
             await membership.join(allow_drift=options.allow_drift)

@@ -77,6 +77,8 @@ class Gateway:
         self.hub = hub
         self.tasks = tasks
         self.bus = bus
+        self.is_leaving = False
+        """Whether clients should go to another replica: this one hands over what it has."""
         self.person = person or PersonQuestions()
         """What waits for the person who runs the gateway."""
         name = "" if bus is None else bus.name

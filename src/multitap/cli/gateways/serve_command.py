@@ -2,10 +2,13 @@
 
 import gc
 import logging
+import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
+    AbstractContextManager,
     asynccontextmanager,
     closing,
     nullcontext,
@@ -27,9 +30,10 @@ from multitap.cli.configuration.chosen import (
     explain_emptiness,
 )
 from multitap.cli.exits import Exit
-from multitap.cli.gateways import cluster_serving
+from multitap.cli.gateways import cluster_serving, workers
 from multitap.cli.gateways.cluster_serving import ClusterOptions
 from multitap.cli.gateways.leftovers import free_leftovers
+from multitap.cli.gateways.workers import Worker
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.output import advise, can_draw, note
@@ -85,6 +89,7 @@ class ServeOptions:
     console: bool = True
     """Whether the gateway over HTTP has a page for browsers."""
     cluster: ClusterOptions | None = None
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    worker = workers.this_worker(os.environ)
     served = _demo() if serving.demo else from_files(options)
     _check_profile(serving.profile, served.settings)
     address = _address(serving, served.settings)
@@ -127,11 +133,21 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
             raise ConfigError(
                 "a gateway on standard input cannot be part of a cluster", hint="add `--http`"
             )
+        if serving.workers > 1:
+            raise ConfigError(
+                "workers share a port, which standard input has not", hint="add `--http`"
+            )
         _warn_of_nobody()
         _greet()
         run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
+    elif serving.workers > 1 and worker is None:
+        if serving.cluster is not None:
+            raise ConfigError(
+                "workers are a cluster of their own", hint="use either `--workers` or `--cluster`"
+            )
+        return run_async(lambda: workers.run_workers(serving.workers, address))
     else:
-        run_async(lambda: _serve_http(served, address, serving), fast=True)
+        run_async(lambda: _serve_http(served, address, serving, worker), fast=True)
     return Exit.DONE
 
 
@@ -254,8 +270,10 @@ async def _serve_stdio(served: Served, profile: str | None) -> None:
             await serve_stdio(gateway, profile=profile)
 
 
-async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOptions) -> None:
-    host, port = address
+async def _serve_http(
+    served: Served, address: tuple[str, int], serving: ServeOptions, worker: Worker | None
+) -> None:
+    host, _ = address
     wanted = served.settings.serve
     rules = front_access.AccessRules(
         host,
@@ -264,9 +282,9 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
         require_token=serving.require_token or wanted.require_token,
         insecure=serving.insecure or wanted.insecure,
     )
-    with front_access.open_access(rules) as allowed, closing(bind(host, port)) as listener:
+    with front_access.open_access(rules) as allowed, _listening(worker, address) as listener:
         async with (
-            _joined(serving, served.settings) as replica,
+            _joined(serving, served.settings, worker) as replica,
             _opened(served, replica) as gateway,
         ):
             gateway.tasks.start_soon(free_leftovers)
@@ -293,16 +311,26 @@ async def _serve_http(served: Served, address: tuple[str, int], serving: ServeOp
                 http_front.serve_http(front, listener) as url,
                 open_control(desk, served.state),
             ):
-                _say_how_to_connect(gateway, url, allowed)
-                if keys is not None:
+                is_spokesman = worker is None or worker.is_first
+                if is_spokesman:
+                    _say_how_to_connect(gateway, url, allowed)
+                if keys is not None and is_spokesman:
                     note(f"console, for one browser: {keys.new_link(base)}")
-                await _stay(replica, url)
+                await _stay(gateway, replica, url, worker)
+
+
+def _listening(
+    worker: Worker | None, address: tuple[str, int]
+) -> AbstractContextManager[socket.socket]:
+    return closing(bind(*address) if worker is None else worker.listening_socket())
 
 
 def _joined(
-    serving: ServeOptions, settings: Settings
+    serving: ServeOptions, settings: Settings, worker: Worker | None
 ) -> "AbstractAsyncContextManager[Replica | None]":
     """Take part in the cluster, if there is one."""
+    if worker is not None:
+        return workers.open_worker(worker, settings)
     if serving.cluster is None:
         return nullcontext()
     return cluster_serving.open_cluster(serving.cluster, settings)
@@ -330,12 +358,17 @@ async def _opened(served: Served, replica: "Replica | None") -> AsyncGenerator[G
         yield gateway
 
 
-async def _stay(replica: "Replica | None", url: str) -> None:
+async def _stay(
+    gateway: Gateway, replica: "Replica | None", url: str, worker: Worker | None
+) -> None:
     if replica is not None:
         replica.membership.describe(url=url)
     try:
+        if replica is not None and worker is not None:
+            await workers.wait_for_parent(replica)
         await anyio.sleep_forever()
     finally:
+        gateway.is_leaving = True
         if replica is not None:
             await cluster_serving.drain(replica)
 

@@ -130,6 +130,7 @@ class HttpFront:
             (b"GET", b"/sse"): self._sse,
             (b"POST", b"/messages"): self._sse_message,
             (b"GET", b"/health"): pages.health,
+            (b"GET", b"/ready"): pages.ready,
             (b"GET", b"/metrics"): pages.metrics,
         }
 

@@ -35,6 +35,12 @@ class StatusPages:
             told["degraded"] = degraded
         http_request.respond(200, (envelope.encode(told),))
 
+    def ready(self, http_request: HttpRequest) -> None:
+        """Whether a load balancer should send clients here, and what they would miss, as JSON."""
+        is_ready = not self._gateway.is_leaving
+        told = {"ready": is_ready, "degraded": reasons(self._gateway.hub)}
+        http_request.respond(200 if is_ready else 503, (envelope.encode(told),))
+
     def metrics(self, http_request: HttpRequest) -> None:
         """Counters and gauges, as Prometheus text."""
         text = self._gateway.hub.metrics.prometheus() + _gauges(self._gateway, len(self._sessions))

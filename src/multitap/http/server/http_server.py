@@ -29,8 +29,13 @@ class ListeningServer:
     connections: Connections
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A listening socket.
+
+    Args:
+        host: An address of this machine.
+        port: 0 is any.
+        shared: Whether others may listen on the same port, and the system spreads the clients.
 
     Raises:
         ConfigError: The address cannot be used, and why.
@@ -40,6 +45,8 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         # without it a restart fails while old connections linger
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host.strip("[]"), port))
         # after a restart all clients come back at once
         listener.listen(2048)

@@ -1,0 +1,340 @@
+"""A coordinator in another process of this machine, asked through a socket."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from multitap.cluster.coordinator import (
+    Allowance,
+    Coordinator,
+    CoordinatorDown,
+    Health,
+    Lease,
+    Message,
+    StreamEnds,
+    StreamEntry,
+    Subscriber,
+)
+from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.tasks import Tasks
+from multitap.upstream.signals import Bell
+
+logger = logging.getLogger(__name__)
+
+_HEAD = 4
+_MOST = 64 * 1024 * 1024
+_ROOMS = frozenset({"records", "leases", "channels", "streams", "limits"})
+_METHODS = frozenset(
+    {
+        *("read", "write", "swap", "touch", "delete", "scan"),
+        *("acquire", "renew", "release", "look"),
+        *("publish", "append", "entries", "ends", "trim", "count", "take"),
+    }
+)
+
+
+class _Order(msgspec.Struct, array_like=True):
+    number: int
+    room: str
+    method: str
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+
+
+class _Outcome(msgspec.Struct, array_like=True):
+    number: int
+    """That of the order; 0: a message to a subscriber."""
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: str | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_order = msgspec.msgpack.Decoder(_Order).decode
+_outcome = msgspec.msgpack.Decoder(_Outcome).decode
+_maybe_bytes: Callable[[msgspec.Raw], bytes | None] = msgspec.msgpack.Decoder(bytes | None).decode
+_truth: Callable[[msgspec.Raw], bool] = msgspec.msgpack.Decoder(bool).decode
+_values: Callable[[msgspec.Raw], dict[str, bytes]] = msgspec.msgpack.Decoder(
+    dict[str, bytes]
+).decode
+_maybe_int: Callable[[msgspec.Raw], int | None] = msgspec.msgpack.Decoder(int | None).decode
+_names: Callable[[msgspec.Raw], frozenset[str]] = msgspec.msgpack.Decoder(frozenset[str]).decode
+_lease_table: Callable[[msgspec.Raw], dict[str, Lease]] = msgspec.msgpack.Decoder(
+    dict[str, Lease]
+).decode
+_text: Callable[[msgspec.Raw], str] = msgspec.msgpack.Decoder(str).decode
+_entry_list: Callable[[msgspec.Raw], list[StreamEntry]] = msgspec.msgpack.Decoder(
+    list[StreamEntry]
+).decode
+_maybe_ends: Callable[[msgspec.Raw], StreamEnds | None] = msgspec.msgpack.Decoder(
+    StreamEnds | None
+).decode
+_int: Callable[[msgspec.Raw], int] = msgspec.msgpack.Decoder(int).decode
+_allowance: Callable[[msgspec.Raw], Allowance] = msgspec.msgpack.Decoder(Allowance).decode
+_float: Callable[[msgspec.Raw], float] = msgspec.msgpack.Decoder(float).decode
+
+
+class _Line:
+    """Our end of the socket: orders go out, outcomes come back."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._subscribers: dict[str, set[Subscriber]] = {}
+        self.health = Health(is_up=True)
+        self.health_changed = Bell()
+
+    async def order(self, room: str, method: str, *args: Any, **named: Any) -> msgspec.Raw:
+        if not self.health.is_up:
+            raise CoordinatorDown(f"the coordinator is gone: {self.health.reason}")
+        number = next(self._numbers)
+        answered = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            _write(self._writer, _Order(number, room, method, list(args), named))
+            result: msgspec.Raw = await answered
+            return result
+        finally:
+            del self._waiting[number]
+
+    async def listen(self) -> None:
+        """Take what comes back, until the other process is gone."""
+        try:
+            while True:
+                self._take(_outcome(await _read(self._reader)))
+        except (OSError, EOFError, msgspec.DecodeError) as exc:
+            self.health = Health(is_up=False, reason=str(exc) or "its process has ended")
+            for answered in self._waiting.values():
+                if not answered.done():
+                    answered.set_exception(CoordinatorDown("the coordinator is gone"))
+            self.health_changed.ring()
+
+    def _take(self, outcome: _Outcome) -> None:
+        if not outcome.number:
+            message = msgspec.msgpack.decode(outcome.result, type=Message)
+            for subscriber in tuple(self._subscribers.get(message.channel, ())):
+                subscriber.feed(message)
+            return
+        answered = self._waiting.get(outcome.number)
+        if answered is None or answered.done():
+            return
+        if outcome.error is None:
+            answered.set_result(outcome.result)
+        else:
+            answered.set_exception(CoordinatorDown(outcome.error))
+
+    @asynccontextmanager
+    async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
+        subscriber = Subscriber()
+        for channel in channels:
+            self._subscribers.setdefault(channel, set()).add(subscriber)
+        try:
+            await self.order("channels", "subscribe", *channels)
+            yield subscriber
+        finally:
+            for channel in channels:
+                self._subscribers[channel].discard(subscriber)
+
+
+class _Records:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+
+    async def read(self, key: str) -> bytes | None:
+        return _maybe_bytes(await self._line.order("records", "read", key))
+
+    async def write(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._line.order("records", "write", key, value, ttl=ttl)
+
+    async def swap(
+        self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
+    ) -> bool:
+        done = await self._line.order("records", "swap", key, expected, value, ttl=ttl)
+        return _truth(done)
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        return _truth(await self._line.order("records", "touch", key, ttl))
+
+    async def delete(self, key: str, expected: bytes | None = None) -> bool:
+        return _truth(await self._line.order("records", "delete", key, expected))
+
+    async def scan(self, prefix: str) -> Mapping[str, bytes]:
+        return _values(await self._line.order("records", "scan", prefix))
+
+
+class _Leases:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+
+    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
+        got = await self._line.order("leases", "acquire", name, holder, ttl=ttl, note=note)
+        return _maybe_int(got)
+
+    async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
+        return _names(await self._line.order("leases", "renew", dict(held), ttl=ttl))
+
+    async def release(self, name: str, token: int) -> bool:
+        return _truth(await self._line.order("leases", "release", name, token))
+
+    async def look(self, *names: str) -> Mapping[str, Lease]:
+        return _lease_table(await self._line.order("leases", "look", *names))
+
+
+class _Channels:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+        self.subscribe = line.subscribe
+
+    async def publish(self, channel: str, data: bytes) -> None:
+        await self._line.order("channels", "publish", channel, data)
+
+
+class _Streams:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+
+    async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
+        made = await self._line.order("streams", "append", stream, data, most=most, ttl=ttl)
+        return _text(made)
+
+    async def entries(
+        self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
+    ) -> list[StreamEntry]:
+        found = await self._line.order("streams", "entries", stream, after, limit=limit, wait=wait)
+        return _entry_list(found)
+
+    async def ends(self, stream: str) -> StreamEnds | None:
+        return _maybe_ends(await self._line.order("streams", "ends", stream))
+
+    async def trim(self, stream: str, before: str | None = None) -> None:
+        await self._line.order("streams", "trim", stream, before)
+
+
+class _Limits:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+
+    async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
+        return _int(await self._line.order("limits", "count", key, amount, ttl=ttl))
+
+    async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
+        taken = await self._line.order(
+            "limits", "take", key, limit=limit, window=window, amount=amount
+        )
+        return _allowance(taken)
+
+
+class SocketCoordinator:
+    """See `Coordinator`; made by `open_socket`."""
+
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+        self.records = _Records(line)
+        self.leases = _Leases(line)
+        self.channels = _Channels(line)
+        self.streams = _Streams(line)
+        self.limits = _Limits(line)
+        self.health_changed = line.health_changed
+
+    @property
+    def health(self) -> Health:
+        return self._line.health
+
+    async def time(self) -> float:
+        return _float(await self._line.order("", "time"))
+
+
+@asynccontextmanager
+async def open_socket(path: Path) -> AsyncGenerator[SocketCoordinator]:
+    """A coordinator that another process serves at `path`.
+
+    Raises:
+        CoordinatorDown: There is none.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(path), limit=_MOST)
+    except OSError as exc:
+        raise CoordinatorDown(f"there is no coordinator at {path}: {exc}") from None
+    line = _Line(reader, writer)
+    try:
+        async with Tasks() as tasks:
+            tasks.start_soon(line.listen)
+            yield SocketCoordinator(line)
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncGenerator[None]:
+    """Within the block, other processes of this user can use the coordinator."""
+    async with Tasks() as tasks:
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.start_soon(_serve, coordinator, reader, writer)
+
+        server = await asyncio.start_unix_server(accept, str(path), limit=_MOST)
+        os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
+        try:
+            yield
+        finally:
+            server.close()
+
+
+async def _serve(
+    coordinator: Coordinator, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        async with Tasks() as tasks:
+            while True:
+                order = _order(await _read(reader))
+                if (order.room, order.method) == ("channels", "subscribe"):
+                    tasks.start_soon(_forward, coordinator, order, writer)
+                else:
+                    tasks.start_soon(_obey, coordinator, order, writer)
+    except (OSError, EOFError, msgspec.DecodeError):
+        return  # the worker has ended
+    finally:
+        writer.close()
+
+
+async def _obey(coordinator: Coordinator, order: _Order, writer: asyncio.StreamWriter) -> None:
+    try:
+        if order.method == "time":
+            result: Any = await coordinator.time()
+        elif order.room in _ROOMS and order.method in _METHODS:
+            room = getattr(coordinator, order.room)
+            result = await getattr(room, order.method)(*order.args, **order.named)
+        else:
+            raise ValueError(f"{order.room}.{order.method} is not known")  # noqa: TRY301 - one way out
+        _write(writer, _Outcome(order.number, msgspec.Raw(_encode(result))))
+    except Exception as exc:  # noqa: BLE001 - boundary: the worker has to have an answer
+        _write(writer, _Outcome(order.number, error=f"{type(exc).__name__}: {exc}"))
+
+
+async def _forward(coordinator: Coordinator, order: _Order, writer: asyncio.StreamWriter) -> None:
+    async with coordinator.channels.subscribe(*order.args) as messages:
+        _write(writer, _Outcome(order.number, msgspec.Raw(_encode(None))))
+        async for message in messages:
+            if message is not None:
+                _write(writer, _Outcome(0, msgspec.Raw(_encode(message))))
+
+
+def _write(writer: asyncio.StreamWriter, value: msgspec.Struct) -> None:
+    data = _encode(value)
+    with contextlib.suppress(OSError, RuntimeError):
+        writer.write(len(data).to_bytes(_HEAD) + data)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(_HEAD))
+    if size > _MOST:
+        raise msgspec.DecodeError(f"a message of {size:,} bytes")
+    return await reader.readexactly(size)

@@ -1,0 +1,76 @@
+"""Gateways of a cluster as real processes."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.cluster.redis_server import free_port
+from tests.waiting import wait_for
+
+
+class GatewayProcess:
+    """`multitap serve --http` with more options, in a home of its own."""
+
+    def __init__(self, folder, config, *options, port=None):
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._command = [
+            *(sys.executable, "-m", "multitap", "--config", str(config), "serve", "--no-console"),
+            *("--http", f"127.0.0.1:{self.port}", *options),
+        ]
+        self.log = Path(folder, f"gateway-{self.port}.log")
+        home = Path(folder, f"home-{self.port}")
+        home.mkdir(exist_ok=True)
+        self._env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        self.process = None
+
+    def start(self):
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+            )
+
+    def wait_up(self):
+        def is_up():
+            text = self.log.read_text()
+            assert self.process.poll() is None, text
+            return re.search("^serving", text, re.MULTILINE)
+
+        wait_for(is_up)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+@contextlib.contextmanager
+def running(*gateways):
+    try:
+        for one in gateways:
+            one.start()
+        for one in gateways:
+            one.wait_up()
+        yield gateways
+    finally:
+        stopping = [threading.Thread(target=one.stop) for one in gateways]
+        for one in stopping:
+            one.start()
+        for one in stopping:
+            one.join()

@@ -1,0 +1,97 @@
+"""Real gateways on a real Redis: killed, stopped, cut off, and ended politely."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.cluster.clients import StatelessClient, connector
+from tests.cluster.gateways import GatewayProcess, running
+from tests.cluster.redis_server import running_redis
+from tests.cluster.test_workers import config_of
+from tests.zoo.ledger import Ledger
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def redis():
+    with running_redis() as server:
+        yield server
+
+
+async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tmp_path, redis):
+    ledger = Ledger(tmp_path / "zoo")
+    config = config_of(tmp_path, zoo=ledger)
+    gateways = [GatewayProcess(tmp_path, config, "--cluster", redis.url) for _ in range(2)]
+    with running(*gateways):
+        async with aiohttp.ClientSession(connector=connector()) as http:
+            clients = {one: StatelessClient(http, one.url) for one in gateways}
+            with anyio.fail_after(50):
+                pids = {await _pid(client) for client in clients.values()}
+            assert len(pids) == 1
+
+            status = _status(redis)
+            owner = next(one for one in gateways if _owns(status, one))
+            other = next(one for one in gateways if one is not owner)
+            assert len(status["replicas"]) == 2
+            assert not status["drift"]
+
+            owner.signal(signal.SIGSTOP)
+            with anyio.fail_after(10):
+                taken = await _pid(clients[other])
+            assert taken not in pids
+            owner.signal(signal.SIGCONT)
+            with anyio.fail_after(20):
+                # one that was stopped must not answer from the process that it had
+                assert await _pid(clients[owner]) == taken
+
+            other.kill()
+            with anyio.fail_after(10):
+                again = await _pid(clients[owner])
+            assert again not in {taken, *pids}
+
+            redis.stop()
+            redis.start()
+            with anyio.fail_after(20):
+                assert await _pid(clients[owner]) == again  # it kept its process
+
+            other.start()
+            other.wait_up()
+            with anyio.fail_after(20):
+                assert await _pid(clients[other]) == again
+            async with anyio.create_task_group() as tasks:
+                slow = []
+
+                async def call(client):
+                    slow.append(await client.call("zoo_sleep", {"seconds": 1}))
+
+                tasks.start_soon(call, clients[owner])
+                tasks.start_soon(call, clients[other])
+                while ledger.calls.count("sleep") < 2:
+                    await anyio.sleep(0.01)
+                owner.process.terminate()
+            assert len(slow) == 2
+            with anyio.fail_after(10):
+                assert await _pid(clients[other]) != again
+
+
+async def _pid(client):
+    result = await client.call("zoo_pid", {})
+    return result["structuredContent"]["result"]
+
+
+def _status(redis):
+    command = [sys.executable, "-m", "multitap", "cluster", "status", "--cluster", redis.url]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _owns(status, gateway):
+    return any(
+        f":{gateway.port}/" in one["url"] and "zoo" in one["owns"] for one in status["replicas"]
+    )

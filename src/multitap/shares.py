@@ -34,6 +34,7 @@ class Shares:
     def take(self, holder: Hashable, amount: int = 1) -> bool:
         """Count what a holder gets; False, and nothing is counted: it may not have it."""
         free, held = self.most - self.total, self.held.get(holder, 0) + amount
+        # the last pieces are for holders that have little
         if amount > free or held > GENEROSITY * free:
             return False
         self.total += amount
@@ -43,6 +44,7 @@ class Shares:
     def give(self, holder: Hashable, amount: int = 1) -> None:
         """Count what a holder gives back."""
         self.total -= amount
+        # holders come and go by the thousand: one without anything must not be remembered
         left = self.held[holder] - amount
         if left:
             self.held[holder] = left

@@ -56,11 +56,13 @@ class CatalogBuilder:
         self._settings = settings
         self._vetting.pins.naming = settings.naming
         policy, self.policy = self.policy, Policy(settings)
+        # a shelf holds what the policy said about its tools when it was stocked
         if not self.policy.is_same(policy):
             self.shelves = {}
         books, naming = self.books, settings.naming
         if books.servers == frozenset(settings.servers) and books.naming is naming:
             return
+        # names that callers know win over stored ones: they must not change while we run
         given = {kind: book.choices for kind, book in books.by_kind.items()}
         if books.naming is not naming:
             self.shelves = {}
@@ -88,6 +90,7 @@ class CatalogBuilder:
             if (offers := link.offers) is None:
                 continue
             shelf = stale.get(link)
+            # offers are frozen, so identity says whether anything changed
             if shelf is None or shelf.offers is not offers:
                 shelf = catalog.stock(link, offers, self.books, self._vetting, self.policy)
                 self._tell(link, shelf)
@@ -101,6 +104,8 @@ class CatalogBuilder:
         fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)
         if not _same(fresh, last):
             return fresh
+        # callers see the same, but a link was replaced: routes must lead to the new one,
+        # and clients need not list again
         if (fresh.directory, fresh.links) != (last.directory, last.links):
             return replace(fresh, revision=last.revision)
         return last
@@ -115,6 +120,7 @@ class CatalogBuilder:
         }
         servers, naming = self._settings.servers, self._settings.naming
         self.books = NameBooks(servers, naming, choices, lasting=self._store.path is not None)
+        # also for servers that are down: a newcomer must not take their names meanwhile
         for name, config in servers.items():
             if (offers := self._last_known(name, config, links)) is not None:
                 catalog.reserve(name, offers, self.books)

@@ -167,6 +167,7 @@ class _HubThread:
     def open(self) -> None:
         if self._thread is not None:
             raise MultitapError("this hub was opened before", hint="make a new SyncHub")
+        # a daemon: a program that forgets to close can exit, and the warden ends its servers
         self._thread = threading.Thread(target=self._run, name="multitap", daemon=True)
         self._thread.start()
         self._opened.result()
@@ -174,11 +175,13 @@ class _HubThread:
     def close(self) -> None:
         loop, leave, thread = self._loop, self._leave, self._thread
         if loop is not None and leave is not None and thread is not None:
+            # an asyncio event may only be set in its own loop
             loop.call_soon_threadsafe(leave.set)
             thread.join(_JOIN)
 
     def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
         hub, loop = self.running(), self._loop
+        # waiting here would block the only loop that could bring the answer
         if loop is None or threading.current_thread() is self._thread:
             raise MultitapError(
                 "a handler must not wait for its own hub", hint="await the async Hub there"
@@ -220,6 +223,7 @@ class _HubThread:
             self._hub = hub
             self._opened.set_result(None)
             await self._leave.wait()
+            # calls that come while servers are being stopped fail at once
             self._hub = None
 
 

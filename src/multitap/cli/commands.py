@@ -68,6 +68,7 @@ SECTIONS: Mapping[str, Mapping[str, _Home]] = {
         "tokens": _Home(
             "offer_commands", "tokens", "Show what each tool costs in a model's context"
         ),
+        "generate": _Home("offer_commands", "generate", "Write a typed Python client of a server"),
         "chat": _Home(
             "offer_commands", "chat", "Talk to a model that uses the tools of your servers"
         ),

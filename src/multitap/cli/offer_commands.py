@@ -175,6 +175,27 @@ def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_
 
 
 @click.command()
+@click.argument("server", shell_complete=complete_server)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to FILE instead of printing",
+)
+@click.option("--async", "is_async", is_flag=True, help="For `open_hub` rather than `SyncHub`")
+@with_either
+def generate(options: CommonOptions, server: str, *, output: Path | None, is_async: bool) -> int:
+    """Write a typed Python client of a server
+
+    A class with a method for each tool, whose parameters have the types of its schema.
+    """
+    from multitap.cli.offers.generate_command import generate
+
+    return generate(options, server, output=output, is_async=is_async)
+
+
+@click.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORD...")
 @click.option("--offline", is_flag=True, help="Search the bundled catalog only")
 @json_option

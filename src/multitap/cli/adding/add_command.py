@@ -266,6 +266,9 @@ def _explain_failure(name: str, trial: Trial) -> int:
     for words in _telling_lines(trial.failure.stderr if trial.failure else ""):
         note(f"  | {words}")
     note("nothing was written; `--no-check` adds it anyway")
+    if trial.is_confined:
+        note("it ran in a sandbox, with no files but those that you named")
+        advise(f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`")
     return Exit.UNAVAILABLE
 
 

@@ -45,6 +45,8 @@ class Trial:
     """What its sandbox must let it reach: where its package comes from, above all."""
     pins: ServerPins | None = None
     """What its tools say about themselves, to be pinned."""
+    is_confined: bool = False
+    """Whether it ran in a sandbox."""
     failure: Failure | None = None
     reason: str = ""
     """Why it is not up, if it is not."""
@@ -110,7 +112,8 @@ async def _seen(opening: AbstractAsyncContextManager[Hub], name: str, wait: floa
         if server.state is not LinkState.CONNECTED:
             failure = server.failure
             reason = str(failure) if failure else f"it is not up after {wait:.0f} s"
-            return Trial({}, failure=failure, reason=reason)
+            confined = server.sandbox is not None
+            return Trial({}, is_confined=confined, failure=failure, reason=reason)
         hosts = server.sandbox.hosts if server.sandbox else ()
         tools = {tool.raw_name: _cost(name, tool) for name, tool in hub.catalog.tools.items()}
         return Trial(tools, server.title or "", _rules(one.host for one in hosts))

@@ -218,6 +218,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
         vetting: Says what of it may be shown.
         policy: Tools that it denies whatever they are given are not there.
     """
+    # unusable tools get no name: they must not take one from a tool that works
     usable, warnings = _usable(offers.tools)
     names = books.tools.give(link.name, tuple(usable))
     vetted = vetting.vet(link, usable, names, offers)
@@ -255,6 +256,7 @@ def _hidden(tool: Tool, policy: Policy) -> Hidden | None:
     if not allowed(tool.raw_name, config.filter):
         return Hidden(tool, "hidden by a filter", "change the server's `filter`")
     guard = policy.guard(tool.server, config, tool.raw_name, tool.annotations)
+    # rules that depend on arguments are decided at the call; only a sure no hides a tool
     if guard and guard.always and guard.is_closed:
         return Hidden(tool, f"denied by the policy{guard.always.because}", guard.always.hint)
     return None
@@ -291,11 +293,13 @@ def build(
     hidden: dict[str, Hidden] = {}
     withheld: dict[str, WithheldTool] = {}
     mute: set[str] = set()
+    # by name, not by who came up first: lists must not change their order from run to run
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         if INSTRUCTIONS in shelf.vetted.withheld_others:
             mute.add(link.name)
         hidden |= shelf.hidden
         withheld |= shelf.withheld
+        # listed no more, but still found by name: calling it says why the server is down
         if not link.live:
             absent.update(shelf.tools)
             continue

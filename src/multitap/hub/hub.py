@@ -197,6 +197,7 @@ class Hub:
         self.gateway_defaults = CallDefaults(
             "off", settings.serve.timeout, errors_are_results=False, policy=policy
         )
+        # routes and permissions follow from settings that were just replaced
         self._routes = {}
         self.calls.permissions.forget()
         todo = self._supervisor.apply(settings.servers)
@@ -260,6 +261,7 @@ class Hub:
         """
         if self._closed:
             self._check_open()
+        # the catalog is read once: it may be replaced while this call waits
         tool, since = self.catalog.tools.get(name), None
         if tool is None:
             since = anyio.current_time()

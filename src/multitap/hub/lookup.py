@@ -135,6 +135,7 @@ class Lookup:
         Raises:
             Unavailable: The server that may have it failed, or is not up in time.
         """
+        # nearly every call ends here, without any waiting
         if (found := find()) is not None:
             return found
         books = self._builder.books

@@ -24,10 +24,12 @@ _LONGEST_ERROR = 500
 
 _SHORTEST = 1e-6
 _LONGEST = 3600.0
+# the width at which the middle of a bucket is off by RELATIVE_ERROR at most
 _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_BUCKET = 1 / math.log(_GROWTH)
 _LAST_BUCKET = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_BUCKET)
 _QUANTILES = (0.5, 0.95, 0.99)
+# these say nothing about how fast a server is
 _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
 

@@ -33,6 +33,7 @@ class Permissions:
 
     def __init__(self, permit: Permit | None) -> None:
         self._permit = permit
+        # weak: what a person allowed a client ends with the client
         self._of_clients: WeakKeyDictionary[object, list[_Subject]] = WeakKeyDictionary()
         self._of_hosts: dict[tuple[str | None, str | None], list[_Subject]] = {}
         self._rounds: dict[_Round, float] = {}
@@ -75,6 +76,8 @@ class Permissions:
         round_ = (_holder(context), tool.server, tool.raw_name, hashlib.sha256(given).digest())
         if context.approved or subject in self._always(context):
             return
+        # a stateless client repeats the whole call to answer a server's question: the same
+        # arguments were permitted a moment ago, and others have another digest
         if again and self._rounds.get(round_, 0.0) > monotonic():
             return
         request = PermitRequest(
@@ -132,6 +135,7 @@ class Permissions:
             self._of_hosts[context.agent_id, context.session_id] = [*known, subject]
 
     def _note_round(self, round_: _Round) -> None:
+        # taken out and put in again, so that the oldest is the first to go
         self._rounds.pop(round_, None)
         self._rounds[round_] = monotonic() + ROUNDS
         if len(self._rounds) > MOST_KEPT:

@@ -35,6 +35,7 @@ class CallDefaults:
         """Seconds to wait for an answer: the tool's, else the server's, else these."""
         timeout = config.timeouts.get(tool)
         if timeout is None:
+            # a `timeout` in the file is a decision about this server; the default is not
             is_given = self.timeout is None or "timeout" in config.model_fields_set
             timeout = config.timeout if is_given else self.timeout
         return timeout
@@ -146,6 +147,7 @@ def look_up(
         return tool
     if (hidden := catalog.hidden.get(name)) is not None:
         raise NotAllowed(f"the tool {quoted(name)} is {hidden.words}", hint=hidden.hint)
+    # apps call their own tools by the server's names; a name that two servers use says nothing
     alike = [tool for tool in catalog.named(name) if shows(tool)]
     if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
         raise NotAllowed(

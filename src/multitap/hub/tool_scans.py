@@ -64,9 +64,11 @@ class ToolScans:
         while True:
             await self._wake.wait()
             self._is_new, self._is_busy = False, True  # more may come meanwhile
+            # a copy: shelves are replaced while this waits
             for link, shelf in [*self._shelves().items()]:
                 if scan_mode(link.config) != "off":
                     await self._search(shelf)
+            # looked at together and last: a new server may imitate one that was searched long ago
             self._twins = _twins(self._shelves())
             self._servers = twins(link.name for link in self._shelves())
             for link, shelf in self._shelves().items():
@@ -143,6 +145,7 @@ class ToolScans:
             for shelf in shelves
             for digest, _ in (*shelf.vetted.seen.values(), *shelf.vetted.others.values())
         }
+        # a server that changes its descriptions all the time must not fill the memory
         for digest in self._vetting.findings.keys() - used:
             del self._vetting.findings[digest]
         names = {link.name for link in self._shelves()}

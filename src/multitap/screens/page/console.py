@@ -1,7 +1,6 @@
 """The web console over HTTP: who is let in, and what is answered at which address."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from urllib.parse import parse_qs
 
 import msgspec
@@ -223,9 +222,8 @@ def _say(http_request: HttpRequest, answer: object, status: int = 200) -> None:
 
 def _static_files() -> dict[bytes, tuple[bytes, bytes]]:
     """Everything that is served as it is, by its address."""
-    folder = Path(__file__).parent / "static"
     return {
         f"/console/static/{file.name}".encode(): (_KINDS[file.suffix], file.read_bytes())
-        for file in sorted(folder.iterdir())
+        for file in sorted(plain_pages.STATIC.iterdir())
         if file.suffix in _KINDS
     }

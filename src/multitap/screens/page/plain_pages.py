@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from multitap.errors import BadArguments, MultitapError
@@ -36,6 +38,7 @@ PLACES: Mapping[str, str] = {
     "log": "Log",
 }
 """The last part of each address, and its title."""
+STATIC = Path(__file__).parent / "static"
 _ROWS = 200
 _BAR = 120
 _PHASES = ("queue", "connect", "server", "encode")
@@ -106,10 +109,17 @@ def _page(title: str, *content: Content, head: Content = None) -> Markup:
         element("link", rel="icon", href="/console/static/icon.svg", type="image/svg+xml"),
         element("link", rel="stylesheet", href="/console/static/console.css"),
         head,
+        # all at once: else each would be found only when the one that imports it is there
+        *(element("link", rel="modulepreload", href=name) for name in _modules()),
         element("script", type="module", src="/console/static/console.js"),
     )
     body = element("body", *content)
     return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    return tuple(f"/console/static/{file.name}" for file in sorted(STATIC.glob("*.js")))
 
 
 def _header(place: str, filter_text: str) -> Markup:

@@ -9,6 +9,8 @@ import { logIn } from "./calling.js";
 const SPANS = [["15 minutes", 900], ["1 hour", 3600], ["1 day", 86400]];
 const KEYS = { r: "restart", o: "log in", e: "enable" };
 
+const short = (text) => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
+
 async function logs(row) {
   const text = await attempt(() => ask("stderr", { server: row.name }));
   if (text !== undefined) open(`stderr of ${row.name}`, code(text || "It has not written anything."), { wide: true });
@@ -26,6 +28,7 @@ export default function servers(app) {
   const table = new Table([
     { title: "Server", cell: (row) => row.name },
     { title: "State", class: "state", cell: (row) => row.state },
+    { title: "Reason", class: "words reason", cell: (row) => [short(row.reason), row.fix && h("small", {}, `${row.fix}${KEYS[row.key] ? ` (key ${row.key})` : ""}`)] },
     { title: "Trend", cell: (row) => spark(row.speed) },
     { title: "p95", class: "figure", cell: (row) => duration(row.p95) },
     { title: "Ping", class: "figure", cell: (row) => duration(row.latency) },
@@ -35,7 +38,6 @@ export default function servers(app) {
     { title: "Tokens", class: "figure", cell: (row) => number(row.tokens) },
     { title: "Restarts", class: "figure", cell: (row) => number(row.restarts) },
     { title: "Era", class: "quiet", cell: (row) => row.era },
-    { title: "Reason", class: "words", cell: (row) => [row.reason, row.fix && h("small", {}, `${row.fix}${KEYS[row.key] ? ` (key ${row.key})` : ""}`)] },
   ], {
     label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: "No server fits.",
     actions: (row) => [
@@ -47,7 +49,7 @@ export default function servers(app) {
   const server = h("select", { "aria-label": "Server", onchange: () => { tool.value = ""; draw(); } }, h("option", { value: "" }, "all servers"));
   const tool = h("select", { "aria-label": "Tool", onchange: draw }, h("option", { value: "" }, "all tools"));
   const plots = h("div", { class: "plots" });
-  const node = h("div", {}, h("section", { "aria-label": "Over time" }, h("div", { class: "choices" }, span, server, tool), plots), table.node);
+  const node = h("div", { class: "watch" }, h("section", { "aria-label": "Over time" }, h("div", { class: "choices" }, span, server, tool), plots), table.node);
   let history = null;
 
   function options(select, words, names) {

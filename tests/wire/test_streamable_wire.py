@@ -1154,7 +1154,7 @@ async def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
 
 async def test_credentials_are_asked_for_each_request():
     class Counting:
-        ready = None
+        ready = standing = None
         turn = iter(range(100))
 
         async def headers(self, _method: str, _url: URL) -> dict[str, str]:

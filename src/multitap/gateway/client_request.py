@@ -47,14 +47,12 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
     caller: str
     modern: bool = False
     """Whether it is of the stateless era."""
+    drives_rounds: bool = False
+    """The same, to servers: its client answers by itself what they ask back."""
 
     @property
     def owner(self) -> object:
         return self.client if self.client.single else self
-
-    @property
-    def drives_rounds(self) -> bool:
-        return self.modern
 
     def context(self) -> CallContext:
         """For the servers that are asked because of it."""
@@ -138,7 +136,9 @@ def modern_turn(
         None if said is None else log_level(said),
         client.principal,
         client.caller if info is None else client.caller_of(info),
-        True,  # by its place: each name would cost every call a little
+        # by their place: each name would cost every call a little
+        True,
+        True,
     )
 
 

@@ -9,24 +9,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import platformdirs
 from anyio import to_thread
-from msgspec import Raw
 
 from multitap.catalog.catalog import Catalog, Shelf, Tool
 from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings, StdioServer, expand_server
 from multitap.errors import (
-    LONGEST_QUOTE,
-    BadAnswer,
     HubClosed,
     Unavailable,
-    UnknownName,
-    quoted,
-    shortened,
     ungrouped,
 )
 from multitap.events import (
@@ -46,12 +40,12 @@ from multitap.hub.metrics import Metrics
 from multitap.hub.package_lookup import PackageLookup
 from multitap.hub.permissions import Permissions
 from multitap.hub.pin_keeper import PinKeeper, open_pins
-from multitap.hub.router import LIBRARY, CallDefaults, Route, route_to
+from multitap.hub.resources_and_prompts import ResourcesAndPrompts
+from multitap.hub.router import CallDefaults, Route, route_to
 from multitap.hub.server_memory import ServerMemory
 from multitap.hub.state_events import StateEvents
 from multitap.hub.supervisor import Plan, Supervisor
 from multitap.hub.tool_scans import ToolScans
-from multitap.later import Later
 from multitap.results import KeptResult, KeptResults, ToolResult
 from multitap.store import LogRecord, Store, fingerprint, open_store
 from multitap.tasks import Tasks
@@ -68,24 +62,15 @@ from multitap.upstream.on_behalf_of import NOBODY, CallContext
 from multitap.upstream.signals import Bell
 from multitap.upstream.start_queue import StartQueue
 from multitap.upstream.tracing import Tracing
-from multitap.wire.jsonrpc.request import made
 from multitap.wire.process.sandboxes import Sandboxes, open_sandboxes
 from multitap.wire.process.spawner import open_spawner
 from multitap.wire.process.stderr_log import log_folder, tidy
 
 if TYPE_CHECKING:
-    import mcp_types as types
-    import pydantic
-
     from multitap.tools import ToolRegistry
-else:
-    types = Later("mcp_types")
-    pydantic = Later("pydantic")
-
-_Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 
-class Hub:
+class Hub(ResourcesAndPrompts):
     """Many MCP servers behind one object; [`open_hub`][multitap.open_hub] makes it.
 
     Every method may be called from any task of the hub's event loop.
@@ -185,7 +170,7 @@ class Hub:
         serves until its successor is up, then finishes its calls and ends; for as long as the
         successor fails, it serves on, and its snapshot says why.
         """
-        self._check_open()
+        self.check_open()
         self.settings = settings
         self.calls.recording = settings.record
         self._trail.apply(settings.audit)
@@ -260,7 +245,7 @@ class Hub:
             UpstreamError: The server could not answer; the subclass says why.
         """
         if self._closed:
-            self._check_open()
+            self.check_open()
         # the catalog is read once: it may be replaced while this call waits
         tool, since = self.catalog.tools.get(name), None
         if tool is None:
@@ -287,94 +272,6 @@ class Hub:
         registry = ToolRegistry()
         registry.attach(HubTools(self))
         return registry
-
-    async def read(
-        self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
-    ) -> types.ReadResourceResult:
-        """Read a resource from the server that has it.
-
-        Args:
-            uri: The resource's address.
-            server: The server, if several have the same address.
-            context: Who calls, and how long it may take.
-
-        Raises:
-            UnknownName: No server has it.
-            UpstreamError: The server could not answer.
-        """
-        self._check_open()
-        since = anyio.current_time()
-        resource = await self.lookup.find_resource(uri, server, context)
-        params = {"uri": resource.uri}
-        result = await _asked(resource.link, "resources/read", params, context, since)
-        return _typed(types.ReadResourceResult, result, resource.server)
-
-    async def prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        context: CallContext = NOBODY,
-    ) -> types.GetPromptResult:
-        """Fill in a prompt by its catalog name.
-
-        Raises:
-            UnknownName: There is no such prompt.
-            UpstreamError: The server could not answer.
-        """
-        self._check_open()
-        since = anyio.current_time()
-        prompt = await self.lookup.find_prompt(name, context=context)
-        params = {"name": prompt.raw_name, "arguments": arguments or {}}
-        result = await _asked(prompt.link, "prompts/get", params, context, since)
-        return _typed(types.GetPromptResult, result, prompt.server)
-
-    async def complete(
-        self,
-        reference: str,
-        argument: str,
-        value: str,
-        *,
-        known: Mapping[str, str] | None = None,
-    ) -> types.CompleteResult:
-        """Get suggestions for an argument of a prompt or a resource template.
-
-        Args:
-            reference: The prompt's catalog name, or the template.
-            argument: The argument's name.
-            value: What has been typed so far.
-            known: Arguments that are already filled in.
-
-        Raises:
-            UnknownName: There is no such prompt or template.
-            UpstreamError: The server could not answer.
-        """
-        self._check_open()
-        if prompt := self.catalog.prompts.get(reference):
-            link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
-        else:
-            templates = self.catalog.templates
-            template = next((one for one in templates if one.address == reference), None)
-            if template is None:
-                raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
-            link, ref = template.link, {"type": "ref/resource", "uri": template.uri}
-        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
-        if known:
-            params["context"] = {"arguments": known}
-        since = anyio.current_time()
-        result = await _asked(link, "completion/complete", params, NOBODY, since)
-        return _typed(types.CompleteResult, result, link.name)
-
-    async def subscribe(self, uri: str, *, server: str | None = None) -> None:
-        """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
-        self._check_open()
-        link, raw = self.lookup.owner(uri, server)
-        await link.notifications.subscribe(raw)
-
-    async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
-        self._check_open()
-        link, raw = self.lookup.owner(uri, server)
-        await link.notifications.unsubscribe(raw)
 
     def result(self, result_id: str) -> KeptResult:
         """The full text of a result that was cut.
@@ -431,7 +328,7 @@ class Hub:
         """Refuse further calls; `open_hub` does this at the end of its block."""
         self._closed = True
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closed:
             raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
 
@@ -474,24 +371,6 @@ def _record(store: Store, event: Event) -> None:
         store.log(record)
 
 
-async def _asked(
-    link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
-) -> Raw:
-    """Ask a server for something that changes nothing there.
-
-    Args:
-        link: Which server.
-        method: What to ask for.
-        params: Its parameters.
-        context: On whose behalf, and how long it may take.
-        since: When the time began, by the loop's clock.
-    """
-    deadline = LIBRARY.deadline(link.config, context=context, since=since)
-    request = made(method, params, deadline, call=context, repeatable=True)
-    request.on_progress = context.on_progress
-    return await link.request(request)
-
-
 def _expanded(name: str, config: ServerConfig) -> ServerConfig:
     return expand_server(config, scope_for(name, config))
 
@@ -499,20 +378,6 @@ def _expanded(name: str, config: ServerConfig) -> ServerConfig:
 def _starts_now(config: ServerConfig) -> bool:
     """Whether a program is started without a call that needs it."""
     return isinstance(config, StdioServer) and config.enabled and config.start != "lazy"
-
-
-def _typed(model: type[_Model], result: Any, server: str) -> _Model:
-    try:
-        return model.model_validate_json(bytes(result))
-    except pydantic.ValidationError as exc:
-        raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
-
-
-def _mistakes(exc: pydantic.ValidationError) -> str:
-    """What is wrong with an answer, without quoting it."""
-    first = exc.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"
 
 
 @asynccontextmanager

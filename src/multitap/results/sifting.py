@@ -88,6 +88,17 @@ class Large(msgspec.Struct):
 
 parse_sound = msgspec.json.Decoder(Sound).decode
 """Most results, in one go; raises `msgspec.DecodeError` for those that need a closer look."""
+
+
+class Outlined(msgspec.Struct):
+    """The same with a look at each block, for results of few large ones."""
+
+    content: tuple[_Undecoded, ...]
+    is_error: bool = msgspec.field(default=False, name="isError")
+    resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
+
+
+parse_outlined = msgspec.json.Decoder(Outlined).decode
 parse_large = msgspec.json.Decoder(Large).decode
 """The same for large ones, whose blocks are still to be sifted."""
 _parse_known = msgspec.json.Decoder(list[_Known]).decode
@@ -164,22 +175,26 @@ def _odd(start: int, group: Sequence[Raw]) -> Iterator[tuple[int, str]]:
 def _looks_sound(piece: Raw) -> bool:
     """Whether a block is certainly of use; others need a closer look."""
     try:
-        block = _parse_undecoded(piece)
-        match block.type:
-            case "text":
-                return _is_text(block.text)
-            case "image" | "audio":
-                return _is_text(block.data) and _may_be_text(block.mimeType)
-            case "resource_link":
-                return _is_text(block.uri) and _may_be_text(block.name)
-            case "resource":
-                inside = _parse_undecoded(block.resource)
-                given = [one for one in (inside.text, inside.blob) if len(one)]
-                return _is_text(inside.uri) and bool(given) and all(map(_is_text, given))
-            case _:
-                return False
+        return is_sound(_parse_undecoded(piece))
     except UNREADABLE:
         return False
+
+
+def is_sound(block: _Undecoded) -> bool:
+    """Whether an undecoded block is certainly of use."""
+    match block.type:
+        case "text":
+            return _is_text(block.text)
+        case "image" | "audio":
+            return _is_text(block.data) and _may_be_text(block.mimeType)
+        case "resource_link":
+            return _is_text(block.uri) and _may_be_text(block.name)
+        case "resource":
+            inside = _parse_undecoded(block.resource)
+            given = [one for one in (inside.text, inside.blob) if len(one)]
+            return _is_text(inside.uri) and bool(given) and all(map(_is_text, given))
+        case _:
+            return False
 
 
 def _is_text(value: Raw) -> bool:

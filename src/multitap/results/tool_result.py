@@ -17,7 +17,9 @@ from multitap.results.sifting import (
     AT_ONCE,
     UNREADABLE,
     Sifted,
+    is_sound,
     parse_large,
+    parse_outlined,
     sift_pieces,
 )
 
@@ -188,6 +190,13 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
     def _sifted_large(self) -> Sifted | None:
         """The same as `LazyAnswer.sifted`, with fewer looks at a result of the usual shape."""
+        try:
+            seen = parse_outlined(self.raw)
+            if all(map(is_sound, seen.content)):  # one look at all of it is enough for most
+                self.is_error_known = seen.is_error
+                return None
+        except UNREADABLE:
+            pass
         try:
             outline = parse_large(self.raw)
         except UNREADABLE:

@@ -32,7 +32,7 @@ class CallSlots:
         self.shared = 0
         """Slots that those have, all together."""
         self._waiting_shares = Shares(waiting, "waiting calls")
-        self._queues: dict[object, deque[asyncio.Future[None]]] = {}
+        self.queues: dict[object, deque[asyncio.Future[None]]] = {}
 
     def take(self, slot_holder: object = None) -> bool:
         """Take a slot if one is free."""
@@ -59,10 +59,10 @@ class CallSlots:
             raise Full(self._waiting_shares.refusal(slot_holder))
         turn = asyncio.get_running_loop().create_future()
         self._waiting += 1
-        self._queues.setdefault(slot_holder, deque()).append(turn)
+        self.queues.setdefault(slot_holder, deque()).append(turn)
         # The caller found no slot, and may have come here a turn of the loop later: all may be free
         # by now, and nobody left to give one back.
-        self._call_up_next()
+        self.call_up_next()
         try:
             await turn
         except asyncio.CancelledError:
@@ -83,25 +83,26 @@ class CallSlots:
                 self.held[slot_holder] = left
             else:
                 del self.held[slot_holder]
-        if self._queues:
-            self._call_up_next()
+        if self.queues:
+            self.call_up_next()
 
-    def _call_up_next(self) -> None:
-        for other in tuple(self._queues):
+    def call_up_next(self) -> None:
+        """Give a free slot to the one whose turn it is."""
+        for other in tuple(self.queues):
             if self._call_up(other):
                 break
 
     def _call_up(self, slot_holder: object) -> bool:
         """Give one of a caller's waiting calls a slot; that caller is the last in line then."""
-        queue = self._queues[slot_holder]
+        queue = self.queues[slot_holder]
         while queue and queue[0].done():
             queue.popleft()
         if not queue:
-            del self._queues[slot_holder]
+            del self.queues[slot_holder]
             return False
         if not self.take(slot_holder):
             return False
         queue.popleft().set_result(None)
-        if self._queues.pop(slot_holder):
-            self._queues[slot_holder] = queue
+        if self.queues.pop(slot_holder):
+            self.queues[slot_holder] = queue
         return True

@@ -78,7 +78,7 @@ class LegacySseWire(HttpWire):
         pending = exchange.begin(request)
         try:
             with pending:
-                await self._hand_over(pending, request.encoded(pending.id), request.headers)
+                await self._hand_over(pending, pending.message(), request.headers)
             if pending.waiting:
                 await pending.news()
             if (answer := pending.answer) is None:

@@ -187,9 +187,18 @@ class HttpFront:
             except UNPARSABLE:  # no `suppress`: that would be three more frames
                 message = None
         if message is not None and (key := bytes(message.id)).isdigit():
-            if type(known) is KnownCall and (client := self._known(known, message.params)):
+            params, hub = message.params, self._gateway.hub
+            if (
+                type(known) is KnownCall  # by one who says the same again
+                and known.name == params.name
+                and known.meta == params.meta
+                and known.catalog is hub.catalog
+                and known.profiles is hub.settings.profiles
+            ):
                 http_request.is_pending = True
-                http_request.run(self._answer(http_request, client, message, None, None))
+                http_request.run(
+                    self._answer(http_request, known.client, message, None, None, known)
+                )
                 return None
             if type(known) is HttpSession and known.is_open:
                 known.used = self._clock()
@@ -226,18 +235,6 @@ class HttpFront:
         ):
             return self._post_modern(http_request, message)
         return self._post_legacy(http_request, message)
-
-    def _known(self, known: KnownCall, params: Params) -> Client | None:
-        """Whose call it is, if it says the same as the last one with this head."""
-        hub = self._gateway.hub
-        if (
-            known.name == params.name
-            and known.meta == params.meta
-            and known.catalog is hub.catalog
-            and known.profiles is hub.settings.profiles
-        ):
-            return known.client
-        return None
 
     def _post_modern(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
         if not message.method:
@@ -363,13 +360,14 @@ class HttpFront:
             error = Refused(client_errors.OVERLOADED, words, {"reason": "overloaded"})
             _refuse(http_request, request_id, error)
 
-    async def _answer(  # noqa: C901, PLR0912 - in one piece: every call takes this way
+    async def _answer(  # noqa: C901, PLR0912, PLR0917 - in one piece: every call takes this way
         self,
         http_request: HttpRequest,
         client: Client,
         message: ClientMessage | CallMessage,
         params: Params | None,
         key: bytes | None,
+        known: KnownCall | None = None,
     ) -> None:
         """Answer a request, whatever becomes of it.
 
@@ -379,6 +377,7 @@ class HttpFront:
             message: What it is.
             params: What it says, if somebody looked already.
             key: Under which a client may cancel it; None in the stateless era, where leaving does.
+            known: What the same client said before in the same words.
         """
         became: Result | Exception | None = None
         if key is not None:
@@ -389,22 +388,23 @@ class HttpFront:
                     said = message.params
                 else:
                     said = params or client_errors.read_params(message)
-                request = (
-                    modern_turn(client, message.id, http_request, said, http_request)
-                    if key is None
-                    else ClientRequest(
+                if key is None and known is None:
+                    request = modern_turn(client, message.id, http_request, said, http_request)
+                else:
+                    request = ClientRequest(
                         client,
                         client.slot_holder,
                         message.id,
                         http_request,
                         said,
                         http_request,
-                        client.capabilities,
-                        client.log_level or USUAL_LEVEL,
+                        known.capabilities if known else client.capabilities,
+                        known.log_level if known else client.log_level or USUAL_LEVEL,
                         client.principal,
-                        client.caller,
+                        known.caller if known else client.caller,
+                        known is not None,
+                        known is not None,
                     )
-                )
                 if isinstance(message, CallMessage) or message.method == "tools/call":
                     became = await self._call(request)
                 else:

@@ -8,12 +8,17 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Catalog
 from multitap.config import Profile
-from multitap.gateway.client import Client
-from multitap.gateway.client_message import ClientMessage, Params
+from multitap.gateway.client import Client, log_level
+from multitap.gateway.client_message import EMPTY, ClientMessage, Params
 from multitap.gateway.eras.stateless_admission import admit, admit_arguments
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.http_request import RequestHead
-from multitap.wire.jsonrpc.vocabulary import VERSION_HEADER
+from multitap.wire.jsonrpc.vocabulary import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    VERSION_HEADER,
+)
 
 _ADDRESSES = 1024
 """Clients without a name that are remembered; the next one has them forgotten."""
@@ -39,6 +44,10 @@ class KnownCall(NamedTuple):
     client: Client
     catalog: Catalog
     profiles: Mapping[str, Profile]
+    capabilities: Raw
+    log_level: str | None
+    caller: str
+    """Who it is, in words for people."""
 
 
 class StatelessClients:
@@ -68,8 +77,17 @@ class StatelessClients:
                 admit_arguments(view.tools[params.name], params, head.pairs)
             elif VERSION_FIELD in head.headers:  # else the body says which era it belongs to
                 meta = {key: value.copy() for key, value in params.meta.items()}
-                profiles = hub.settings.profiles
-                head.memory = KnownCall(params.name, meta, client, view.catalog, profiles)
+                level, info = (meta.get(key) for key in (LOG_LEVEL_KEY, CLIENT_INFO_KEY))
+                head.memory = KnownCall(
+                    params.name,
+                    meta,
+                    client,
+                    view.catalog,
+                    hub.settings.profiles,
+                    meta.get(CLIENT_CAPABILITIES_KEY, EMPTY),
+                    None if level is None else log_level(level),
+                    client.caller if info is None else client.caller_of(info),
+                )
         return client
 
     def drop(self, principals: Collection[str]) -> list[Client]:

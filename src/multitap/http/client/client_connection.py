@@ -69,7 +69,7 @@ class ClientConnection(asyncio.Protocol):
         self.name = keeper.name
         self.loop = keeper.loop
         self.idle_since = 0.0
-        self._transport: Transport | None = None
+        self.transport: Transport | None = None
         self._heard: Heard | None = None
         self._unsent = False
         self._reader = ResponseReader(self)
@@ -78,16 +78,16 @@ class ClientConnection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether it is open, as far as can be seen from here."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self.transport is not None and not self.transport.is_closing()
 
     @property
     def silent(self) -> bool:
         """Whether the server closed it without a byte of an answer."""
-        return self._transport is None and not self._reader.unseen
+        return self.transport is None and not self._reader.unseen
 
     def send(self, head: bytes, body: bytes | None, heard: Heard) -> None:
         """Write a request; the connection must be usable, and nothing under way."""
-        transport = self._transport
+        transport = self.transport
         if transport is None:
             raise RuntimeError("the connection is closed")
         self._heard = heard
@@ -115,12 +115,12 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, Transport):
-            self._transport = transport
+            self.transport = transport
             self._backlog.open(transport)
             self._keeper.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self.transport = None
         self._keeper.leave(self)
         self._backlog.end(exc)
 
@@ -137,7 +137,11 @@ class ClientConnection(asyncio.Protocol):
             known = reader.heads.get(data[:end])
             if known is not None and end + known.length == len(data):
                 self._heard = None
-                self._give_back()
+                transport = self.transport
+                if transport is not None and not self._unsent and not transport.is_closing():
+                    self._keeper.give_back(self)
+                else:
+                    self._cut()
                 body = data[end:]
                 heard(Response(self, known.status, known.fields, known.content_type, body, 0, True))
             else:
@@ -209,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _give_back(self) -> None:
         """Let the next request have it, unless the last one is still being sent."""
-        transport = self._transport
+        transport = self.transport
         if transport is not None and not self._unsent and not transport.is_closing():
             self._keeper.give_back(self)
         else:
@@ -226,8 +230,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _cut(self) -> None:
         self._backlog.clear()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def _garbled(self, exc: Exception) -> None:
         reader = self._reader

@@ -43,7 +43,9 @@ class ConnectionPool:
         oldest = self.loop.time() - self._keep_alive
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle_since > oldest and connection.usable:
+            transport = connection.transport
+            # as `usable` has it, which would be one more frame for every request
+            if connection.idle_since > oldest and transport and not transport.is_closing():
                 return connection
             connection.abort()
         return None

@@ -91,6 +91,15 @@ class RequestReader:
         return self._overhead + (self._size if kept else 0)
 
     @property
+    def has_work(self) -> bool:
+        """Whether a request can be parsed or answered now."""
+        responder = self._responder
+        return not responder.is_dismissed and bool(
+            (responder.queue and responder.current is None)
+            or (self.unparsed and not responder.is_full)
+        )
+
+    @property
     def incoming(self) -> RequestHead | None:
         """The head of the request that is not complete yet."""
         return self._incoming

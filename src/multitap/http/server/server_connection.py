@@ -82,17 +82,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     def arriving(self) -> int:
         return self.reader.arriving
 
-    @property
-    def _has_work(self) -> bool:
-        """Whether anything is left that can be done now."""
-        reader, responder = self.reader, self.responder
-        if responder.is_dismissed or self._transport is None:
-            return False
-        return bool(
-            (responder.queue and responder.current is None)
-            or (reader.unparsed and not responder.is_full)
-        )
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
         self.responder.open(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the same
@@ -182,7 +171,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             reader.parse(memoryview(reader.unparsed), until)
             responder.advance(until)
         now = self._loop.time()
-        if self._has_work:
+        if self._transport is not None and self.reader.has_work:
             self._busy_until = now + _CALM
             self._weigh()
             return True
@@ -194,7 +183,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def settle(self, *, busy: bool) -> None:
         """Do the rest later, if there is any; or wait for more."""
-        if self._has_work:
+        if self._transport is not None and self.reader.has_work:
             if busy:
                 self._busy_until = self._loop.time() + _CALM
             self._hold(busy=busy)

@@ -73,6 +73,7 @@ class Account:
         self._on_change = on_change
         self._now = Credentials(config.redact)
         self._is_loaded = False
+        self.standing: Headers | None = None
         self._dead: str | None = None
         """A refresh token that was refused: it is not tried again."""
         self._refusal: str | None = None
@@ -255,6 +256,7 @@ class Account:
     async def _load(self) -> None:
         if self.known.grant != "authorization_code":
             self._is_loaded = True
+            self._stand()
             return
         try:
             kept = await anyio.to_thread.run_sync(self._store.find, self.name, self.config.url)
@@ -266,6 +268,11 @@ class Account:
     def _use(self, login: StoredLogin | None) -> None:
         self._is_loaded = True
         self._now.use(login)
+        self._stand()
+
+    def _stand(self) -> None:
+        lasts = self._now.renew_at is None
+        self.standing = self._now.shared_headers if lasts else None
 
     def _is_due(self) -> bool:
         return self._now.is_due and self._can_renew()

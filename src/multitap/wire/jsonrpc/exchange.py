@@ -12,8 +12,7 @@ from multitap.wire.jsonrpc import envelope
 from multitap.wire.jsonrpc.envelope import Envelope, RequestId, parse
 from multitap.wire.jsonrpc.inbound import InboundMessages
 from multitap.wire.jsonrpc.message_reader import no_message, read_message
-from multitap.wire.jsonrpc.pending_requests import ID_BITS, PendingRequest, PendingRequests, closing
-from multitap.wire.jsonrpc.request import Request
+from multitap.wire.jsonrpc.pending_requests import PendingRequest, PendingRequests
 from multitap.wire.wire import RpcError
 
 BRACE = ord("{")
@@ -43,6 +42,8 @@ class Exchange:
         self.closed = asyncio.Event()
         self.fault: WireFault | None = None
         self.pending_requests = PendingRequests()
+        self.begin = self.pending_requests.begin
+        """Has a request under way from there on, until `result` or `failed`."""
         self._by_id = self.pending_requests.by_id
         self._is_closed = False
         self.inbound_messages = InboundMessages(
@@ -54,23 +55,6 @@ class Exchange:
             junk_limit=junk_limit,
             redact=redact,
         )
-
-    def begin(self, request: Request) -> PendingRequest:
-        """A request is under way from here on, until `result` or `failed`.
-
-        Raises:
-            WireClosed: The wire is closed.
-        """
-        if self._is_closed:
-            raise closing(self.fault, sent=False)
-        pending_requests, by_id = self.pending_requests, self._by_id
-        # an id that no server can guess, so that none can answer before it was asked
-        while (number := pending_requests.random_bits(ID_BITS)) in by_id:
-            pass
-        pending = by_id[number] = PendingRequest(pending_requests, request, number)
-        if request.deadline.at < pending_requests.due:
-            pending_requests.wake_at(request.deadline.at)
-        return pending
 
     def result(self, pending: PendingRequest, answer: Envelope) -> Raw:
         """The result in the answer to a request, which has come to its end.

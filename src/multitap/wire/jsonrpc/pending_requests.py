@@ -18,14 +18,19 @@ from multitap.tasks import WAITING
 from multitap.wire.jsonrpc.envelope import Envelope, RequestId
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.jsonrpc.unclear_owner import UnclearOwner, common
-from multitap.wire.wire import SEVERAL, owner_of
+from multitap.wire.wire import LONG, SEVERAL, owner_of
 
 logger = logging.getLogger(__name__)
 
 DOUBT = 10.0
 """Seconds a question waits until it is certain to which call it belongs."""
 _REMEMBERED = 64
-ID_BITS = 31  # some servers keep ids in 32 bits
+_ID_BITS = 31  # some servers keep ids in 32 bits
+
+
+_LONG_REQUEST = (
+    b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b,"_meta":{"progressToken":%d%b%b}}}'
+)
 
 
 class ProgressReport(msgspec.Struct):
@@ -67,6 +72,30 @@ class PendingRequest(msgspec.Struct, eq=False):
     def waiting(self) -> bool:
         """Whether neither its answer is there, nor a reason why there is none."""
         return self.answer is None and self.fault is None
+
+    def message(self) -> bytes:
+        """The request as it is sent; it asks for progress if it may take long."""
+        request, number = self.request, self.id
+        meta, params, method = request.meta, request.params, request.method
+        if request.stamp:
+            meta = b"%b,%b" % (request.stamp, meta) if meta else request.stamp
+        # always, where it may take long: progress renews the deadline, whoever listens
+        if method in LONG or request.on_progress is not None:
+            if params:  # most of all
+                comma = b"," if meta else b""
+                return _LONG_REQUEST % (number, method.encode(), params, number, comma, meta)
+            token = b'"progressToken":%d' % number
+            meta = b"%b,%b" % (token, meta) if meta else token
+        if meta:
+            params = b'%b,"_meta":{%b}' % (params, meta) if params else b'"_meta":{%b}' % meta
+        elif params is None:
+            return b'{"jsonrpc":"2.0","id":%d,"method":"%b"}' % (number, method.encode())
+        # bytes put together: arguments come from a client as they are, and are not encoded again
+        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}' % (
+            number,
+            method.encode(),
+            params,
+        )
 
     def news(self) -> Awaitable[None]:
         """What to await for news; not to be asked for where there is some already.
@@ -198,9 +227,28 @@ class PendingRequests:
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
         """Ids whose answers may still come, and are not wanted any more."""
         # seeded by the system; asking it each time costs more
-        self.random_bits = Random().getrandbits  # noqa: S311
+        self._random_bits = Random().getrandbits  # noqa: S311
         self._timer: asyncio.TimerHandle | None = None
-        self.due = math.inf
+        self._due = math.inf
+        self._is_closed = False
+        self._fault: WireFault | None = None
+
+    def begin(self, request: Request) -> PendingRequest:
+        """A request is under way from here on.
+
+        Raises:
+            WireClosed: The wire is closed.
+        """
+        if self._is_closed:
+            raise closing(self._fault, sent=False)
+        by_id = self.by_id
+        # an id that no server can guess, so that none can answer before it was asked
+        while (number := self._random_bits(_ID_BITS)) in by_id:
+            pass
+        pending = by_id[number] = PendingRequest(self, request, number)
+        if request.deadline.at < self._due:
+            self._wake_at(request.deadline.at)
+        return pending
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self.by_id
@@ -270,11 +318,11 @@ class PendingRequests:
             doubt.ended(pending, answered=answered)
 
     # One timer for all of them: to set and cancel one for each costs more than the rest of it.
-    def wake_at(self, due: float) -> None:
+    def _wake_at(self, due: float) -> None:
         """Look at all deadlines then."""
         if self._timer is not None:
             self._timer.cancel()
-        self.due = due
+        self._due = due
         self._timer = None
         if due < math.inf:
             self._timer = self.loop.call_at(due, self._look)
@@ -284,14 +332,15 @@ class PendingRequests:
         for pending in tuple(self.by_id.values()):
             pending.check(now)
         deadlines = [one.request.deadline.at for one in self.by_id.values()]
-        self.wake_at(min((at for at in deadlines if at > now), default=math.inf))
+        self._wake_at(min((at for at in deadlines if at > now), default=math.inf))
 
     def cut(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
         """End them all, because the wire is closed; `spare` ends by itself."""
+        self._is_closed, self._fault = True, fault
         for pending in tuple(self.by_id.values()):
             if pending is not spare:
                 pending.cut(closing(fault, sent=pending.sent))
-        self.wake_at(math.inf)
+        self._wake_at(math.inf)
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:

@@ -10,11 +10,7 @@ from multitap.tasks import LightTask
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.envelope import encode
 from multitap.wire.jsonrpc.vocabulary import NAMING_PARAMS
-from multitap.wire.wire import LONG, OnProgress
-
-_PLAIN_CALL = (
-    b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{%b,"_meta":{"progressToken":%d}}}'
-)
+from multitap.wire.wire import OnProgress
 
 
 class Request(msgspec.Struct):
@@ -51,30 +47,6 @@ class Request(msgspec.Struct):
     """Seconds it waited for its server to come up."""
     is_relayed: bool = False
     """Whether another replica made it, which does all that a session does."""
-
-    def encoded(self, number: int) -> bytes:
-        """The message, under an id of ours; it asks for progress if it may take long."""
-        meta, params = self.meta, self.params
-        if params and not meta and not self.stamp and self.method == "tools/call":  # most of all
-            return _PLAIN_CALL % (number, params, number)
-        if self.stamp:
-            meta = b"%b,%b" % (self.stamp, meta) if meta else self.stamp
-        # always, where it may take long: progress renews the deadline, whether or not anybody
-        # listens
-        if self.method in LONG or self.on_progress is not None:
-            token = b'"progressToken":%d' % number
-            meta = b"%b,%b" % (token, meta) if meta else token
-        if meta:
-            params = b'%b,"_meta":{%b}' % (params, meta) if params else b'"_meta":{%b}' % meta
-        elif params is None:
-            return b'{"jsonrpc":"2.0","id":%d,"method":"%b"}' % (number, self.method.encode())
-        # bytes put together: the arguments come from a client as they are, and are not encoded
-        # again
-        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}' % (
-            number,
-            self.method.encode(),
-            params,
-        )
 
 
 def members(params: Mapping[str, Any]) -> bytes:

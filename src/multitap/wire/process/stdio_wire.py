@@ -93,7 +93,7 @@ class StdioWire:
         exchange = self._exchange
         pending = exchange.begin(request)
         try:
-            self._send(request.encoded(pending.id), pending)
+            self._send(pending.message(), pending)
             if pending.fault is None:
                 await pending.news()
             if (answer := pending.answer) is None:

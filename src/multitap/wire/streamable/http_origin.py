@@ -45,6 +45,9 @@ class Authorizer(Protocol):
         WireFault: From every method that waits: there is nothing now.
     """
 
+    standing: Headers | None
+    """The headers for all requests until it says otherwise; None: `ready` has to be asked."""
+
     @property
     def ready(self) -> Headers | None:
         """The headers for any next request; None where that takes more than a look."""
@@ -168,10 +171,12 @@ class HttpOrigin:
         if self._redirected:
             return None
         extra = extra or _NONE
-        if self._authorizer is not None:
-            if (granted := self._authorizer.ready) is None:
+        if (authorizer := self._authorizer) is not None:
+            granted = authorizer.standing
+            if granted is None and (granted := authorizer.ready) is None:
                 return None
-            headers = self._with(headers, granted)
+            if granted:
+                headers = self._with(headers, granted)
         # by identity: headers are replaced, never changed; what is kept holds them, so ids stay
         # theirs
         kept = self._kept.get((id(headers), id(extra)))

@@ -1,0 +1,163 @@
+"""What servers offer besides tools: read, filled in, completed and followed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from msgspec import Raw
+
+from multitap.catalog.catalog import Catalog
+from multitap.errors import LONGEST_QUOTE, BadAnswer, UnknownName, quoted, shortened
+from multitap.hub.lookup import Lookup
+from multitap.hub.router import LIBRARY
+from multitap.later import Later
+from multitap.upstream.link import Link
+from multitap.upstream.on_behalf_of import NOBODY, CallContext
+from multitap.wire.jsonrpc.request import made
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+else:
+    types = Later("mcp_types")
+    pydantic = Later("pydantic")
+
+_Model = TypeVar("_Model", bound="pydantic.BaseModel")
+
+
+class ResourcesAndPrompts(ABC):
+    """The part of a hub that reads resources and fills in prompts; its other part makes calls."""
+
+    catalog: Catalog
+    lookup: Lookup
+
+    @abstractmethod
+    def check_open(self) -> None:
+        """Refuse to go on once the hub is closed.
+
+        Raises:
+            HubClosed: It is.
+        """
+
+    async def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
+    ) -> types.ReadResourceResult:
+        """Read a resource from the server that has it.
+
+        Args:
+            uri: The resource's address.
+            server: The server, if several have the same address.
+            context: Who calls, and how long it may take.
+
+        Raises:
+            UnknownName: No server has it.
+            UpstreamError: The server could not answer.
+        """
+        self.check_open()
+        since = anyio.current_time()
+        resource = await self.lookup.find_resource(uri, server, context)
+        params = {"uri": resource.uri}
+        result = await _asked(resource.link, "resources/read", params, context, since)
+        return _typed(types.ReadResourceResult, result, resource.server)
+
+    async def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> types.GetPromptResult:
+        """Fill in a prompt by its catalog name.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            UpstreamError: The server could not answer.
+        """
+        self.check_open()
+        since = anyio.current_time()
+        prompt = await self.lookup.find_prompt(name, context=context)
+        params = {"name": prompt.raw_name, "arguments": arguments or {}}
+        result = await _asked(prompt.link, "prompts/get", params, context, since)
+        return _typed(types.GetPromptResult, result, prompt.server)
+
+    async def complete(
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Get suggestions for an argument of a prompt or a resource template.
+
+        Args:
+            reference: The prompt's catalog name, or the template.
+            argument: The argument's name.
+            value: What has been typed so far.
+            known: Arguments that are already filled in.
+
+        Raises:
+            UnknownName: There is no such prompt or template.
+            UpstreamError: The server could not answer.
+        """
+        self.check_open()
+        if prompt := self.catalog.prompts.get(reference):
+            link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
+        else:
+            templates = self.catalog.templates
+            template = next((one for one in templates if one.address == reference), None)
+            if template is None:
+                raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
+            link, ref = template.link, {"type": "ref/resource", "uri": template.uri}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": known}
+        since = anyio.current_time()
+        result = await _asked(link, "completion/complete", params, NOBODY, since)
+        return _typed(types.CompleteResult, result, link.name)
+
+    async def subscribe(self, uri: str, *, server: str | None = None) -> None:
+        """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
+        self.check_open()
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.subscribe(raw)
+
+    async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
+        self.check_open()
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.unsubscribe(raw)
+
+
+async def _asked(
+    link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
+) -> Raw:
+    """Ask a server for something that changes nothing there.
+
+    Args:
+        link: Which server.
+        method: What to ask for.
+        params: Its parameters.
+        context: On whose behalf, and how long it may take.
+        since: When the time began, by the loop's clock.
+    """
+    deadline = LIBRARY.deadline(link.config, context=context, since=since)
+    request = made(method, params, deadline, call=context, repeatable=True)
+    request.on_progress = context.on_progress
+    return await link.request(request)
+
+
+def _typed(model: type[_Model], result: Any, server: str) -> _Model:
+    try:
+        return model.model_validate_json(bytes(result))
+    except pydantic.ValidationError as exc:
+        raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
+
+
+def _mistakes(exc: pydantic.ValidationError) -> str:
+    """What is wrong with an answer, without quoting it."""
+    first = exc.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"

@@ -4,12 +4,12 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-MARKED = re.compile(r"(<!-- bench:begin -->\n).*(<!-- bench:end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,31 @@ def render(reports: Sequence[Report]) -> str:
 def machine() -> str:
     packages = ("mcp", "msgspec", "aiohttp", "uvicorn", "anyio")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     return (
-        f"{os.cpu_count()} cores, {_processor()}, {platform.system()}, "
+        f"{today}: {os.cpu_count()} cores, {_processor()}, {platform.system()}, "
         f"Python {platform.python_version()}; {versions}."
     )
 
 
-def write(text: str) -> None:
-    """Put the tables between the page's markers."""
+def write(**parts: str) -> None:
+    """Put texts between the page's markers, each between those of its name."""
     page = PAGE.read_text()
-    PAGE.write_text(MARKED.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page))
+    for name, text in parts.items():
+        marked = re.compile(rf"(<!-- {name}:begin -->\n).*(<!-- {name}:end -->)", re.DOTALL)
+        page = marked.sub(lambda found, text=text: f"{found[1]}\n{text}\n{found[2]}", page)
+    PAGE.write_text(page)
+
+
+def better(first: Report, again: Report) -> Report:
+    """Of two measurements the one that keeps more; of each promise the lesser figure."""
+    known = {promise.words: promise for promise in first.promises}
+    lesser = [
+        min(promise, known.get(promise.words, promise), key=lambda one: one.measured)
+        for promise in again.promises
+    ]
+    shown = max((again, first), key=lambda one: sum(promise.kept for promise in one.promises))
+    return replace(shown, promises=lesser)
 
 
 def _processor() -> str:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from multitap.events import LinkState, ServerSnapshot, pending_words
 from multitap.gateway.fronts.control_messages import (
@@ -13,9 +13,15 @@ from multitap.gateway.fronts.control_messages import (
     ToolLine,
 )
 from multitap.gateway.fronts.control_records import Pulse
+from multitap.later import Later
 from multitap.records import dataclass
 from multitap.store.call_records import CallRecord
-from multitap.tools.providers.token_cost import estimate
+
+if TYPE_CHECKING:
+    from multitap.tools.providers import token_cost as token_estimates
+else:
+    # the formats of all makers of models come with it, and a gateway may never show its page
+    token_estimates = Later("multitap.tools.providers.token_cost")
 
 Tone = Literal["quiet", "normal", "warning", "error"]
 """How much attention a row wants: success is quiet."""
@@ -197,7 +203,7 @@ def token_costs(tools: Iterable[ToolLine]) -> Mapping[str, int]:
 
 def token_cost(tool: ToolLine) -> int:
     """The same for one tool."""
-    return estimate(
+    return token_estimates.estimate(
         {
             "name": tool.name,
             "description": tool.description,

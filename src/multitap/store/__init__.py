@@ -6,11 +6,17 @@ disk; without a usable disk everything else goes on, and `warnings` says so. It 
 or hubs: they decide what to keep.
 """
 
-from multitap.store.call_records import CallRecord, Page
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# not later: its module has the same name, and would be found in its place
 from multitap.store.fingerprint import fingerprint
-from multitap.store.log_records import Happening, Happenings, LogKind, LogRecord
-from multitap.store.store import Store, open_store
-from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
+
+if TYPE_CHECKING:
+    from multitap.store.call_records import CallRecord, Page
+    from multitap.store.log_records import Happening, Happenings, LogKind, LogRecord
+    from multitap.store.store import Store, open_store
+    from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 
 __all__ = [
     "CallRecord",
@@ -25,3 +31,25 @@ __all__ = [
     "fingerprint",
     "open_store",
 ]
+
+_MODULES = {
+    "CallRecord": "call_records",
+    "CatalogKey": "stored_catalogs",
+    "Happening": "log_records",
+    "Happenings": "log_records",
+    "LogKind": "log_records",
+    "LogRecord": "log_records",
+    "Page": "call_records",
+    "Store": "store",
+    "StoredCatalog": "stored_catalogs",
+    "open_store": "store",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: a command that writes one audit entry needs no event loop."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # from here on it is found without us
+    return value

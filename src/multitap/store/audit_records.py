@@ -2,11 +2,14 @@
 
 import getpass
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from multitap.store.call_records import CallRecord
 from multitap.store.log_query import encodable
+
+if TYPE_CHECKING:
+    from multitap.store.call_records import CallRecord
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,7 +53,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             return _encode(msgspec.structs.replace(self, **sound)).decode()
 
 
-def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
+def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
     """The entry of a call.
 
     Args:

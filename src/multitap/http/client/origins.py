@@ -1,11 +1,17 @@
 """Which addresses a request may go to, and how they are shown."""
 
 import base64
-from urllib.request import getproxies, proxy_bypass
+from typing import TYPE_CHECKING
 
 from yarl import URL
 
 from multitap.http.loopback import is_loopback
+from multitap.later import Later
+
+if TYPE_CHECKING:
+    from urllib import request as urllib_request
+else:
+    urllib_request = Later("urllib.request")  # it brings all that mail needs, too
 
 
 def shown(url: URL) -> str:
@@ -49,7 +55,7 @@ def proxy_for(url: URL) -> str | None:
     """The web proxy that the environment names for `url`."""
     host = url.host or ""
     # a proxy elsewhere cannot reach what listens here
-    if is_loopback(host) or proxy_bypass(host):
+    if is_loopback(host) or urllib_request.proxy_bypass(host):
         return None
-    proxy = getproxies().get(url.scheme)
+    proxy = urllib_request.getproxies().get(url.scheme)
     return proxy if proxy and proxy.startswith(("http://", "https://")) else None

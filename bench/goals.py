@@ -1,0 +1,49 @@
+"""The figures that matter most, each with its goal, from the promises of all benchmarks."""
+
+import re
+from collections.abc import Sequence
+
+from bench.report import Promise, Report, table
+
+GOALS = (
+    ("a call through the gateway, against a bare forwarder", r"gateway against a bare forwarder"),
+    ("functions and files of ours that a gateway call enters", r"own (frames|files) of a gateway"),
+    ("the same for `hub.call`", r"own (frames|files) of `hub.call`"),
+    ("`hub.call` against a bare client, 16 at a time", r"(stdio|HTTP) call against a bare client"),
+    ("results of 64 KB to 8 MB, any two eras, against a bare forwarder", r"result of \d+ [KM]B"),
+    ("CPU of `multitap status` and `multitap --help`", r"CPU of `multitap"),
+    ("the gateway up and listing 30 servers from stored catalogs", r".*stored catalogs"),
+    ("the same with fresh servers, against a bare forwarder", r"\d+ fresh"),
+    ("the first list with a hanging server among ten", r"nine servers usable"),
+    ("memory of an idle gateway, and of the library", r"memory: "),
+    ("CPU to open a session", r"CPU of the gateway to open"),
+)
+"""What each is called, and the promises that it is made of, by how their words begin."""
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """One line for each goal that was measured."""
+    promises = [promise for report in reports for promise in report.promises]
+    rows = []
+    for words, pattern in GOALS:
+        found = [promise for promise in promises if re.match(pattern, promise.words)]
+        if found:
+            kept = sum(promise.kept for promise in found)
+            rows.append(
+                (words, _spread(found, "limit"), _spread(found, "measured"), _of(kept, found))
+            )
+    return table(("what", "goal: at most", "measured", "kept"), rows) if rows else ""
+
+
+def _spread(promises: Sequence[Promise], name: str) -> str:
+    """The values, each once, as a range for each unit."""
+    parts = []
+    for unit in dict.fromkeys(promise.unit for promise in promises):
+        values = {getattr(promise, name) for promise in promises if promise.unit == unit}
+        ends = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
+        parts.append(" to ".join(ends) + unit)
+    return ", ".join(parts)
+
+
+def _of(kept: int, found: Sequence[Promise]) -> str:
+    return "yes" if kept == len(found) else f"**{kept} of {len(found)}**"

@@ -508,7 +508,7 @@ async def test_redirects_in_circles_end():
         await caller.respond(status=307, location="/mcp")
 
     async with wired(circling, "new") as (server, wire):
-        with pytest.raises(RequestFailed, match="circles"):
+        with pytest.raises(RequestFailed, match="in a loop"):
             await call(wire)
 
     assert len(server.requests) == 4

@@ -1,6 +1,7 @@
 """Runs every benchmark, side by side in one run, and writes the page."""
 
 import argparse
+import inspect
 import logging
 import os
 import signal
@@ -77,7 +78,7 @@ def main() -> int:
     reports = []
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        reports += [_measured(partial(run, quick=wanted.quick)) for run in groups[name]]
+        reports += [_measured(run, quick=wanted.quick) for run in groups[name]]
     goals, text = summary(reports), report.render(reports)
     print(f"{text}\n### The goals\n\n{goals}" if goals else text)
     if not wanted.quick and names is groups:
@@ -85,16 +86,22 @@ def main() -> int:
     return 0 if all(promise.kept for one in reports for promise in one.promises) else 1
 
 
-def _measured(run):
+def _measured(run, *, quick):
     """What a benchmark says; where it misses something, it is run once more.
 
-    A machine that does something else for a moment costs a figure, and would cost the promise.
+    A machine that does something else for a moment costs a figure, and would cost the promise. Of
+    gateways, the second time is ours and the bare forwarder's only.
     """
-    started, found = time.perf_counter(), anyio.run(run)
+    started, found = time.perf_counter(), anyio.run(partial(run, quick=quick))
     if not all(promise.kept for promise in found.promises):
-        found = report.better(found, anyio.run(run))
+        again = partial(run, among=["floor", "multitap"]) if "among" in _takes(run) else run
+        found = report.better(found, anyio.run(partial(again, quick=quick)))
     print(f"  {found.title}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     return found
+
+
+def _takes(run):
+    return inspect.signature(run).parameters
 
 
 def _parser(names, scenarios):

@@ -84,14 +84,13 @@ def write(**parts: str) -> None:
 
 
 def better(first: Report, again: Report) -> Report:
-    """Of two measurements the one that keeps more; of each promise the lesser figure."""
-    known = {promise.words: promise for promise in first.promises}
+    """A report with the lesser figure for each promise that was measured twice."""
+    known = {promise.words: promise for promise in again.promises}
     lesser = [
         min(promise, known.get(promise.words, promise), key=lambda one: one.measured)
-        for promise in again.promises
+        for promise in first.promises
     ]
-    shown = max((again, first), key=lambda one: sum(promise.kept for promise in one.promises))
-    return replace(shown, promises=lesser)
+    return replace(first, promises=lesser)
 
 
 def _processor() -> str:

@@ -7,20 +7,29 @@ that trust is about (secrets, logins, tokens, pins, trusted projects) is written
 
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from multitap.config.models import Audit
 from multitap.config.search import state_directory
+from multitap.later import Later
 from multitap.records import dataclass
-from multitap.store.audit_file import AuditEntry, AuditFile
 from multitap.store.audit_records import AuditRecord, system_user
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from multitap.store import audit_file
+    from multitap.store.audit_file import AuditEntry, AuditFile
+else:
+    # most commands decide nothing, and so write nothing
+    sqlite3 = Later("sqlite3")
+    audit_file = Later("multitap.store.audit_file")
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +87,7 @@ def record(
         decision=decision,
         detail=detail,
     )
-    file = AuditFile(state_directory(state_dir))
+    file = audit_file.AuditFile(state_directory(state_dir))
     try:
         file.append([entry.body()], keep=keep)
     except (OSError, sqlite3.Error) as exc:
@@ -100,12 +109,12 @@ def recorder(folder: Path | None) -> Record:
 class AuditLine:
     """One entry of the log, read again."""
 
-    entry: AuditEntry
+    entry: "AuditEntry"
     record: AuditRecord
 
 
 def lines(
-    file: AuditFile, wanted: Callable[[AuditRecord], bool], *, since: float = 0.0
+    file: "AuditFile", wanted: Callable[[AuditRecord], bool], *, since: float = 0.0
 ) -> Iterator[AuditLine]:
     """The entries that are wanted, newest first.
 

@@ -13,8 +13,8 @@ from multitap.store import (
     call_records,
     open_store,
 )
-from multitap.store.backlog import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.database import FILE_NAME
+from multitap.store.record_backlog import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.start_outcomes import MAX_OUTCOMES
 from multitap.store.stored_catalogs import MAX_CATALOGS
 from multitap.store.troubles import RECENT

@@ -32,8 +32,8 @@ from multitap.hub.router import Route
 from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
-from multitap.store.backlog import FLUSH_COUNT
 from multitap.store.exchanges import RecordedExchange, kept
+from multitap.store.record_backlog import FLUSH_COUNT
 from multitap.tasks import LightTask, in_task
 from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner.scanner import scan_text, texts_in

@@ -16,7 +16,7 @@ from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Troubles
 
 
-class Written(Protocol):
+class Writer(Protocol):
     """Writes something off the event loop; False if it has to be tried again."""
 
     def __call__(
@@ -102,7 +102,7 @@ class ServerNotes:
         """The names that were given, as of when the store was opened or last wrote some."""
         return {kind: dict(chosen) for kind, chosen in self._archive.choices.items()}
 
-    async def flush(self, written: Written) -> None:
+    async def flush(self, written: Writer) -> None:
         """Write what is waiting; what cannot be written waits for the next time."""
         # all of it before the first wait: what comes meanwhile is for the next time
         offers, self._offers = self._offers, {}
@@ -120,7 +120,7 @@ class ServerNotes:
             self._pending.set()
         await self._flush_choices(written)
 
-    async def _flush_choices(self, written: Written) -> None:
+    async def _flush_choices(self, written: Writer) -> None:
         choices, self._choices = self._choices, {}
         if not choices:
             return

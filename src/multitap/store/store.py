@@ -16,11 +16,11 @@ from multitap.errors import counted, ungrouped
 from multitap.events import Outcome
 from multitap.store.archive import Archive
 from multitap.store.audit_records import AuditRecord
-from multitap.store.backlog import Backlog
 from multitap.store.call_history import CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.record_backlog import RecordBacklog
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 from multitap.store.server_notes import ServerNotes
 from multitap.store.store_thread import StoreThread
@@ -72,13 +72,13 @@ class Store:
         self._troubles = troubles
         self._pending = asyncio.Event()
         self._full = asyncio.Event()
-        self.call_backlog = Backlog[CallRecord](self._pending, self._full)
-        self._log = Backlog[LogRecord](self._pending, self._full)
+        self.call_backlog = RecordBacklog[CallRecord](self._pending, self._full)
+        self._log = RecordBacklog[LogRecord](self._pending, self._full)
         self.log_call = self.call_backlog.add
         """Notes a call; it is written within a second."""
         self.log = self._log.add
         """Notes what else happened; it is written within a second."""
-        self.audit_backlog = Backlog[AuditRecord | CallRecord](self._pending, self._full)
+        self.audit_backlog = RecordBacklog[AuditRecord | CallRecord](self._pending, self._full)
         self.audit = self.audit_backlog.add
         """Notes who did what, for the audit log; it is written within a second."""
         self.audit_kept = Audit().keep

@@ -12,7 +12,7 @@ MAX_BUFFERED = 10_000
 _T = TypeVar("_T")
 
 
-class Backlog(Generic[_T]):
+class RecordBacklog(Generic[_T]):
     """What waits to be written; where there is too much of it, the oldest is dropped.
 
     Args:

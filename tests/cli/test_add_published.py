@@ -18,6 +18,12 @@ PROGRAM = Path(sys.executable).with_name("multitap")
 PATIENCE = 380
 PATH = os.pathsep.join([str(PROGRAM.parent), os.environ["PATH"]])
 """Has `uvx` in any case, which comes with the tools of developers."""
+OWN = {("database", "url"): "sqlite://"}
+"""Values that need no file: the sandbox of a server has only those that were named as such."""
+CLOSED = {
+    "azure": "CoreCLR does not start without /proc/self, which no sandbox shows",
+    "sentry": "Node's process.memoryUsage() needs /proc/self, likewise",
+}
 PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "SSL_", "REQUESTS_", "NODE_", "HTTP", "NO_PROXY")
 """Where this machine has programs and packages from."""
 
@@ -36,14 +42,20 @@ def address():
 @pytest.mark.network
 @pytest.mark.timeout(PATIENCE + 20)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_server_of_the_registry_is_added_and_works(name, address, tmp_path):
+def test_a_server_of_the_registry_is_added_and_works(name, address, tmp_path, request):
     server = servers()[name]
+    if name in CLOSED:
+        request.applymarker(pytest.mark.xfail(reason=CLOSED[name], strict=True))
     draft = read_server(described(server)).best(which)
     if which(draft.fields["command"]) is None:
         pytest.skip(f"{draft.fields['command']} is not installed")
     work = tmp_path / "work"
     work.mkdir()
-    values = {one.description: sample(server, one, work) for one in server.inputs}
+    subprocess.run(["git", "init", "-q", work], check=True)  # one of them wants a repository
+    values = {
+        one.description: OWN.get((name, one.name)) or sample(server, one, work)
+        for one in server.inputs
+    }
     given = [
         word for one in draft.inputs for word in (f"--{one.name}", values[one.description]) if word
     ]

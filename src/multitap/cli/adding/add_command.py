@@ -268,7 +268,10 @@ def _explain_failure(name: str, trial: Trial) -> int:
     note("nothing was written; `--no-check` adds it anyway")
     if trial.is_confined:
         note("it ran in a sandbox, with no files but those that you named")
-        advise(f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`")
+        advise(
+            f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
+            f" `multitap set {name} sandbox=false` lets it run without one"
+        )
     return Exit.UNAVAILABLE
 
 

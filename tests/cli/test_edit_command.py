@@ -205,13 +205,23 @@ def test_an_export_joins_what_a_file_has(multitap, file, home):
     assert target.read_text() == "# goose\nextensions:\n  dev:\n    type: builtin # b\n"
 
 
-def test_a_file_that_cannot_be_read_is_named_rather_than_the_server(multitap, home):
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("set a timeout=5", "enable a", "disable a", "rename a b", "remove a", "secret move"),
+        *("add b --no-check -- x", "export vscode", "export vscode -o out.json", "generate a"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_named_and_never_written(multitap, home, line):
     (home / "multitap.toml").write_text("[servers.a\n")
+    command, _, more = line.partition(" -- ")
+    typed = more and ("--", more)
 
-    ended = multitap("-c multitap.toml set a timeout=5")
+    ended = multitap(f"{command} -c multitap.toml", *typed)
 
     assert ended.code == 3
-    assert "multitap.toml:1" in ended.err
+    assert "multitap.toml:1:11: not valid TOML" in ended.err
+    assert [path.name for path in home.iterdir()] == ["multitap.toml"]
     assert (home / "multitap.toml").read_text() == "[servers.a\n"
 
 

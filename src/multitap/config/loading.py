@@ -119,7 +119,8 @@ class Loaded:
         """
         if not self.intact:
             hints = (problem.hint for problem in self.errors if problem.hint)
-            raise ConfigError("; ".join(map(str, self.errors)), hint=next(hints, None))
+            reasons = "; ".join(problem.reason for problem in self.errors)
+            raise ConfigError(reasons, hint=next(hints, None))
 
     def explain(self, name: str | None = None) -> Explanation:
         """Every value of a server, or of the hub itself: where it is written, what it overrode.

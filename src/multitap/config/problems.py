@@ -49,6 +49,12 @@ class Problem:
         key = f"`{self.key}`: " if self.key else ""
         return f"{self.place}: {self.severity}: {key}{self.message}"
 
+    @property
+    def reason(self) -> str:
+        """The same for an error message, which says that it is one."""
+        key = f"`{self.key}`: " if self.key else ""
+        return f"{self.place}: {key}{self.message}"
+
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant; case and separators do not count."""

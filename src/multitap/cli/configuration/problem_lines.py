@@ -24,8 +24,7 @@ def line(problem: Problem) -> str:
 
 def plain_line(problem: Problem) -> str:
     """The same without saying how bad it is: for an error of ours."""
-    key = f"`{problem.key}`: " if problem.key else ""
-    return f"{near(problem.place)}: {key}{problem.message}"
+    return replace(problem, place=near(problem.place)).reason
 
 
 def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -98,6 +98,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
 def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
     """Move plain-text keys to the vault, of some servers or of all."""
     loaded = load_configuration(options)
+    loaded.check()
     for name in names:
         entry_places(loaded, name)  # an unknown name is an error, not nothing to do
     vault = Vault()

@@ -30,6 +30,7 @@ def export(
     client = CLIENTS.get(name)
     found = dialect((client.dialect if client else None) or name)
     loaded = load_configuration(options)
+    loaded.check()
     for one in names:
         require(loaded, one)
     entries = {

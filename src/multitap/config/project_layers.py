@@ -9,11 +9,11 @@ from pathlib import Path
 
 from multitap.config import validate
 from multitap.config.approval import Approval, Decision, Pending, Proposal, Standing
-from multitap.config.confinement import folders_only, objection, objections_to
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
+from multitap.config.project_bounds import folders_only, objection, objections_to
 from multitap.config.scope import content, expand
 from multitap.config.stacks import Stack, built, usable, within
 from multitap.errors import ConfigError

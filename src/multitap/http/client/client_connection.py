@@ -7,9 +7,9 @@ from typing import Protocol, runtime_checkable
 import httptools
 
 from multitap.faults import AnswerInvalid, RequestFailed, WireFault
-from multitap.http.client.backlog import Backlog
 from multitap.http.client.response import UNREAD, Response
 from multitap.http.client.response_reader import HEAD, TOO_LONG, ResponseReader
+from multitap.http.client.unparsed_bytes import UnparsedBytes
 
 Heard = Callable[[Response | WireFault], None]
 """Called once for a request: when the head of its answer is there, or why there is none.
@@ -73,7 +73,7 @@ class ClientConnection(asyncio.Protocol):
         self._heard: Heard | None = None
         self._unsent = False
         self._reader = ResponseReader(self)
-        self._backlog = Backlog(self._parse, self._end)
+        self._unparsed = UnparsedBytes(self._parse, self._end)
 
     @property
     def usable(self) -> bool:
@@ -111,18 +111,18 @@ class ClientConnection(asyncio.Protocol):
         self._fail(RequestFailed(f"the connection to {self.name} is closed", sent=True))
 
     def resume(self) -> None:
-        self._backlog.catch_up()
+        self._unparsed.catch_up()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, Transport):
             self.transport = transport
-            self._backlog.open(transport)
+            self._unparsed.open(transport)
             self._keeper.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self._keeper.leave(self)
-        self._backlog.end(exc)
+        self._unparsed.end(exc)
 
     def pause_writing(self) -> None:
         self._unsent = True
@@ -146,12 +146,12 @@ class ClientConnection(asyncio.Protocol):
                 heard(Response(self, known.status, known.fields, known.content_type, body, 0, True))
             else:
                 reader.last = None
-                self._backlog.take(data)
+                self._unparsed.take(data)
                 reader.remember(data, end)
         elif heard is None and reader.response is None:
             self.abort()  # nothing was asked
         else:
-            self._backlog.take(data)
+            self._unparsed.take(data)
 
     def _parse(self, data: bytes | memoryview) -> None:
         reader = self._reader
@@ -184,14 +184,14 @@ class ClientConnection(asyncio.Protocol):
         reader, data = self._reader, self._reader.taken()
         if data:
             # the rest were frames: a body in tiny chunks is not worth more than its share
-            self._backlog.pace.useful |= 2 * len(data) >= reader.unseen
+            self._unparsed.pace.useful |= 2 * len(data) >= reader.unseen
             reader.unseen = 0
         elif reader.unseen > HEAD:  # the parser keeps what comes after the last chunk
             self._fail(_broken_off(self.name))
             return
         response.add(data)
         if response.held > UNREAD:
-            self._backlog.fall_behind()
+            self._unparsed.fall_behind()
         if (heard := self._heard) is not None:
             self._heard = None
             heard(response)
@@ -200,10 +200,10 @@ class ClientConnection(asyncio.Protocol):
         reader, heard = self._reader, self._heard
         data = reader.taken()
         self._heard = reader.response = None
-        clean = reader.is_whole and not self._backlog  # nothing of it can pass for the next answer
+        clean = reader.is_whole and not self._unparsed  # nothing of it can pass for the next answer
         if clean and reader.keeps_alive:
             reader.begin_next()
-            self._backlog.catch_up()
+            self._unparsed.catch_up()
             self._give_back()
         else:
             self._cut()
@@ -229,7 +229,7 @@ class ClientConnection(asyncio.Protocol):
             heard(response or fault)
 
     def _cut(self) -> None:
-        self._backlog.clear()
+        self._unparsed.clear()
         if self.transport is not None:
             self.transport.abort()
 

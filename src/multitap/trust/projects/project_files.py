@@ -14,10 +14,10 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
-from multitap.config.confinement import folders_only
 from multitap.config.expand import variables
 from multitap.config.models import ServerConfig, StdioServer
 from multitap.config.owners import is_within, refusal
+from multitap.config.project_bounds import folders_only
 from multitap.config.scope import Scope, expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError

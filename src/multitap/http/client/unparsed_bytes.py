@@ -9,7 +9,7 @@ _SLICE = 64 * 1024
 """Bytes parsed in one go: in chunks of one byte they take most of a millisecond."""
 
 
-class Backlog:
+class UnparsedBytes:
     """Owns these bytes, and with them whether more is read.
 
     It is what its own `Pace` holds back: reading goes on only when neither that nor the reader of

@@ -1,10 +1,14 @@
 import anyio
 import mcp_types as types
+import msgspec
 import pytest
 from mcp import MCPError
+from msgspec import Raw
 
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import LinkState
+from multitap.gateway.fronts.control_actions import CommandProgress, run
+from multitap.gateway.fronts.control_messages import AskLogin, CommandReply
 from multitap.http.server.access import Token
 from multitap.trust.secrets.token_store import TokenStore
 from tests.gateway.talking import Talker, gate
@@ -116,3 +120,33 @@ async def test_a_running_gateway_notices_logins_and_logouts_of_others(tmp_path):
 
         store.remove("guarded", provider.url)
         await until(lambda: link.state is LinkState.NEEDS_AUTH)
+
+
+@pytest.mark.parametrize("is_visited", [True, False], ids=["visited", "left"])
+async def test_the_person_at_a_screen_logs_in_there(tmp_path, is_visited):
+    async with provided() as provider, gate(settings(provider, tmp_path)) as gateway:
+        assert gateway.hub.links["guarded"].state is LinkState.NEEDS_AUTH
+        answers = []
+
+        async def act(progress):
+            answers.append(await run(gateway.gateway, AskLogin("guarded"), progress))
+
+        # whoever leaves before they answer keeps nobody else from logging in
+        for stays in (False, is_visited):
+            progress = CommandProgress("console")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(act, progress)
+                with anyio.fail_after(30):
+                    while (line := await progress.next()) is None or not line.question:
+                        pass
+                    asked = line.question
+                    if not stays:
+                        tasks.cancel_scope.cancel()
+                        continue
+                    page = msgspec.json.decode(asked.params)["url"]
+                    progress.questions.on_reply(
+                        CommandReply(asked.number, Raw(b'{"action":"accept"}'))
+                    )
+                    await visit(page, follow=True)
+            await until(lambda: gateway.hub.links["guarded"].state is LinkState.CONNECTED)
+            assert answers[-1][0].error is None

@@ -82,7 +82,7 @@ class Browser:
         return told["result"]
 
     @asynccontextmanager
-    async def page(self, *, scripts=True, dark=False, size=(1280, 800), fresh=True):
+    async def page(self, *, scripts=True, dark=False, size=(1280, 800)):
         """A tab with cookies of its own."""
         context = (await self.say("Target.createBrowserContext"))["browserContextId"]
         target = await self.say("Target.createTarget", url="about:blank", browserContextId=context)

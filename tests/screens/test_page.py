@@ -120,7 +120,7 @@ async def test_the_printed_link_opens_the_page_and_is_left_behind(served, browse
             ".reduce((sum, one) => sum + one.decodedBodySize, 0)"
         )
         assert sizes < 150_000
-        assert paint < 5000  # what it takes on an idle machine is measured by `bench/eyes.py`
+        assert paint < 5000  # 200 on a machine that is idle, which this one is not
         assert page.complaints == []
 
 

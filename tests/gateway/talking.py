@@ -41,7 +41,9 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(settings, *, tokens=(), patience=TTL, limits=SessionLimits(), replica=None):
+async def gate(
+    settings, *, tokens=(), patience=TTL, limits=SessionLimits(), replica=None, sources=None
+):
     """A running gateway whose servers have settled."""
 
     def opens(handlers):
@@ -50,7 +52,9 @@ async def gate(settings, *, tokens=(), patience=TTL, limits=SessionLimits(), rep
     async with open_gateway(opens, patience=patience, replica=replica) as gateway:
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
-        front = HttpFront(gateway, Access("127.0.0.1", tokens), limits=limits)
+        keys = None if sources is None else sources.keys
+        access = Access("127.0.0.1", tokens, keys=keys)
+        front = HttpFront(gateway, access, sources=sources, limits=limits)
         async with serve_http(front, bind("127.0.0.1", 0)) as url:
             yield Gate(gateway, front, url)
 

@@ -28,6 +28,7 @@ from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PrivateLinks
 from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaIdentity
 from multitap.gateway.replicas.replica_choice import Seats
+from multitap.gateway.replicas.shared_audit import SharedAudit
 from multitap.gateway.tool_calls import ToolCalls
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
@@ -282,6 +283,9 @@ async def open_gateway(
             gateway = lobby.gateway = Gateway(
                 hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
+            if bus is not None:
+                hub.store.audit_relay = audit = SharedAudit(bus, hub.store)
+                tasks.start_soon(audit.run)
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)

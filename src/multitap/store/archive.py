@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
@@ -21,7 +21,7 @@ from multitap.store import (
     stored_catalogs,
 )
 from multitap.store.asking_servers import Asking
-from multitap.store.audit_file import AuditFile
+from multitap.store.audit_file import AuditBatch, AuditFile
 from multitap.store.audit_records import AuditRecord, of_call, system_user
 from multitap.store.call_history import CallHistories, CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
@@ -91,13 +91,21 @@ class Archive:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))
         return RecordedExchange(*rows[0]) if rows else None
 
-    def write_audit(self, records: Iterable[AuditRecord | CallRecord], keep: int) -> None:
-        bodies = [
+    def audit_bodies(self, records: Iterable[AuditRecord | CallRecord]) -> list[str]:
+        """Entries of the audit log as they are stored."""
+        return [
             (of_call(one, self._user, self._pid) if isinstance(one, CallRecord) else one).body()
             for one in records
         ]
+
+    def write_audit(
+        self,
+        records: Iterable[AuditRecord | CallRecord],
+        keep: int,
+        batches: Sequence[AuditBatch] = (),
+    ) -> None:
         try:
-            self._audit.append(bodies, keep=keep)
+            self._audit.append(self.audit_bodies(records), keep=keep, batches=batches)
         except (OSError, sqlite3.Error) as exc:
             # whatever it is, the entries are kept and tried again
             raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc

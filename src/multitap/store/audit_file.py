@@ -42,6 +42,11 @@ _TRIGGERS = {
 _LAST = "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1"
 _FIRST = "SELECT seq FROM audit ORDER BY seq LIMIT 1"
 _INSERT = "INSERT INTO audit (seq, body, hash)"
+_BATCHES = "CREATE TABLE IF NOT EXISTS batches (seq INTEGER PRIMARY KEY, id TEXT UNIQUE)"
+_NOTE_BATCH = "INSERT OR IGNORE INTO batches (id) VALUES (?)"
+_FORGET_BATCHES = "DELETE FROM batches WHERE seq <= (SELECT max(seq) FROM batches) - ?"
+_BATCHES_KEPT = 10_000
+"""Batches that are known again; one that comes twice does so within seconds."""
 
 
 class Head(NamedTuple):
@@ -49,6 +54,15 @@ class Head(NamedTuple):
 
     seq: int
     hash: str
+
+
+class AuditBatch(msgspec.Struct, array_like=True):
+    """Entries that are written together."""
+
+    id: str
+    """What it is known by, so that it is written once."""
+    bodies: list[str]
+    """JSON objects."""
 
 
 class AuditEntry(NamedTuple):
@@ -86,18 +100,21 @@ class AuditFile:
         self._head = directory / HEAD_NAME
         self._connection: sqlite3.Connection | None = None
 
-    def append(self, bodies: Sequence[str], *, keep: int) -> None:
+    def append(
+        self, bodies: Sequence[str] = (), *, keep: int, batches: Sequence[AuditBatch] = ()
+    ) -> None:
         """Add entries, and drop the oldest where there are too many.
 
         Args:
             bodies: JSON objects.
             keep: How many entries to keep.
+            batches: More of them; a batch that was written already is left out.
 
         Raises:
             sqlite3.Error, OSError: They could not be added.
         """
         try:
-            head = self._append(bodies, keep)
+            head = self._append(bodies, batches, keep)
         except sqlite3.DatabaseError as exc:
             if getattr(exc, "sqlite_errorcode", 0) & 0xFF not in {
                 sqlite3.SQLITE_CORRUPT,
@@ -105,7 +122,7 @@ class AuditFile:
             }:
                 raise
             self._set_aside()
-            head = self._append(bodies, keep)
+            head = self._append(bodies, batches, keep)
         self._write_head(head)
 
     def entries(self) -> Iterator[AuditEntry]:
@@ -137,10 +154,11 @@ class AuditFile:
             self._connection.close()
             self._connection = None
 
-    def _append(self, bodies: Sequence[str], keep: int) -> Head:
+    def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> Head:
         connection = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         try:
+            bodies = [*bodies, *_fresh(connection, batches)]
             last, more = self._last(connection)
             last = _added(connection, last, [*more, *bodies])
             last = _trimmed(connection, last, keep)
@@ -209,6 +227,17 @@ class AuditFile:
         with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its first moment on
             file.write(f"{head.seq} {head.hash}\n")
         temporary.replace(self._head)
+
+
+def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> list[str]:
+    """The entries of batches that were not written yet; from here on they are."""
+    bodies: list[str] = []
+    for batch in batches:
+        connection.execute(_BATCHES)
+        if connection.execute(_NOTE_BATCH, (batch.id,)).rowcount:
+            connection.execute(_FORGET_BATCHES, (_BATCHES_KEPT,))
+            bodies += batch.bodies
+    return bodies
 
 
 def _added(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:

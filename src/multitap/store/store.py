@@ -3,10 +3,10 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 
@@ -15,6 +15,7 @@ from multitap.config.search import state_directory
 from multitap.errors import counted, ungrouped
 from multitap.events import Outcome
 from multitap.store.archive import Archive
+from multitap.store.audit_file import AuditBatch
 from multitap.store.audit_records import AuditRecord
 from multitap.store.call_history import CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
@@ -59,6 +60,17 @@ async def open_store(
         await thread.end()
 
 
+class AuditRelay(Protocol):
+    """Takes entries of the audit log to whoever writes it."""
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether some of them wait."""
+        ...
+
+    async def send(self, bodies: list[str]) -> None: ...
+
+
 class Store:
     """What outlives the process; made by `open_store`.
 
@@ -83,6 +95,8 @@ class Store:
         """Notes who did what, for the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
+        self.audit_relay: AuditRelay | None = None
+        """Takes the entries instead, in a cluster where one replica writes those of all."""
         self.servers = ServerNotes(archive, troubles, self._pending)
         """What is remembered about servers between runs."""
         self._noted = 0
@@ -106,7 +120,8 @@ class Store:
     @property
     def is_audit_delayed(self) -> bool:
         """Whether the audit log cannot be written right now."""
-        return self._troubles.is_present("audit")
+        relay = self.audit_relay
+        return self._troubles.is_present("audit") or (relay is not None and relay.is_delayed)
 
     async def calls(
         self,
@@ -220,11 +235,20 @@ class Store:
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
             self.call_backlog.put_back(calls)
-        if audit and not await self._written("audit", self._write_audit, audit):
+        if audit and self.audit_relay is not None:
+            await self.audit_relay.send(self._archive.audit_bodies(audit))
+        elif audit and not await self._written("audit", self._write_audit, audit):
             self.audit_backlog.put_back(audit)
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
         await self.servers.flush(self._written)
+
+    async def write_audit_batches(self, batches: Sequence[AuditBatch]) -> bool:
+        """Write entries of all replicas of a cluster, each batch once; whether they are written."""
+        return await self._written("audit", self._write_batches, batches)
+
+    def _write_batches(self, batches: Sequence[AuditBatch]) -> None:
+        self._archive.write_audit((), self.audit_kept, batches)
 
     def _write_audit(self, records: Collection[AuditRecord | CallRecord]) -> None:
         self._archive.write_audit(records, self.audit_kept)

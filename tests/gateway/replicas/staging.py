@@ -1,21 +1,23 @@
 """Several gateways in this process that share one Redis, as replicas do."""
 
 import secrets
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+
+import anyio
 
 from multitap.cluster.redis_coordinator import open_redis
-from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.replicas.replica_bus import ReplicaIdentity
 from tests.gateway.talking import gate
 
 
 class Replicas:
-    """All of them; each can go away without a word to the others."""
+    """All of them, each in a task of its own; each can leave."""
 
     def __init__(self):
         self.gates = []
         self.alive = set()
-        self._stacks = []
+        self._stops = []
+        self._ended = []
 
     def __getitem__(self, number):
         return self.gates[number]
@@ -23,30 +25,37 @@ class Replicas:
     def port(self, number):
         return int(self.gates[number].url.rpartition(":")[2].partition("/")[0])
 
-    async def open(self, url, settings, namespace, key, options):
-        name = f"r{len(self.gates)}"
-        stack = AsyncExitStack()
-        self._stacks.append(stack)
-        coordinator = await stack.enter_async_context(open_redis(url, namespace=namespace))
+    async def run(self, url, settings, shared, options, *, task_status):
+        namespace, key = shared
+        name, stop, ended = f"r{len(self.gates)}", anyio.Event(), anyio.Event()
+        self._stops.append(stop)
+        self._ended.append(ended)
         self.alive.add(name)
-        replica = ReplicaIdentity(name, coordinator, key, self.alive.__contains__)
-        self.gates.append(
-            await stack.enter_async_context(gate(settings, replica=replica, **options))
-        )
+        try:
+            async with open_redis(url, namespace=namespace) as coordinator:
+                replica = ReplicaIdentity(name, coordinator, key, self.alive.__contains__)
+                async with gate(settings, replica=replica, **options) as opened:
+                    self.gates.append(opened)
+                    task_status.started()
+                    await stop.wait()
+        finally:
+            ended.set()
 
-    async def close(self):
-        for stack in reversed(self._stacks):
-            await stack.aclose()
+    async def end(self, number):
+        """Close one; the others miss it."""
+        self.alive.discard(f"r{number}")
+        self._stops[number].set()
+        await self._ended[number].wait()
 
 
 @asynccontextmanager
-async def replicas(redis_server, *settings, limits=SessionLimits(), tokens=()):
+async def replicas(redis_server, *settings, sources=None, **options):
     """One for each of these settings."""
-    opened, namespace, key = Replicas(), secrets.token_hex(8), secrets.token_bytes(32)
-    options = {"limits": limits, "tokens": tokens}
-    try:
-        for one in settings:
-            await opened.open(redis_server.url, one, namespace, key, options)
+    opened, shared = Replicas(), (secrets.token_hex(8), secrets.token_bytes(32))
+    async with anyio.create_task_group() as tasks:
+        for number, one in enumerate(settings):
+            own = {**options, "sources": sources[number]} if sources else options
+            await tasks.start(opened.run, redis_server.url, one, shared, own)
         yield opened
-    finally:
-        await opened.close()
+        for number in range(len(settings)):
+            await opened.end(number)

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -41,6 +42,7 @@ from multitap.gateway.fronts.resumable_streams import (
 from multitap.gateway.fronts.shared_sessions import SharedSessions
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
 from multitap.gateway.fronts.status_pages import StatusPages
+from multitap.gateway.fronts.token_revocations import TokenRevocations
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
@@ -144,7 +146,7 @@ class HttpFront:
         if isinstance(admitted, Denied):
             return admitted
         if admitted.rate is not None:
-            if wait := admitted.rate.take(self._clock()):
+            if self.shared is None and (wait := admitted.rate.take(self._clock())):
                 return _too_fast(wait)
             head.edition = None  # each request counts, and so each is looked at
         head.admitted = admitted
@@ -153,7 +155,33 @@ class HttpFront:
         head.handler = self._routes.get((head.method, head.path))
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
         head.takes_stream = _takes_stream(head)
+        if admitted.rate is not None and self.shared is not None and head.handler is not None:
+            head.handler = self._counted
         return None
+
+    async def _counted(self, http_request: HttpRequest) -> None:
+        """Answer a request that counts against a rate which all replicas count together."""
+        await in_task(http_request)
+        head, shared = http_request.head, self.shared
+        limit = head.admitted.rate
+        if limit is not None and shared is not None:
+            rate, key = limit.rate, f"rate:{head.admitted.principal}"
+            limits = shared.bus.coordinator.limits
+            try:
+                allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)
+            except CoordinatorDown as exc:
+                words = f"requests with this token cannot be counted: {exc}"
+                http_request.say(503, words, extra=[*RETRY])
+                return
+            if not allowance.allowed:
+                denied = _too_fast(allowance.retry_after)
+                http_request.say(
+                    denied.status, denied.words, kind=denied.kind, extra=[*denied.extra]
+                )
+                return
+        handler = self._routes[head.method, head.path]
+        if (to_do := handler(http_request)) is not None:
+            await to_do
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return what is still to do for it."""
@@ -255,14 +283,20 @@ class HttpFront:
             http_request.say(406, "a stream of changes needs Accept: text/event-stream")
             return None
         http_request.is_pending = True
-        http_request.run(self._answer(http_request, client, message, params, None))
+        work = self._answer(http_request, client, message, params, None)
+        if http_request.task is not None:  # its request had to be counted first
+            return work
+        http_request.run(work)
         return None
 
-    def _post_legacy(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
+    def _post_legacy(
+        self, http_request: HttpRequest, message: ClientMessage, *, is_fresh: bool = True
+    ) -> ToDo:
         if message.method == "initialize" and message.is_request:
             return self._initialize(http_request, message)
-        if http_request.task is None and self._is_fetched_first(http_request):
-            return self._fetch(http_request, lambda: self._post_legacy(http_request, message))
+        if is_fresh and self._is_fetched_first(http_request):
+            again = partial(self._post_legacy, http_request, message, is_fresh=False)
+            return self._fetch(http_request, again)
         session = self._session(http_request, message.id)
         if session is None:
             return None
@@ -676,6 +710,9 @@ async def serve_http(
             tasks.start_soon(front.sessions.reap)
             if front.shared is not None:
                 tasks.start_soon(front.shared.run)
+                if front.sources is not None:
+                    revocations = TokenRevocations(front.sources, front.shared.bus)
+                    tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits) as server:
                 if front.sources is not None:
                     tasks.start_soon(front.watch_for(front.sources).run, server.connections)

@@ -89,6 +89,8 @@ class AttachedSessions(Protocol):
 
     def detach(self, session: HttpSession) -> None: ...
 
+    def end_soon(self, session: HttpSession) -> None: ...
+
 
 class HttpSessions:
     """All sessions, bounded in number and in idle time.

@@ -90,6 +90,8 @@ class TokenSources:
         self._all: tuple[AccessToken, ...] = ()
         self._store_stamp: _Stamp = _UNREAD
         self._file_stamp: _Stamp = None
+        self.revoked_elsewhere: frozenset[str] = frozenset()
+        """The ids of tokens that other replicas of a cluster revoked."""
         self.keys = ActiveKeys()
         self.tokens: tuple[Token, ...] = ()
         if file is not None:
@@ -108,13 +110,21 @@ class TokenSources:
         self._read_store()
         self._read_file()
         now = time.time()
-        active = tuple(one for one in self._all if one.state(now) == "active")
+        gone = self.revoked_elsewhere
+        active = tuple(
+            one for one in self._all if one.state(now) == "active" and one.id not in gone
+        )
         if {one.id: one for one in active} != keys.tokens:
             self.keys = keys.replaced(active)
         if self.tokens is tokens and self.keys is keys:
             return None
         after = self._principals()
         return frozenset(who for who, what in before.items() if after.get(who) != what)
+
+    @property
+    def revoked_here(self) -> frozenset[str]:
+        """The ids of tokens that were revoked in the store."""
+        return frozenset(one.id for one in self._all if one.revoked is not None)
 
     async def note_uses(self) -> None:
         """Keep when tokens were used since the last time."""

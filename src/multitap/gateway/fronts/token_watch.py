@@ -77,6 +77,8 @@ class TokenWatch:
         gateway = self._gateway
         for session in self._sessions:
             if session.client.principal in gone:
+                if self._sessions.shared is not None:
+                    self._sessions.shared.end_soon(session)
                 self._sessions.close_soon(session)
         for client in self._stateless.drop(gone):
             gateway.tasks.start_soon(gateway.left, client)

@@ -1,0 +1,108 @@
+"""One audit log for all replicas: each sends its entries to a stream, and one of them writes them.
+
+A batch of entries has an id, which the log remembers: a batch that is sent or read twice, because
+somebody died in between, is written once.
+"""
+
+import logging
+import secrets
+from collections import deque
+from contextlib import suppress
+
+import anyio
+import msgspec
+
+from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
+from multitap.gateway.replicas.replica_bus import ReplicaBus
+from multitap.store import Store
+from multitap.store.audit_file import AuditBatch
+
+logger = logging.getLogger(__name__)
+
+MOST_BATCHES = 1_000_000
+"""Batches that wait to be written; beyond that the oldest are lost."""
+LEASE = 3.0
+"""Seconds after which another replica goes on if the one that writes is gone."""
+_AGAIN = 0.5
+_STREAM = "audit"
+_PAGE = 100
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(AuditBatch).decode
+
+
+class SharedAudit:
+    """Takes this replica's entries to the stream, and writes everybody's while it is its turn.
+
+    Args:
+        bus: The other replicas.
+        store: Has the log.
+    """
+
+    def __init__(self, bus: ReplicaBus, store: Store) -> None:
+        self._bus = bus
+        self._coordinator = bus.coordinator
+        self._store = store
+        self._waiting: deque[AuditBatch] = deque()
+        self._lock = anyio.Lock()
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether entries wait that nobody else knows of."""
+        return bool(self._waiting)
+
+    async def send(self, bodies: list[str]) -> None:
+        """Take entries; what cannot be sent now is sent later."""
+        self._waiting.append(AuditBatch(secrets.token_urlsafe(12), bodies))
+        with suppress(CoordinatorDown):
+            await self._send_all()
+
+    async def _send_all(self) -> None:
+        # one at a time, so that the entries of a replica stay in order
+        async with self._lock:
+            while self._waiting:
+                sealed = self._bus.seal.seal(_encode(self._waiting[0]), _STREAM)
+                await self._coordinator.streams.append(_STREAM, sealed, most=MOST_BATCHES)
+                self._waiting.popleft()
+
+    async def run(self) -> None:
+        """Send what waits, and write what all replicas sent while this one has the lease."""
+        while True:
+            try:
+                await self._send_all()
+                token = await self._coordinator.leases.acquire(_STREAM, self._bus.name, ttl=LEASE)
+                if token is not None:
+                    await self._write(token)
+            except CoordinatorDown as exc:
+                logger.debug("the audit log waits: %s", exc)
+            await anyio.sleep(_AGAIN)
+
+    async def _write(self, token: int) -> None:
+        streams, leases = self._coordinator.streams, self._coordinator.leases
+        try:
+            while _STREAM in await leases.renew({_STREAM: token}, ttl=LEASE):
+                entries = await streams.entries(_STREAM, limit=_PAGE, wait=LEASE / 3)
+                # a replica that stood still meanwhile must not write beside its successor
+                if not entries or _STREAM not in await leases.renew({_STREAM: token}, ttl=LEASE):
+                    await self._send_all()
+                    continue
+                batches = [one for one in map(self._opened, entries) if one is not None]
+                if batches and not await self._store.write_audit_batches(batches):
+                    return  # another one may have a disk that works
+                await streams.trim(_STREAM, before=_after(entries[-1].id))
+        finally:
+            with anyio.CancelScope(shield=True), suppress(CoordinatorDown):
+                await leases.release(_STREAM, token)
+
+    def _opened(self, entry: StreamEntry) -> AuditBatch | None:
+        opened = self._bus.seal.unseal(entry.data, _STREAM)
+        try:
+            return None if opened is None else _decode(opened)
+        except msgspec.MsgspecError:
+            logger.warning("a batch of audit entries cannot be read: %s", entry.id)
+            return None
+
+
+def _after(entry_id: str) -> str:
+    moment, _, number = entry_id.partition("-")
+    return f"{moment}-{int(number) + 1}"

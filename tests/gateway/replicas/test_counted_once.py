@@ -1,0 +1,152 @@
+"""What several replicas count, decide and write down together."""
+
+import shutil
+import sqlite3
+from collections import Counter
+
+import anyio
+import msgspec
+import pytest
+
+from multitap import Settings
+from multitap.gateway.fronts.token_sources import TokenSources
+from multitap.store.audit_file import AuditBatch, AuditFile
+from multitap.trust.access_tokens import AccessTokens
+from tests.cluster.redis_server import needs_redis, running_redis
+from tests.gateway.hostile.raw import dial, message, stateless
+from tests.gateway.replicas.staging import replicas
+from tests.gateway.session_client import SessionClient
+from tests.gateway.talking import zoo
+from tests.waiting import until
+
+pytestmark = needs_redis
+
+
+def bearer(text):
+    return {"authorization": f"Bearer {text}"}
+
+
+@pytest.fixture
+def several(tmp_path):
+    def make(number):
+        servers = {"zoo": zoo("good_legacy")}
+        return [Settings(state_dir=tmp_path / f"s{n}", servers=servers) for n in range(number)]
+
+    return make
+
+
+async def test_a_rate_is_counted_over_all_replicas(redis_server, several, tmp_path):
+    store = AccessTokens(tmp_path / "tokens")
+    text, _ = store.create("ann", rate="30/min")
+    sources = [TokenSources(store) for _ in range(3)]
+    statuses = Counter()
+    async with replicas(redis_server, *several(3), sources=sources) as opened:
+
+        async def ask(number):
+            async with dial(opened.port(number)) as line:
+                for request_id in range(20):
+                    asked = stateless(request_id, "tools/list", headers=bearer(text))
+                    response = await line.asks(asked)
+                    statuses[response.status] += 1
+                    if response.status == 429:
+                        assert int(response.headers["retry-after"]) > 0
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(ask, number)
+
+    assert statuses[200] + statuses[429] == 60
+    assert abs(statuses[200] - 30) <= 1
+
+
+async def test_a_rate_that_cannot_be_counted_is_refused_and_sessions_count_too(several, tmp_path):
+    store = AccessTokens(tmp_path / "tokens")
+    text, _ = store.create("ann", rate="100/min")
+    sources = [TokenSources(store) for _ in range(2)]
+    with running_redis() as redis_server:
+        async with replicas(redis_server, *several(2), sources=sources) as opened:
+            client = await SessionClient(opened.port(0), bearer(text)).shake_hands()
+            client.port = opened.port(1)
+            arguments = {"text": "hi"}
+            works = await client.post(
+                message(1, "tools/call", name="zoo_echo", arguments=arguments)
+            )
+            redis_server.stop()
+            refused = await client.post(message(2, "ping"))
+
+    assert works.text == "hi"
+    assert refused.status == 503
+    assert b"cannot be counted" in refused.body
+
+
+async def test_a_token_that_is_revoked_at_one_replica_holds_nowhere(
+    redis_server, several, tmp_path
+):
+    one = AccessTokens(tmp_path / "one")
+    text, token = one.create("ann")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")  # another machine
+    sources = [TokenSources(one), TokenSources(AccessTokens(tmp_path / "two"))]
+    async with replicas(redis_server, *several(2), sources=sources) as opened:
+        client = await SessionClient(opened.port(1), bearer(text)).shake_hands()
+        assert (await client.post(message(1, "ping"))).status == 200
+        one.revoke(token.id)
+        await until(lambda: token.id in sources[1].revoked_elsewhere)
+        await until(lambda: not len(opened[1].front.sessions))
+        refused = await client.post(message(1, "ping"))
+
+    assert refused.status == 401
+
+
+def calls_in_log(folder):
+    """How many calls an audit log has."""
+    try:
+        found = [msgspec.json.decode(one.body) for one in AuditFile(folder).entries()]
+    except sqlite3.OperationalError:  # it is being made
+        return 0
+    return len([one for one in found if one["kind"] == "call"])
+
+
+async def test_all_replicas_write_one_audit_log_and_nothing_is_lost_or_doubled(
+    redis_server, several, tmp_path
+):
+    async with replicas(redis_server, *several(2)) as opened:
+
+        async def call(number, times):
+            async with dial(opened.port(number)) as line:
+                for request_id in range(times):
+                    arguments = {"text": "hi"}
+                    asked = stateless(
+                        request_id, "tools/call", name="zoo_echo", arguments=arguments
+                    )
+                    assert (await line.asks(asked)).status == 200
+
+        def written(number):
+            return calls_in_log(tmp_path / f"s{number}")
+
+        await call(0, 3)
+        await call(1, 4)
+        await until(lambda: written(0) + written(1) == 7)
+        writer = 0 if written(0) else 1
+        other = 1 - writer
+        await call(writer, 2)
+        await opened.end(writer)  # which has yet to write, or to send, its last entries
+        await call(other, 2)
+        await until(lambda: written(0) + written(1) == 11)
+
+    assert AuditFile(tmp_path / "s0").verify()[0] == []
+    assert AuditFile(tmp_path / "s1").verify()[0] == []
+
+
+def test_a_batch_of_audit_entries_is_written_once(tmp_path):
+    file = AuditFile(tmp_path)
+    batches = [AuditBatch("a", ['{"kind":"call","at":1}']), AuditBatch("b", ['{"kind":"x"}'])]
+
+    file.append(keep=1000, batches=batches)
+    file.append(keep=1000, batches=[batches[1], AuditBatch("c", ['{"kind":"y"}'])])
+
+    assert [one.body for one in file.entries()] == [
+        '{"kind":"y"}',
+        '{"kind":"x"}',
+        '{"kind":"call","at":1}',
+    ]
+    assert file.verify()[0] == []

@@ -152,6 +152,8 @@ class Client:
         self.log_level: str | None = None
         self.apps: set[str] = set()
         """The servers of which it read pages of MCP apps, which call their own server's tools."""
+        self.followed: set[str] = set()
+        """The resources that it follows in its session, by what it calls them."""
         self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}

@@ -22,7 +22,7 @@ from multitap.store import (
 )
 from multitap.store.asking_servers import Asking
 from multitap.store.audit_file import AuditBatch, AuditFile
-from multitap.store.audit_records import AuditRecord, of_call, system_user
+from multitap.store.audit_records import AuditRecord, Author, bodies_of, system_user
 from multitap.store.call_history import CallHistories, CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.chosen_names import Choices, Pair
@@ -46,7 +46,7 @@ class Archive:
         self._database = LiveDatabase(directory, troubles or Troubles(), self._forget_digests)
         self._audit = AuditFile(directory)
         self._histories = CallHistories()
-        self._user, self._pid = system_user(), os.getpid()
+        self.author = Author(system_user(), os.getpid())
         self.saved = self._catalogs()
         """When each catalog was saved, and its encoded form, as of now."""
         self.outcomes = self._outcomes()
@@ -91,13 +91,6 @@ class Archive:
         rows = self._database.rows(exchanges.SELECT, (exchange_id,))
         return RecordedExchange(*rows[0]) if rows else None
 
-    def audit_bodies(self, records: Iterable[AuditRecord | CallRecord]) -> list[str]:
-        """Entries of the audit log as they are stored."""
-        return [
-            (of_call(one, self._user, self._pid) if isinstance(one, CallRecord) else one).body()
-            for one in records
-        ]
-
     def write_audit(
         self,
         records: Iterable[AuditRecord | CallRecord],
@@ -105,7 +98,7 @@ class Archive:
         batches: Sequence[AuditBatch] = (),
     ) -> None:
         try:
-            self._audit.append(self.audit_bodies(records), keep=keep, batches=batches)
+            self._audit.append(bodies_of(records, self.author), keep=keep, batches=batches)
         except (OSError, sqlite3.Error) as exc:
             # whatever it is, the entries are kept and tried again
             raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc

@@ -2,7 +2,8 @@
 
 import getpass
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -53,14 +54,23 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             return _encode(msgspec.structs.replace(self, **sound)).decode()
 
 
-def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
-    """The entry of a call.
+class Author(NamedTuple):
+    """Who writes entries."""
 
-    Args:
-        call: What became of it.
-        user: Who runs this program: whose calls those are that are no client's.
-        pid: This process.
-    """
+    user: str
+    """Who runs this program: whose calls those are that are no client's."""
+    pid: int
+
+
+def bodies_of(records: "Iterable[AuditRecord | CallRecord]", author: Author) -> list[str]:
+    """Entries as they are stored."""
+    return [
+        (one if isinstance(one, AuditRecord) else of_call(one, *author)).body() for one in records
+    ]
+
+
+def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
+    """The entry of a call."""
     decision, rule = call.ruled or ("", "")
     return AuditRecord(
         "call",

@@ -16,7 +16,7 @@ from multitap.errors import counted, ungrouped
 from multitap.events import Outcome
 from multitap.store.archive import Archive
 from multitap.store.audit_file import AuditBatch
-from multitap.store.audit_records import AuditRecord
+from multitap.store.audit_records import AuditRecord, bodies_of
 from multitap.store.call_history import CallHistory
 from multitap.store.call_records import CallQuery, CallRecord, Page
 from multitap.store.exchanges import RecordedExchange
@@ -236,7 +236,7 @@ class Store:
         if calls and not await self._written("calls", self._archive.write_calls, calls):
             self.call_backlog.put_back(calls)
         if audit and self.audit_relay is not None:
-            await self.audit_relay.send(self._archive.audit_bodies(audit))
+            await self.audit_relay.send(bodies_of(audit, self._archive.author))
         elif audit and not await self._written("audit", self._write_audit, audit):
             self.audit_backlog.put_back(audit)
         if log and not await self._written("log", self._archive.write_logs, log):

@@ -159,7 +159,7 @@ class Subscriptions:
             self._clients[client] = Listener(
                 client.outlet, client.audience, client.holder, frozenset(_KINDS)
             )
-            self._shown.setdefault(client.audience, [self._view(client.audience)])
+        self._shown.setdefault(client.audience, [self._view(client.audience)])
 
     def shown(self, audience: Audience, view: View) -> None:
         """Clients of an audience begin to see something new.
@@ -174,18 +174,11 @@ class Subscriptions:
         self._is_listed = True
         self._shown = {audience: [self._view(audience)] for audience in self._shown}
 
-    def followed(self, client: Client) -> tuple[str, ...]:
-        """The resources that a client follows."""
-        listener = self._clients.get(client)
-        return () if listener is None else tuple(listener.uris)
-
-    async def release(self, client: Client) -> None:
-        """Another replica follows resources for a client from here on."""
+    async def left(self, client: Client, *, is_elsewhere: bool = False) -> None:
+        """A client is gone, or another replica tells it of changes from here on."""
         if (listener := self._clients.get(client)) is not None:
-            await self._forget(listener)
-
-    async def left(self, client: Client) -> None:
-        if (listener := self._clients.pop(client, None)) is not None:
+            if not is_elsewhere:
+                del self._clients[client]
             await self._forget(listener)
 
     async def subscribe(self, client: Client, uri: str, link: Link, raw: str) -> None:
@@ -196,8 +189,10 @@ class Subscriptions:
         """
         self.joined(client)
         await self._follow(self._clients[client], uri, link, raw)
+        client.followed.add(uri)
 
     async def unsubscribe(self, client: Client, uri: str) -> None:
+        client.followed.discard(uri)
         if (listener := self._clients.get(client)) is not None:
             await self._unfollow(listener, uri)
 

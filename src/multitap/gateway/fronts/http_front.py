@@ -1,7 +1,6 @@
 """The gateway over HTTP: Streamable HTTP in both eras, legacy SSE, health and metrics."""
 
 import asyncio
-import math
 import re
 import socket
 from collections.abc import AsyncGenerator, Callable
@@ -13,8 +12,7 @@ import anyio
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.cluster.coordinator import CoordinatorDown
-from multitap.errors import MultitapError, quoted, ungrouped
+from multitap.errors import quoted, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import USUAL_LEVEL, AtReplica, Client
 from multitap.gateway.client_message import (
@@ -31,13 +29,19 @@ from multitap.gateway.client_message import (
 )
 from multitap.gateway.client_request import ClientRequest, modern_turn
 from multitap.gateway.eras.stateless_admission import MODERN, claims_modern
-from multitap.gateway.fronts.duplex import Duplex
-from multitap.gateway.fronts.event_log import NOTHING_KEPT
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions, SessionLimits
+from multitap.gateway.fronts.legacy_sse_front import LegacySse, say_too_many, say_wrong_kind
 from multitap.gateway.fronts.resumable_streams import (
-    MAILBOX,
     ResumableStream,
     parse_event_id,
+)
+from multitap.gateway.fronts.shared_front import (
+    LAST_EVENT,
+    SESSION_FIELD,
+    UNKNOWN_EVENT,
+    SharedFront,
+    relay,
+    too_fast,
 )
 from multitap.gateway.fronts.shared_sessions import SharedSessions
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
@@ -46,7 +50,6 @@ from multitap.gateway.fronts.token_revocations import TokenRevocations
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
-from multitap.gateway.replicas.relayed_requests import relayed
 from multitap.http.server.access import Access, Denied, repeated
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_request import (
@@ -59,16 +62,11 @@ from multitap.http.server.http_request import (
     ToDo,
 )
 from multitap.http.server.http_server import open_http_server
-from multitap.http.server.responder import RETRY
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
 
-_SESSION = b"mcp-session-id"
-_LAST_EVENT = b"last-event-id"
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
-_UNKNOWN_EVENT = "this Last-Event-ID is unknown or no longer kept"
-_NO_STREAM = "Session not found: open /sse again"
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _PLAIN_ANSWER = (
@@ -119,18 +117,18 @@ class HttpFront:
         self._most_requests = limits.requests
         self._clock = asyncio.get_running_loop().time
         self.stateless = StatelessClients(gateway, self._chosen)
-        self.shared = (
-            None
-            if gateway.bus is None
-            else SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
-        )
+        self.shared: SharedFront | None = None
+        if gateway.bus is not None:
+            sessions = SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
+            self.shared = SharedFront(sessions, self.sessions)
+        older = LegacySse(gateway, self.sessions, self.shared, self._chosen)
         pages = StatusPages(gateway, self.sessions)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
             (b"GET", b"/mcp"): self._listen,
             (b"DELETE", b"/mcp"): self._delete,
-            (b"GET", b"/sse"): self._sse,
-            (b"POST", b"/messages"): self._sse_message,
+            (b"GET", b"/sse"): older.listen,
+            (b"POST", b"/messages"): older.post,
             (b"GET", b"/health"): pages.health,
             (b"GET", b"/ready"): pages.ready,
             (b"GET", b"/metrics"): pages.metrics,
@@ -147,7 +145,7 @@ class HttpFront:
             return admitted
         if admitted.rate is not None:
             if self.shared is None and (wait := admitted.rate.take(self._clock())):
-                return _too_fast(wait)
+                return too_fast(wait)
             head.edition = None  # each request counts, and so each is looked at
         head.admitted = admitted
         head.holder = admitted.principal or head.holder
@@ -156,32 +154,8 @@ class HttpFront:
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
         head.takes_stream = _takes_stream(head)
         if admitted.rate is not None and self.shared is not None and head.handler is not None:
-            head.handler = self._counted
+            head.handler = partial(self.shared.count, head.handler)
         return None
-
-    async def _counted(self, http_request: HttpRequest) -> None:
-        """Answer a request that counts against a rate which all replicas count together."""
-        await in_task(http_request)
-        head, shared = http_request.head, self.shared
-        limit = head.admitted.rate
-        if limit is not None and shared is not None:
-            rate, key = limit.rate, f"rate:{head.admitted.principal}"
-            limits = shared.bus.coordinator.limits
-            try:
-                allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)
-            except CoordinatorDown as exc:
-                words = f"requests with this token cannot be counted: {exc}"
-                http_request.say(503, words, extra=[*RETRY])
-                return
-            if not allowance.allowed:
-                denied = _too_fast(allowance.retry_after)
-                http_request.say(
-                    denied.status, denied.words, kind=denied.kind, extra=[*denied.extra]
-                )
-                return
-        handler = self._routes[head.method, head.path]
-        if (to_do := handler(http_request)) is not None:
-            await to_do
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return what is still to do for it."""
@@ -245,7 +219,7 @@ class HttpFront:
         """Take a message of any kind."""
         head, body = http_request.head, http_request.body
         if not head.keeps_body:
-            _say_wrong_kind(http_request)
+            say_wrong_kind(http_request)
             return None
         try:
             message = parse(body)
@@ -294,9 +268,9 @@ class HttpFront:
     ) -> ToDo:
         if message.method == "initialize" and message.is_request:
             return self._initialize(http_request, message)
-        if is_fresh and self._is_fetched_first(http_request):
+        if is_fresh and self.shared is not None and self.shared.is_unknown(http_request):
             again = partial(self._post_legacy, http_request, message, is_fresh=False)
-            return self._fetch(http_request, again)
+            return self.shared.fetch(http_request, again)
         session = self._session(http_request, message.id)
         if session is None:
             return None
@@ -317,9 +291,9 @@ class HttpFront:
             _refuse(http_request, message.id, exc)
             return
         if session is None:
-            self._too_many_sessions(http_request)
+            say_too_many(http_request, self.sessions)
             return
-        http_request.extra = [(_SESSION, session.id.encode())]
+        http_request.extra = [(SESSION_FIELD, session.id.encode())]
         try:
             await self._answer(http_request, session.client, message, None, bytes(message.id))
         finally:
@@ -330,7 +304,7 @@ class HttpFront:
 
     def _session(self, http_request: HttpRequest, request_id: Raw) -> HttpSession | None:
         head = http_request.head
-        session_id = head.headers.get(_SESSION)
+        session_id = head.headers.get(SESSION_FIELD)
         if session_id is None:
             words = "Bad Request: initialize first, then send Mcp-Session-Id"
             _refuse(
@@ -346,27 +320,6 @@ class HttpFront:
         if VERSION_FIELD in head.headers:  # or the body might say that it belongs to no session
             head.memory = session
         return session
-
-    def _is_fetched_first(self, http_request: HttpRequest) -> bool:
-        """Whether a request is of a session that only another replica may know."""
-        if self.shared is None:
-            return False
-        session_id = http_request.head.headers.get(_SESSION)
-        return session_id is not None and self.sessions.of(session_id.decode("latin-1")) is None
-
-    async def _fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
-        """Have a session of another replica here, and go on."""
-        await in_task(http_request)
-        head = http_request.head
-        try:
-            if self.shared is not None:
-                await self.shared.fetch(head.headers[_SESSION].decode("latin-1"), head.admitted)
-        except CoordinatorDown as exc:
-            # not 404: the client would open another session though it has one
-            http_request.say(503, f"the session cannot be looked up: {exc}", extra=[*RETRY])
-            return
-        if (to_do := then()) is not None:
-            await to_do
 
     def _answer_in_session(
         self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
@@ -448,7 +401,7 @@ class HttpFront:
                     raise
                 http_request.recover()  # its client does not want the answer any more
             except AtReplica as exc:
-                became = await self._relay(exc.replica, http_request, client)
+                became = await relay(self.shared, exc.replica, http_request, client)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
             if (
@@ -483,20 +436,6 @@ class HttpFront:
             if http_request.is_pending:
                 http_request.carrier.finished(http_request)
 
-    async def _relay(
-        self, replica: str, http_request: HttpRequest, client: Client
-    ) -> Result | Exception:
-        """What another replica says to a request that only it can answer."""
-        if self.shared is None:
-            return RuntimeError("there are no other replicas")
-        await in_task(http_request)
-        session_id = client.elsewhere.session_id if client.elsewhere is not None else ""
-        request = relayed(client, session_id, http_request.body)
-        try:
-            return await self.shared.requests.send(replica, request, http_request)
-        except (Refused, MultitapError) as exc:
-            return exc
-
     async def _listen(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
         if http_request.head.headers.get(VERSION_FIELD) in MODERN:
@@ -505,134 +444,42 @@ class HttpFront:
         if not http_request.head.takes_stream:
             http_request.say(406, "a stream needs Accept: text/event-stream")
             return
-        if self._is_fetched_first(http_request):
-            await self._fetch(http_request, lambda: None)
-            if http_request.responded:
-                return
+        if self.shared is not None and not await self.shared.is_found(http_request):
+            return
         session = self._session(http_request, _NO_ID)
         if session is None:
             return
-        if self.shared is not None and not await self._listen_here(http_request, session):
+        if self.shared is not None and not await self.shared.listens_here(http_request, session):
             return
         streams = session.streams
         stream: ResumableStream = streams.mailbox
         after = streams.mailbox.heard
-        if (given := http_request.head.headers.get(_LAST_EVENT)) is not None:
+        if (given := http_request.head.headers.get(LAST_EVENT)) is not None:
             name, after = parse_event_id(given) or ("", 0)
             found = streams.find(name)
             # not 404, which would say that the session is gone
             if found is None or after > found.number:
-                http_request.say(400, _UNKNOWN_EVENT)
+                http_request.say(400, UNKNOWN_EVENT)
                 return
             stream = found
         writer = stream.connect(after)
         try:
-            extra = [(_SESSION, session.id.encode())]
+            extra = [(SESSION_FIELD, session.id.encode())]
             await writer.pour(http_request, extra, stream.opening(after))
         finally:
             streams.leave(stream, writer)
 
-    async def _listen_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
-        """Whether this replica has the stream that a client wants to listen to."""
-        shared = self.shared
-        if shared is None:
-            return True
-        given = http_request.head.headers.get(_LAST_EVENT)
-        name, after = (MAILBOX, 0) if given is None else parse_event_id(given) or ("", 0)
-        try:
-            if name == MAILBOX:
-                await shared.come_home(session)
-                # the last home may have sent more than it could write before it died
-                mailbox = session.streams.mailbox
-                mailbox.number = max(mailbox.number, after)
-                return True
-            if session.streams.find(name) is not None:
-                return True
-            extra = [(_SESSION, session.id.encode())]
-            if not name or not await shared.pour(session, name, after, http_request, extra):
-                http_request.say(400, _UNKNOWN_EVENT)
-        except CoordinatorDown as exc:
-            http_request.say(503, f"the stream cannot be resumed: {exc}", extra=[*RETRY])
-        return False
-
-    def _too_many_sessions(self, http_request: HttpRequest) -> None:
-        words = self.sessions.shares.refusal(http_request.head.holder)
-        http_request.say(503, words, extra=[(b"retry-after", b"30")])
-
     async def _delete(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
-        if self._is_fetched_first(http_request):
-            await self._fetch(http_request, lambda: None)
-            if http_request.responded:
-                return
+        if self.shared is not None and not await self.shared.is_found(http_request):
+            return
         session = self._session(http_request, _NO_ID)
         if session is None:
             return
-        if self.shared is not None:
-            try:
-                await self.shared.end(session)
-            except CoordinatorDown as exc:
-                http_request.say(503, f"the session cannot be ended: {exc}", extra=[*RETRY])
-                return
+        if self.shared is not None and not await self.shared.end(http_request, session):
+            return
         await self.sessions.close(session)
         http_request.say(200)
-
-    async def _sse(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
-        head = http_request.head
-        try:
-            session = self.sessions.open(
-                head.admitted, self._chosen(head), head.holder, NOTHING_KEPT
-            )
-        except Refused as exc:
-            http_request.say(400, str(exc))
-            return
-        if session is None:
-            self._too_many_sessions(http_request)
-            return
-        if self.shared is not None:
-            try:
-                await self.shared.announce(session)
-            except CoordinatorDown as exc:
-                await self.sessions.close(session)
-                http_request.say(503, f"no session can be opened: {exc}", extra=[*RETRY])
-                return
-        stream = session.streams.mailbox.connect(0)
-        endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
-        try:
-            await stream.pour(http_request, [], endpoint)
-        finally:
-            # its client hung up, which cancelled this; the session has to go all the same
-            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-                await self.sessions.close(session)
-                if self.shared is not None:
-                    self.shared.end_soon(session)
-
-    async def _sse_message(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
-        given = http_request.head.query.get("session_id", [""])[0]
-        session = self.sessions.find(given, http_request.head.admitted)
-        if session is None and self.shared is not None:
-            await self._pass_on(http_request, given)
-        elif session is None:
-            http_request.say(404, _NO_STREAM)
-        elif not http_request.head.keeps_body:
-            _say_wrong_kind(http_request)
-        else:
-            mailbox, tasks = session.streams.mailbox, self._gateway.tasks
-            Duplex(self._gateway, session.client, mailbox, tasks).take(http_request.body)
-            http_request.say(202, "Accepted")
-
-    async def _pass_on(self, http_request: HttpRequest, session_id: str) -> None:
-        """Bring a message to the replica on which its client listens."""
-        admitted, shared, is_there = http_request.head.admitted, self.shared, False
-        try:
-            if shared is not None:
-                is_there = await shared.pass_on(session_id, admitted, http_request.body)
-        except CoordinatorDown as exc:
-            http_request.say(503, f"the session cannot be looked up: {exc}", extra=[*RETRY])
-            return
-        http_request.say(202 if is_there else 404, "Accepted" if is_there else _NO_STREAM)
 
     def _chosen(self, head: RequestHead) -> Audience:
         """What a client sees: through the profiles of everybody, of its token, and that it names.
@@ -665,14 +512,6 @@ def _finish(
     return http_request.answer((refusal(message.id, error),), status)
 
 
-def _too_fast(wait: float) -> Denied:
-    seconds = math.ceil(wait)
-    data = {"reason": "rate", "retryAfter": seconds}
-    error = Refused(client_errors.OVERLOADED, f"too many requests: wait {seconds} s", data)
-    extra = ((b"retry-after", b"%d" % seconds),)
-    return Denied(429, refusal(_NO_ID, error).decode(), extra, JSON)
-
-
 def _cancelled() -> Refused:
     return Refused(client_errors.CANCELLED, "Request cancelled", {"reason": "cancelled"})
 
@@ -687,10 +526,6 @@ def _is_json(head: RequestHead) -> bool:
     """Whether the body says that it is JSON."""
     kind = head.headers.get(b"content-type", b"")
     return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
-
-
-def _say_wrong_kind(http_request: HttpRequest) -> None:
-    http_request.say(415, "Content-Type must be application/json")
 
 
 def _refuse(
@@ -709,9 +544,9 @@ async def serve_http(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(front.sessions.reap)
             if front.shared is not None:
-                tasks.start_soon(front.shared.run)
+                tasks.start_soon(front.shared.sessions.run)
                 if front.sources is not None:
-                    revocations = TokenRevocations(front.sources, front.shared.bus)
+                    revocations = TokenRevocations(front.sources, front.shared.sessions.bus)
                     tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits) as server:
                 if front.sources is not None:

@@ -47,11 +47,26 @@ class Note(msgspec.Struct, array_like=True):
     """Why there is no reply."""
 
 
+class InSession(msgspec.Struct, array_like=True):
+    """What a note says about a session."""
+
+    session_id: str
+    data: bytes = b""
+
+    def packed(self) -> bytes:
+        return _pack(self)
+
+    @classmethod
+    def of(cls, note: Note) -> "InSession":
+        return _unpack_session(note.data)
+
+
 On = Callable[[Note], Awaitable[bytes | None]]
 """Does what a note says; the value is the reply to it."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Note).decode
+_unpack_session = msgspec.msgpack.Decoder(InSession).decode
 
 
 class Seal:
@@ -131,6 +146,10 @@ class ReplicaBus:
         """Send a note to one replica, from a callback; what cannot be sent is dropped."""
         self.tasks.start_soon(self._try_to_tell, replica, kind, data)
 
+    def tell_all_soon(self, kind: str, data: bytes) -> None:
+        """Send a note to all other replicas, from a callback; what cannot be sent is dropped."""
+        self.tasks.start_soon(self._try_to_tell, None, kind, data)
+
     async def ask(
         self,
         replica: str,
@@ -209,9 +228,12 @@ class ReplicaBus:
             with suppress(CoordinatorDown):
                 await self._send(_channel(note.sender), reply)
 
-    async def _try_to_tell(self, replica: str, kind: str, data: bytes) -> None:
+    async def _try_to_tell(self, replica: str | None, kind: str, data: bytes) -> None:
         with suppress(CoordinatorDown):
-            await self.tell(replica, kind, data)
+            if replica is None:
+                await self.tell_all(kind, data)
+            else:
+                await self.tell(replica, kind, data)
 
     async def _look(self, look: Callable[[], Awaitable[None]]) -> None:
         with suppress(CoordinatorDown):

@@ -31,7 +31,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
     """The replica that tells the client of changes."""
 
     @classmethod
-    def of(cls, client: Client, uris: tuple[str, ...], home: str) -> "SessionRecord":
+    def of(cls, client: Client, home: str) -> "SessionRecord":
         audience = client.audience
         return cls(
             client.principal,
@@ -42,7 +42,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
             bytes(client.capabilities),
             dict(client.info),
             client.log_level,
-            uris,
+            tuple(client.followed),
             home,
         )
 
@@ -54,6 +54,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
         """Tell a client what it said when it shook hands."""
         client.introduce(self.version, Raw(self.capabilities), self.info)
         client.log_level = self.log_level
+        client.followed = set(self.uris)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,132 @@
+"""The transport of 2024: one stream for everything, and messages posted beside it."""
+
+from collections.abc import Callable
+
+import anyio
+
+from multitap.catalog.audience import Audience
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.gateway.client_message import Refused
+from multitap.gateway.fronts.duplex import Duplex
+from multitap.gateway.fronts.event_log import NOTHING_KEPT
+from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
+from multitap.gateway.fronts.shared_front import SharedFront, say_down
+from multitap.gateway.gateway import Gateway
+from multitap.gateway.replicas.replica_bus import InSession, Note
+from multitap.gateway.replicas.session_records import SessionRecord
+from multitap.http.server.http_request import HttpRequest, RequestHead
+from multitap.tasks import in_task
+
+_NO_STREAM = "Session not found: open /sse again"
+_CONNECTION = 86_400.0
+"""Seconds for which other replicas know where a stream is."""
+
+
+class LegacySse:
+    """Answers requests to `/sse` and `/messages`; a session lasts as long as its stream.
+
+    Args:
+        gateway: Who knows the answers.
+        sessions: Where the sessions are.
+        shared: The other replicas of a cluster.
+        chosen: The audience that a request is of.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        sessions: HttpSessions,
+        shared: SharedFront | None,
+        chosen: Callable[[RequestHead], Audience],
+    ) -> None:
+        self._gateway = gateway
+        self._sessions = sessions
+        self._shared = None if shared is None else shared.sessions
+        self._chosen = chosen
+        if self._shared is not None:
+            self._shared.bus.on("message", self._on_message)
+
+    async def listen(self, http_request: HttpRequest) -> None:
+        """Open a session, and be its stream."""
+        await in_task(http_request)
+        head = http_request.head
+        try:
+            session = self._sessions.open(
+                head.admitted, self._chosen(head), head.holder, NOTHING_KEPT
+            )
+        except Refused as exc:
+            http_request.say(400, str(exc))
+            return
+        if session is None:
+            say_too_many(http_request, self._sessions)
+            return
+        if self._shared is not None:
+            try:
+                record = SessionRecord.of(session.client, self._shared.bus.name)
+                await self._shared.records.write(session.id, record, ttl=_CONNECTION)
+            except CoordinatorDown as exc:
+                await self._sessions.close(session)
+                say_down(http_request, "no session can be opened", exc)
+                return
+        stream = session.streams.mailbox.connect(0)
+        endpoint = b"event: endpoint\r\ndata: /messages?session_id=%b\r\n\r\n" % session.id.encode()
+        try:
+            await stream.pour(http_request, [], endpoint)
+        finally:
+            # its client hung up, which cancelled this; the session has to go all the same
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self._sessions.close(session)
+                if self._shared is not None:
+                    self._shared.end_soon(session)
+
+    async def post(self, http_request: HttpRequest) -> None:
+        """Take a message."""
+        await in_task(http_request)
+        given = http_request.head.query.get("session_id", [""])[0]
+        session = self._sessions.find(given, http_request.head.admitted)
+        if session is None and self._shared is not None:
+            await self._pass_on(http_request, given)
+        elif session is None:
+            http_request.say(404, _NO_STREAM)
+        elif not http_request.head.keeps_body:
+            say_wrong_kind(http_request)
+        else:
+            self._take(session, http_request.body)
+            http_request.say(202, "Accepted")
+
+    def _take(self, session: HttpSession, body: bytes) -> None:
+        mailbox, tasks = session.streams.mailbox, self._gateway.tasks
+        Duplex(self._gateway, session.client, mailbox, tasks).take(body)
+
+    async def _pass_on(self, http_request: HttpRequest, session_id: str) -> None:
+        """Bring a message to the replica that has the stream."""
+        admitted, shared = http_request.head.admitted, self._shared
+        if shared is None:
+            return
+        try:
+            record = await shared.records.read(session_id)
+            if record is None or record.principal != admitted.principal or record.version:
+                http_request.say(404, _NO_STREAM)
+                return
+            note = InSession(session_id, http_request.body)
+            await shared.bus.tell(record.home, "message", note.packed())
+        except CoordinatorDown as exc:
+            say_down(http_request, "the session cannot be looked up", exc)
+            return
+        http_request.say(202, "Accepted")
+
+    async def _on_message(self, note: Note) -> None:
+        said = InSession.of(note)
+        if (session := self._sessions.of(said.session_id)) is not None:
+            self._take(session, said.data)
+
+
+def say_too_many(http_request: HttpRequest, sessions: HttpSessions) -> None:
+    """Say that no more sessions can be opened now."""
+    words = sessions.shares.refusal(http_request.head.holder)
+    http_request.say(503, words, extra=[(b"retry-after", b"30")])
+
+
+def say_wrong_kind(http_request: HttpRequest) -> None:
+    """Say that a body is not JSON."""
+    http_request.say(415, "Content-Type must be application/json")

@@ -1,0 +1,142 @@
+"""HTTP requests of a cluster's clients, as far as other replicas have a part in the answer."""
+
+import math
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.errors import MultitapError
+from multitap.gateway import client_errors
+from multitap.gateway.client import Client
+from multitap.gateway.client_message import Refused, Result, refusal
+from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
+from multitap.gateway.fronts.resumable_streams import MAILBOX, parse_event_id
+from multitap.gateway.fronts.shared_sessions import SharedSessions
+from multitap.gateway.replicas.relayed_requests import relayed
+from multitap.http.server.access import Denied
+from multitap.http.server.http_request import JSON, HttpRequest, ToDo
+from multitap.http.server.responder import RETRY
+from multitap.tasks import in_task
+
+SESSION_FIELD = b"mcp-session-id"
+LAST_EVENT = b"last-event-id"
+UNKNOWN_EVENT = "this Last-Event-ID is unknown or no longer kept"
+_NO_ID = Raw(b"")
+
+
+class SharedFront:
+    """Answers what a front of a replica cannot answer alone.
+
+    Args:
+        sessions: Those of all replicas.
+        here: Those that this replica has.
+    """
+
+    def __init__(self, sessions: SharedSessions, here: HttpSessions) -> None:
+        self.sessions = sessions
+        self._here = here
+
+    async def count(
+        self, handler: Callable[[HttpRequest], ToDo], http_request: HttpRequest
+    ) -> None:
+        """Answer a request that counts against a rate which all replicas count together."""
+        await in_task(http_request)
+        admitted = http_request.head.admitted
+        if admitted.rate is not None:
+            rate, key = admitted.rate.rate, f"rate:{admitted.principal}"
+            limits = self.sessions.bus.coordinator.limits
+            try:
+                allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)
+            except CoordinatorDown as exc:
+                say_down(http_request, "requests with this token cannot be counted", exc)
+                return
+            if not allowance.allowed:
+                denied = too_fast(allowance.retry_after)
+                extra = [*denied.extra]
+                http_request.say(denied.status, denied.words, kind=denied.kind, extra=extra)
+                return
+        if (to_do := handler(http_request)) is not None:
+            await to_do
+
+    def is_unknown(self, http_request: HttpRequest) -> bool:
+        """Whether a request is of a session that only another replica may know."""
+        session_id = http_request.head.headers.get(SESSION_FIELD)
+        return session_id is not None and self._here.of(session_id.decode("latin-1")) is None
+
+    async def fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
+        """Have a session of another replica here, and go on."""
+        await in_task(http_request)
+        if await self.is_found(http_request) and (to_do := then()) is not None:
+            await to_do
+
+    async def is_found(self, http_request: HttpRequest) -> bool:
+        """Whether it is known by now which session a request is of; else it is answered."""
+        head = http_request.head
+        if self.is_unknown(http_request):
+            session_id = head.headers[SESSION_FIELD].decode("latin-1")
+            try:
+                await self.sessions.fetch(session_id, head.admitted)
+            except CoordinatorDown as exc:
+                # not 404: the client would open another session though it has one
+                say_down(http_request, "the session cannot be looked up", exc)
+                return False
+        return True
+
+    async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
+        """Whether this replica has the stream that a client wants; else the request is answered."""
+        given = http_request.head.headers.get(LAST_EVENT)
+        name, after = (MAILBOX, 0) if given is None else parse_event_id(given) or ("", 0)
+        try:
+            if name == MAILBOX:
+                await self.sessions.homes.come_home(session)
+                # the last home may have sent more than it could write before it died
+                mailbox = session.streams.mailbox
+                mailbox.number = max(mailbox.number, after)
+                return True
+            if session.streams.find(name) is not None:
+                return True
+            extra, streams = [(SESSION_FIELD, session.id.encode())], self.sessions.streams
+            if not name or not await streams.pour(session, name, after, http_request, extra):
+                http_request.say(400, UNKNOWN_EVENT)
+        except CoordinatorDown as exc:
+            say_down(http_request, "the stream cannot be resumed", exc)
+        return False
+
+    async def end(self, http_request: HttpRequest, session: HttpSession) -> bool:
+        """Whether a session has ended at the other replicas; else the request is answered."""
+        try:
+            await self.sessions.end(session)
+        except CoordinatorDown as exc:
+            say_down(http_request, "the session cannot be ended", exc)
+            return False
+        return True
+
+
+async def relay(
+    shared: SharedFront | None, replica: str, http_request: HttpRequest, client: Client
+) -> Result | Exception:
+    """What another replica says to a request that only it can answer."""
+    if shared is None:
+        return RuntimeError("there are no other replicas")
+    await in_task(http_request)
+    session_id = client.elsewhere.session_id if client.elsewhere is not None else ""
+    request = relayed(client, session_id, http_request.body)
+    try:
+        return await shared.sessions.requests.send(replica, request, http_request)
+    except (Refused, MultitapError) as exc:
+        return exc
+
+
+def say_down(http_request: HttpRequest, words: str, exc: CoordinatorDown) -> None:
+    """Say what cannot be done while the coordinator is away."""
+    http_request.say(503, f"{words}: {exc}", extra=[*RETRY])
+
+
+def too_fast(wait: float) -> Denied:
+    """Why a request comes too early."""
+    seconds = math.ceil(wait)
+    data = {"reason": "rate", "retryAfter": seconds}
+    error = Refused(client_errors.OVERLOADED, f"too many requests: wait {seconds} s", data)
+    extra = ((b"retry-after", b"%d" % seconds),)
+    return Denied(429, refusal(_NO_ID, error).decode(), extra, JSON)

@@ -1,0 +1,111 @@
+"""Streams that one replica begins and another one resumes."""
+
+import hashlib
+
+import anyio
+from msgspec import Raw
+
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.gateway.client_message import UNPARSABLE, Refused, parse, refusal
+from multitap.gateway.fronts.event_log import LoggedEvent
+from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
+from multitap.gateway.fronts.resumable_streams import opening
+from multitap.gateway.replicas.kept_events import KeptEvent, KeptEvents
+from multitap.gateway.replicas.replica_bus import InSession, Note, ReplicaBus
+from multitap.http.server.event_writer import EventWriter, Headers, Streaming, event
+from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
+
+_SIGN_OF_LIFE = 20.0
+"""Seconds between two words to a replica that somebody follows one of its streams."""
+_FULL = 0.05
+"""Seconds until a client that reads slowly is sent more."""
+
+
+class StreamsElsewhere:
+    """Keeps the events of this replica's streams for the others, and sends theirs.
+
+    Args:
+        sessions: Those that this replica has.
+        bus: The other replicas.
+        events: Where events are kept.
+    """
+
+    def __init__(self, sessions: HttpSessions, bus: ReplicaBus, events: KeptEvents) -> None:
+        self._sessions = sessions
+        self._bus = bus
+        self._events = events
+        self._prefix = hashlib.sha256(bus.name.encode()).hexdigest()[:8] + "x"
+        bus.on("resumed", self._on_resumed)
+
+    def attach(self, session: HttpSession) -> None:
+        """Have what a session is sent kept where every replica finds it."""
+        streams = session.streams
+        streams.prefix = self._prefix
+        streams.on_begin = lambda name, asked: self._keep_opening(session, name, asked)
+        streams.log.on_add = lambda logged: self._keep(session, logged)
+
+    async def pour(
+        self, session: HttpSession, name: str, after: int, response: Streaming, extra: Headers
+    ) -> bool:
+        """Send the rest of a stream that another replica began; False: nothing of it is kept.
+
+        Raises:
+            CoordinatorDown: Nobody can say what it was.
+        """
+        kept = await self._events.read(session.id, name)
+        if not kept:
+            return False
+        writer = EventWriter()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._feed, session, name, after, writer)
+            try:
+                first = opening(name, after, is_primed=session.streams.is_primed())
+                await writer.pour(response, extra, first)
+            finally:
+                tasks.cancel_scope.cancel()
+        return True
+
+    async def _feed(self, session: HttpSession, name: str, after: int, writer: EventWriter) -> None:
+        request_id, number, told_at, last = b"", after, -_SIGN_OF_LIFE, None
+        try:
+            async for one in self._events.follow(session.id, name):
+                last = one
+                if anyio.current_time() - told_at > _SIGN_OF_LIFE:
+                    told_at = anyio.current_time()
+                    note = InSession(session.id, name.encode()).packed()
+                    self._bus.tell_soon(one.replica, "resumed", note)
+                if not one.number:
+                    request_id = one.encoded
+                number = max(number, one.number)
+                while one.number > after and not writer.ended and not writer.push(one.encoded):
+                    await anyio.sleep(_FULL)
+        except CoordinatorDown:
+            writer.end()  # the client asks again
+            return
+        if last is not None and not last.is_last and request_id:
+            words = "the replica that worked on this request is gone; it may have been done"
+            error = Refused(SERVER_ERROR, words, {"reason": "unavailable"})
+            event_id = b"%b-%d" % (name.encode(), number + 1)
+            encoded = event(refusal(Raw(request_id), error), event_id)
+            writer.push(encoded)
+            final = KeptEvent(name, number + 1, encoded, True, self._bus.name)
+            self._events.keep(session.id, final)
+        writer.end()
+
+    def _keep(self, session: HttpSession, logged: LoggedEvent) -> None:
+        kept = KeptEvent(
+            logged.stream, logged.number, logged.encoded, logged.is_last, self._bus.name
+        )
+        self._events.keep(session.id, kept)
+
+    def _keep_opening(self, session: HttpSession, name: str, asked: bytes) -> None:
+        try:
+            request_id = bytes(parse(asked).id)
+        except UNPARSABLE:
+            return
+        self._events.keep(session.id, KeptEvent(name, 0, request_id, False, self._bus.name))
+
+    async def _on_resumed(self, note: Note) -> None:
+        said = InSession.of(note)
+        if (session := self._sessions.of(said.session_id)) is not None:
+            session.streams.go_on_elsewhere(said.data.decode())

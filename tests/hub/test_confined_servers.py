@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -123,3 +125,37 @@ async def test_who_described_a_server_decides(tmp_path, provenance, is_confined)
 
         assert hub.snapshot().server("s").sandbox.confined is is_confined
         assert ("PermissionError" in read) is is_confined
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.usefixtures("no_thread_left")
+async def test_bubblewrap_hides_what_the_kernel_s_rules_only_close(tmp_path, web):
+    user = tmp_path / "user"
+    (tmp_path / "open").mkdir()
+    settings = confined(
+        tmp_path, "user", write=[str(tmp_path / "open")], hosts=[f"127.0.0.1:{web}"], processes=8
+    )
+    server = settings.servers["s"].model_copy(update={"sandbox": "bubblewrap"})
+    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+        await hub.settled()
+
+        assert hub.snapshot().server("s").sandbox.confined
+        assert "FileNotFoundError" in await asked(hub, "read", path=str(user / ".ssh/id_rsa"))
+        assert "refused" in await asked(hub, "read", path=str(user / "notes.txt"))
+        assert "refused" in await asked(hub, "write", path=str(user / "new"))
+        assert await asked(hub, "write", path=str(tmp_path / "open/new")) == "1"
+        assert (tmp_path / "open" / "new").read_text() == "x"
+        assert await asked(hub, "fetch", url=f"http://127.0.0.1:{web}/") == "hello"
+        assert "refused" in await asked(hub, "connect", host="127.0.0.1", port=web)
+        assert int(await asked(hub, "fork", count=50)) < 8
+        assert "refused" in await asked(hub, "read", path=f"/proc/{os.getpid()}/environ")
+
+
+async def test_bubblewrap_that_is_missing_is_an_error_in_words(tmp_path, monkeypatch):
+    settings = confined(tmp_path, "user")
+    server = settings.servers["s"].model_copy(update={"sandbox": "bubblewrap"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+        await hub.settled()
+
+        assert "bubblewrap is not installed" in str(hub.snapshot().server("s").failure)

@@ -299,9 +299,10 @@ class StdioServer(_Server):
     cwd: Path | None = None
     """Where the program starts; by default, for a server of your own configuration, your home
     folder, and for one of a file that you named, the folder of that file."""
-    sandbox: Literal["auto"] | bool = "auto"
+    sandbox: Literal["auto", "bubblewrap"] | bool = "auto"
     """Whether the program is confined: `auto` confines what a project or a registry described,
-    `true` refuses to start it where that is not possible."""
+    `true` refuses to start it where that is not possible. `bubblewrap` does the same, and has it
+    see no other process and none of the user's private files."""
     sandbox_rules: SandboxRules = SandboxRules()
     replicas: int = setting(default=1, ge=1, le=64)
     """In a cluster: how many gateways run the program; the others reach it through these."""

@@ -94,7 +94,7 @@ def decide(config: StdioServer, unsupported: str | None) -> Decision:
         config: The server.
         unsupported: Why this machine cannot; None: it can.
     """
-    asked = config.sandbox is True
+    asked = config.sandbox is True or config.sandbox == "bubblewrap"
     if config.sandbox is False:
         return Decision(False, "switched off by `sandbox = false`")
     if not asked and config.provenance == "user":
@@ -104,7 +104,8 @@ def decide(config: StdioServer, unsupported: str | None) -> Decision:
     if unsupported is not None:
         return Decision(asked, unsupported)
     origin = {"project": "a project", "registry": "a registry", "user": "you"}[config.provenance]
-    return Decision(True, "`sandbox = true`" if asked else f"{origin} describes it")
+    wish = f'`sandbox = "{config.sandbox}"`' if config.sandbox is not True else "`sandbox = true`"
+    return Decision(True, wish if asked else f"{origin} describes it")
 
 
 def plan_sandbox(
@@ -167,6 +168,31 @@ def plan_sandbox(
         memory=config.sandbox_rules.memory,
         refused=tuple(path for path, opened in (*writable, *readable) if not opened),
     )
+
+
+def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str]:
+    """How bubblewrap shows a server the machine: to be read only, and without what is private.
+
+    Which of it may be read is for the kernel's own rules, which apply within.
+    """
+    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    arguments += ["--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
+    private = PrivatePaths.of_user(home, state)
+    hidden = (*private.never, *(one for one in private.by_name if one.startswith(f"{home}/")))
+    for path in outermost(hidden):
+        if os.path.isdir(path):
+            arguments += ["--tmpfs", path]
+        elif os.path.exists(path):
+            arguments += ["--ro-bind", "/dev/null", path]
+    arguments += [word for path in plan.read if path not in _MACHINE for word in _bound(path)]
+    for path in plan.write:
+        arguments += ["--bind-try", path, path]
+    return [*arguments, "--chdir", str(plan.cwd or os.getcwd()), "--"]
+
+
+def _bound(path: str) -> tuple[str, str, str]:
+    return "--ro-bind-try", path, path
 
 
 def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxPlan:

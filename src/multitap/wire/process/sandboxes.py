@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +18,7 @@ from multitap.records import dataclass
 from multitap.tasks import Tasks
 from multitap.trust.sandbox_rules.sandbox_plan import (
     SandboxPlan,
+    bubblewrap_arguments,
     decide,
     plan_sandbox,
     with_all_but_private,
@@ -138,7 +140,8 @@ class Sandboxes:
                 missing=True,
             )
         plan = await to_thread.run_sync(self._prepared, name, config, program, env)
-        return await self._confined(name, plan)
+        wrapper = _wrapper(plan, self._state) if config.sandbox == "bubblewrap" else []
+        return await self._confined(name, plan, wrapper)
 
     def _prepared(
         self, name: str, config: StdioServer, program: str, env: Mapping[str, str]
@@ -156,7 +159,7 @@ class Sandboxes:
             ) from None
         return plan
 
-    async def _confined(self, name: str, plan: SandboxPlan) -> Launch:
+    async def _confined(self, name: str, plan: SandboxPlan, wrapper: list[str]) -> Launch:
         traffic = self._traffic.setdefault(name, Traffic())
         env, port, on_end = dict(plan.env), 0, _nothing
         if plan.hosts or self._learned:
@@ -177,6 +180,7 @@ class Sandboxes:
             "processes": plan.processes,
             "memory": plan.memory,
             "observe": self._learned is not None,
+            "wrapper": wrapper,
         }
         return Launch(env, plan.cwd, orders, traffic, on_end, self._learned)
 
@@ -194,6 +198,20 @@ class Sandboxes:
         """Let nobody use the proxy any more."""
         if self._proxy is not None:
             self._proxy.close()
+
+
+def _wrapper(plan: SandboxPlan, state: Path) -> list[str]:
+    """The program that starts another one in namespaces of its own, with its arguments.
+
+    Raises:
+        CannotStart: It is not there.
+    """
+    found = shutil.which("bwrap")
+    if found is None:
+        raise CannotStart(
+            "bubblewrap is not installed", hint="install it, or set `sandbox = true`", missing=True
+        )
+    return [found, *bubblewrap_arguments(plan, Path.home().resolve(), state)]
 
 
 def plan_here(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         """Bytes of data of each of them."""
         observe: bool
         """Whether the paths that it uses are reported, open to it or not."""
+        wrapper: list[str]
+        """A program with its arguments that starts it, if it is not started directly."""
 
 
 _NO_NEW_PRIVS = 38

@@ -1,0 +1,47 @@
+"""The last step of a server that bubblewrap starts: confined from within, then run.
+
+Bubblewrap needs the very calls that a confined process must not make, so it comes first, and the
+process that it starts confines itself.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import sys
+
+from .confinement import confine
+
+CODE = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from process.sandbox import wrapped_start; wrapped_start.main()"
+)
+"""What Python runs; its arguments are a folder, a socket, orders, a program and its arguments."""
+
+
+def command(report: int, orders: bytes, program: str, argv: list[str]) -> list[str]:
+    """What bubblewrap is to start.
+
+    Args:
+        report: The socket on which the warden waits for the calls that are handed over.
+        orders: How to be confined, marshalled.
+        program: What to become.
+        argv: Its arguments, beginning with its name.
+    """
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    python = [sys.executable, "-I", "-S", "-c", CODE, here]
+    return [*python, str(report), orders.hex(), program, *argv]
+
+
+def main() -> None:
+    _, _, report, orders, program, *argv = sys.argv
+    warden = socket.socket(fileno=int(report))
+    warden.set_inheritable(False)
+    try:
+        listener = confine(marshal.loads(bytes.fromhex(orders)))  # noqa: S302 - the warden's
+        socket.send_fds(warden, [b"+"], [listener])
+        os.close(listener)
+        os.execve(program, argv, os.environ)  # noqa: S606 - that is what it is for
+    except OSError as exc:
+        sys.exit(f"{program}: {os.strerror(exc.errno or 0)}")

@@ -92,8 +92,8 @@ def test_a_real_server_works_with_learned_rules(name, place, tmp_path):
 
     learned = multitap(tmp_path, "sandbox", "learn", name, "--call", f"{tool}={json.dumps(given)}")
     assert learned.returncode == 0, learned.stderr
-    listed = multitap(tmp_path, "status", "--json", "--timeout", "300")
-    called = multitap(tmp_path, "call", f"{name}_{tool}", json.dumps(given), "--timeout", "300")
+    listed = multitap(tmp_path, "status", "--json", "--wait", "5m")
+    called = multitap(tmp_path, "call", f"{name}_{tool}", json.dumps(given), "--timeout", "5m")
 
     [server] = json.loads(listed.stdout)["servers"]
     assert server["state"] == "connected", listed.stdout

@@ -455,6 +455,23 @@ def test_at_a_terminal_only_what_is_required_is_asked_for(home, written):
     assert MEMO_KEY not in terminal.seen
 
 
+@pytest.mark.parametrize("name", [".", "./given", "~/work/given", "{home}/given"])
+def test_a_path_that_is_there_is_opened_though_nobody_said_that_it_is_one(
+    multitap, home, written, name
+):
+    (home / "given").mkdir()
+    asked = [{"type": "positional", "valueHint": "root", "isRequired": True}]
+    package = {**MEMO["packages"][0], "environmentVariables": [], "packageArguments": asked}
+    (home / "server.json").write_text(json.dumps({**MEMO, "packages": [package]}))
+
+    ended = multitap(f"add server.json --yes --no-check --root {name.format(home=home)}")
+
+    place = str(home if name == "." else home / "given")
+    assert ended.code == 0, ended.err
+    assert written()["memo"]["args"][-1] == place
+    assert written()["memo"]["sandbox_rules"]["write"] == [place]
+
+
 @pytest.mark.usefixtures("memo")
 def test_a_secret_that_is_there_already_keeps_its_value(multitap, written):
     Vault().set("memo/memo-key", "older")

@@ -28,7 +28,7 @@ from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import ServerDraft, filled, paths_in
+from multitap.config.edit.server_draft import ServerDraft, filled, paths_in, with_named_paths
 from multitap.config.edit.server_entries import entry_place, written_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
@@ -133,6 +133,7 @@ def _addition(
         placeholders=how.dry_run,
         refer=project_variable if how.project else auth_variable,
     )
+    draft = with_named_paths(draft, answers.values)
     fields = filled(draft, answers.values)
     is_published = draft.provenance != "user"
     if is_published:

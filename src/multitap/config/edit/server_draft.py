@@ -3,15 +3,17 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from multitap.config.documents import is_list, is_table
+from multitap.config.files import is_there
 from multitap.config.models import Provenance
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 
+_PLACE = re.compile(r"\.{0,2}/|\.{1,2}$|~")
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
@@ -79,6 +81,20 @@ def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[s
     return {key: value for key, value in fields.items() if value is not None}
 
 
+def with_named_paths(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> ServerDraft:
+    """A draft that knows which answers are files and folders, though its publisher did not say.
+
+    A person who writes `./notes`, `~/notes` or `/srv/notes`, and it is there, means that place.
+    """
+    inputs = tuple(
+        replace(one, path=True)
+        if not one.secret and any(map(_names_place, answers.get(one.name, ())))
+        else one
+        for one in draft.inputs
+    )
+    return replace(draft, inputs=inputs)
+
+
 def paths_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The files and folders that the user gave it, in full."""
     given = (path for one in draft.inputs if one.path for path in answers.get(one.name, ()))
@@ -89,6 +105,10 @@ def how_to_give(one: DraftInput) -> str:
     """How to give an input on the command line."""
     about = f" ({one.description})" if one.description else ""
     return f"add `--{one.name} VALUE`{about}"
+
+
+def _names_place(text: str) -> bool:
+    return bool(_PLACE.match(text)) and is_there(Path(text).expanduser())
 
 
 def _in_full(path: str) -> str:

@@ -362,6 +362,7 @@ def test_a_published_server_needs_a_yes_without_a_terminal(multitap, written):
 
     assert ended.code == 3
     assert "somebody else published" in ended.err
+    assert "may reach every public host while it is tried" in ended.err
     assert "--yes" in ended.err
     assert written() == {}
 

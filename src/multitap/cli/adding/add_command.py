@@ -83,6 +83,7 @@ def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     for one in additions:
         _check_free(one.name, loaded, target)
     if any(one.is_published for one in additions):
+        _say_what_a_trial_may(additions, how)
         _confirm(how)
     trials = {one.name: _tried(loaded, one, options, how) for one in additions} if how.check else {}
     failed = [name for name, trial in trials.items() if trial.reason]
@@ -209,6 +210,16 @@ def _show(one: Addition, draft: ServerDraft) -> None:
         note(words)
     for warning in draft.warnings:
         note(f"  warning: {warning}")
+
+
+def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> None:
+    """Say it before it is agreed to: nobody knows yet which hosts a published program needs."""
+    for one in additions:
+        config = one.config
+        is_open = isinstance(config, StdioServer) and not config.sandbox_rules.hosts
+        if how.check and one.is_published and is_open:
+            note(f"  {one.name} may reach every public host while it is tried, and later only")
+            note("  those that it reached then; your files and this machine stay closed")
 
 
 def _writing(target: EditTarget, one: Addition) -> FileEdit:

@@ -58,3 +58,16 @@ def test_every_class_of_the_glossary_is_where_it_says():
 
     assert rows
     assert not wrong
+
+
+def test_what_the_page_says_to_find_is_in_the_file():
+    rows = re.findall(r"`([\w/]+\.py)` \(`([\w.]+)`", section("Where to find it"))
+    wrong = [
+        (file, name)
+        for file, name in rows
+        for part in name.split(".")
+        if not re.search(rf"(?m)\b(?:class|def) {part}\b|^{part}\b", (SOURCE / file).read_text())
+    ]
+
+    assert len(rows) >= 8
+    assert not wrong

@@ -7,6 +7,7 @@ import pytest
 from multitap.trust.access_tokens import AccessTokens
 from tests.attacks.served import OTHER_USER, asked, asked_by, serving, status_of
 from tests.gateway.hostile.raw import hello, http, stateless
+from tests.waiting import wait_for
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 DOORS = (
@@ -35,6 +36,19 @@ def test_another_local_user_is_refused_everywhere_and_a_token_lets_them_in(tmp_p
             if status_of(answer) == 200:
                 break
         assert b'"tools":' in answer
+
+
+@as_root
+def test_another_local_user_cannot_use_a_stolen_cookie_of_the_console(tmp_path):
+    with serving(tmp_path) as (port, _):
+        store = AccessTokens(tmp_path / "data" / "multitap" / "tokens")
+        text, _ = store.create("console", is_console=True)
+        door = http("GET", "/console", connection="close", cookie=f"multitap_console={text}")
+        wait_for(lambda: b"calculator" in asked(port, door))
+        stolen = asked_by(OTHER_USER, port, door)
+
+    assert status_of(stolen) == 403
+    assert b"calculator" not in stolen
 
 
 def test_the_own_user_needs_no_token(tmp_path):

@@ -90,6 +90,9 @@ async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinat
     assert second > first
     assert await leases.renew({"calc": first}, ttl=60) == frozenset()
     assert await leases.acquire("calc", "b", ttl=60) > second
+    assert await leases.acquire("new", "a", ttl=60, guard=("calc", second)) is None
+    third = (await leases.look("calc"))["calc"].token
+    assert await leases.acquire("new", "a", ttl=60, guard=("calc", third))
 
 
 async def test_an_expired_lease_is_renewed_until_another_one_has_taken_it(coordinator):

@@ -65,9 +65,9 @@ class Adversary:
             await asyncio.sleep(chance.random() * 2)
             raise CoordinatorDown("lost")
 
-    async def acquire(self, name, holder, *, ttl, note=b""):
+    async def acquire(self, name, holder, *, ttl, note=b"", guard=None):
         await self._travel()
-        token = await self.world.leases.acquire(name, holder, ttl=ttl, note=note)
+        token = await self.world.leases.acquire(name, holder, ttl=ttl, note=note, guard=guard)
         if token is not None:
             self.world.issued(name, holder, token)
         await self._travel()

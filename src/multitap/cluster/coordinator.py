@@ -113,10 +113,25 @@ class Leases(Protocol):
     even if the coordinator has lost everything in between: tokens follow its clock.
     """
 
-    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
+    async def acquire(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float,
+        note: bytes = b"",
+        guard: tuple[str, int] | None = None,
+    ) -> int | None:
         """The fencing token of a new holder; None while another one has the lease.
 
         A holder that has it already gets a new token.
+
+        Args:
+            name: Which lease.
+            holder: Who wants it.
+            ttl: Seconds for which it is given.
+            note: What others are to know about the holder.
+            guard: Another lease and its token: nothing is given if that has another one by now.
         """
         ...
 

@@ -90,8 +90,18 @@ class LocalLeases:
         self._clock = clock
         self._kept: dict[str, tuple[str, int, float, bytes]] = {}
 
-    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
+    async def acquire(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float,
+        note: bytes = b"",
+        guard: tuple[str, int] | None = None,
+    ) -> int | None:
         now = self._clock()
+        if guard is not None and self._kept.get(guard[0], ("", 0))[1] != guard[1]:
+            return None
         owner, last, until, _ = self._kept.get(name, ("", 0, 0.0, b""))
         if owner not in {"", holder} and until > now:
             return None

@@ -248,12 +248,15 @@ class Ownership:
             return
         # A lease without any trace may have been given before the coordinator lost everything: its
         # holder may still rely on it, and needs the time to take it again.
-        known_for = now - self._epoch[1] if self._epoch is not None else 0.0
-        if seen is None and known_for < self._patience:
+        if self._epoch is None or (seen is None and now - self._epoch[1] < self._patience):
             return
         try:
             token = await self._leases.acquire(
-                name, self._replica, ttl=TTL, note=self._address.encode()
+                name,
+                self._replica,
+                ttl=TTL,
+                note=self._address.encode(),
+                guard=(EPOCH, self._epoch[0]),  # it may have been lost since we looked
             )
         except CoordinatorDown:
             return
@@ -261,7 +264,8 @@ class Ownership:
         if token is None:
             return
         if server not in self._wanted or self.is_draining:
-            await self._leases.release(name, token)
+            with contextlib.suppress(CoordinatorDown):
+                await self._leases.release(name, token)
             return
         self.held[server] = OwnerLease(name, token, self._clock, now + TTL - MARGIN)
         self.owners.pop(server, None)

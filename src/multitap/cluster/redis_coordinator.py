@@ -172,10 +172,19 @@ class RedisLeases:
     def __init__(self, line: RedisLine) -> None:
         self._line = line
 
-    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
-        token = await self._line.run(
-            scripts.ACQUIRE, [self._key(name)], holder, _milliseconds(ttl), note
-        )
+    async def acquire(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float,
+        note: bytes = b"",
+        guard: tuple[str, int] | None = None,
+    ) -> int | None:
+        other, expected = guard or ("", "")
+        keys = [self._key(name), self._key(other)]
+        given = (holder, _milliseconds(ttl), note, expected)
+        token = await self._line.run(scripts.ACQUIRE, keys, *given)
         return int(token) if token else None
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:

@@ -19,6 +19,7 @@ return redis.call('DEL', KEYS[1])
 ACQUIRE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if ARGV[4] ~= '' and redis.call('HGET', KEYS[2], 'token') ~= ARGV[4] then return false end
 local last = redis.call('HMGET', KEYS[1], 'holder', 'token', 'until')
 local holder, token, till = last[1] or '', tonumber(last[2] or 0), tonumber(last[3] or 0)
 if holder ~= '' and holder ~= ARGV[1] and till > now then return false end

@@ -174,8 +174,18 @@ class _Leases:
     def __init__(self, line: _Line) -> None:
         self._line = line
 
-    async def acquire(self, name: str, holder: str, *, ttl: float, note: bytes = b"") -> int | None:
-        got = await self._line.order("leases", "acquire", name, holder, ttl=ttl, note=note)
+    async def acquire(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float,
+        note: bytes = b"",
+        guard: tuple[str, int] | None = None,
+    ) -> int | None:
+        got = await self._line.order(
+            "leases", "acquire", name, holder, ttl=ttl, note=note, guard=guard
+        )
         return _maybe_int(got)
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:

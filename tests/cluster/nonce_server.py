@@ -1,0 +1,42 @@
+"""A server over stdio that writes each nonce down before it answers."""
+
+import json
+import os
+import sys
+
+TOOLS = [{"name": "note", "inputSchema": {"type": "object"}}]
+ABOUT = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "nonces", "version": "1"},
+}
+
+
+def answer(message, ledger):
+    match message.get("method"):
+        case "initialize":
+            return {"result": ABOUT}
+        case "tools/list":
+            return {"result": {"tools": TOOLS}}
+        case "ping":
+            return {"result": {}}
+        case "tools/call":
+            nonce = message["params"]["arguments"]["nonce"]
+            os.write(ledger, f"{nonce}\n".encode())
+            return {"result": {"content": [{"type": "text", "text": nonce}]}}
+        case _:
+            return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+def main():
+    ledger = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message:
+            told = {"jsonrpc": "2.0", "id": message["id"], **answer(message, ledger)}
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

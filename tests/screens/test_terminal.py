@@ -1,20 +1,33 @@
 """The screen, driven by keys, on a real gateway with real servers."""
 
+import dataclasses
+import json
+import re
 from contextlib import asynccontextmanager
 
+import anyio
 import pytest
+from textual import events
 
 from multitap import Settings, StdioServer, open_hub
+from multitap.cli.terminal.saving import attachments, saved
+from multitap.config.policy_rules import PolicyRule
 from multitap.demo.cast import bundled
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
+from multitap.screens.desktop import NOTHING, Desktop
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.terminal.app import Terminal
 from multitap.screens.terminal.board import Board
+from multitap.screens.terminal.calling import WaitingWindow
+from multitap.screens.terminal.question_windows import AnswerWindow, PageWindow
 from multitap.screens.terminal.result_window import ResultWindow
-from multitap.screens.terminal.windows import FormWindow, TextWindow
+from multitap.screens.terminal.windows import FormWindow, ReviewWindow, TextWindow
+from multitap.screens.view_model import stderr_lines
+from multitap.upstream.on_behalf_of import CallContext
+from tests.gateway.talking import zoo
 from tests.waiting import until
 
 SMALL = (80, 24)
@@ -32,19 +45,20 @@ def state(tmp_path_factory):
 
 
 @asynccontextmanager
-async def opened(state, **servers):
+async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
     settings = Settings(
         state_dir=state,
         servers=servers or {"calculator": bundled("calculator")},
         record="all",
+        policy=policy,
     )
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway,
         open_control(ControlDesk(gateway), state),
     ):
         await gateway.hub.settled()
-        app = Terminal(GatewayClient(own_socket(state)), ("true",))
-        async with app.run_test(size=SMALL) as pilot:
+        app = Terminal(GatewayClient(own_socket(state)), ("true",), desktop)
+        async with app.run_test(size=size) as pilot:
             await until(lambda: len(app.view.servers) == len(settings.servers))
             yield app, pilot, gateway
 
@@ -53,6 +67,11 @@ def lines(app):
     """What the current list shows, as text."""
     shown = app.screen_stack[0].query_one(Board).list
     return [shown.render_line(y).text for y in range(shown.size.height)]
+
+
+def detail(app):
+    """What the line below the list says."""
+    return str(app.screen_stack[0].query_one("#detail").render())
 
 
 def text_of(app):
@@ -66,7 +85,7 @@ async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_h
     ) as (app, _, gateway):
         await until(lambda: gateway.hub.links["broken"].failure is not None)
         await until(lambda: lines(app)[1].startswith("broken"))
-        await until(lambda: "press r" in str(app.query_one("#detail").render()))
+        await until(lambda: "press r" in detail(app))
 
         assert "needs attention: broken" in app.view.title
         assert lines(app)[2].split()[:2] == ["calculator", "connected"]
@@ -162,3 +181,207 @@ async def test_a_gateway_that_is_gone_is_reported_and_the_screen_stays(state):
 
         await until(lambda: "gone" in app.view.title)
         await pilot.press("2", "q")
+
+
+async def test_a_question_of_a_server_is_answered_in_a_form(state):
+    async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *"call zoo_ask", "enter")
+        await until(lambda: isinstance(app.screen, FormWindow))
+        await pilot.press(*"Ada", "ctrl+s")
+        await until(lambda: isinstance(app.screen, ResultWindow))
+
+        assert json.loads(text_of(app)) == {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def test_a_page_is_shown_in_full_and_opened_only_on_request(state):
+    visited = []
+    desktop = dataclasses.replace(NOTHING, open_page=lambda url: not visited.append(url))
+    async with opened(state, zoo=zoo("good_legacy"), desktop=desktop) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *"call zoo_ask url=true", "enter")
+        await until(lambda: isinstance(app.screen, PageWindow))
+        assert "https://example.com/sign-in" in str(app.screen.query_one("Static").render())
+        assert visited == []
+        await pilot.press("o", "a")
+        await until(lambda: isinstance(app.screen, ResultWindow))
+
+        assert visited == ["https://example.com/sign-in"]
+        assert json.loads(text_of(app)) == {"action": "accept"}
+
+
+async def test_a_request_for_a_model_is_answered_or_declined_by_the_person(state):
+    async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        for keys, answer in ((("H", "i", "ctrl+s"), '"text": "Hi"'), (("escape",), "declined")):
+            await pilot.press("slash", *"call zoo_sample", "enter")
+            await until(lambda: isinstance(app.screen, AnswerWindow))
+            await pilot.press(*keys)
+            await until(lambda: isinstance(app.screen, ResultWindow))
+            assert answer in text_of(app)
+            await pilot.press("escape")
+
+
+async def test_a_call_under_way_is_cancelled_with_its_window(state):
+    async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, gateway):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *"call zoo_sleep seconds=1000", "enter")
+        await until(lambda: isinstance(app.screen, WaitingWindow))
+        await until(lambda: app.view.recent.in_flight == 1)
+        await pilot.press("escape")
+
+        await until(lambda: app.view.recent.in_flight == 0)
+        assert [one.outcome.value for one in gateway.hub.calls.recent] == ["cancelled"]
+
+
+@pytest.mark.parametrize("colour", [True, False])
+async def test_pictures_are_drawn_saved_and_shown(state, tmp_path, monkeypatch, colour):
+    if not colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    shown, folder = [], tmp_path / "saved"
+    desktop = Desktop(
+        save=lambda result, name: saved(attachments(result.blocks), folder, name),
+        open_picture=lambda result: not shown.append(result),
+        open_page=NOTHING.open_page,
+    )
+    async with opened(state, zoo=zoo("good_legacy"), desktop=desktop) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *"call zoo_blocks", "enter")
+        await until(lambda: isinstance(app.screen, ResultWindow))
+        picture = app.screen.query_one("#picture-0")
+        await until(lambda: str(picture.render()).strip())
+        await pilot.press("s", "o")
+        await until(lambda: shown)
+
+        assert "image/png" in text_of(app)
+        assert ("▀" in str(picture.render())) is colour
+        assert ".png" in {path.suffix for path in folder.iterdir()}
+
+
+async def test_clients_are_listed_with_what_they_called(state):
+    async with opened(state) as (app, pilot, gateway):
+        await gateway.hub.call(
+            "calculator_add", {"a": 1, "b": 2}, context=CallContext(agent_id="helper")
+        )
+        await pilot.press("4")
+        await until(lambda: lines(app)[1].startswith("helper"))
+        await until(lambda: "calculator add" in detail(app))
+        await pilot.press("enter")
+
+        await until(lambda: app.screen_stack[0].query_one(Board).place.name == "calls")
+        await until(lambda: "add" in lines(app)[1])
+
+
+async def test_a_call_that_the_policy_asks_about_is_decided_in_access(home, state):
+    rule = PolicyRule(decision="ask", tools=["add"], reason="sums are serious")
+    async with opened(state, policy=(rule,)) as (app, pilot, gateway):
+        answers = []
+
+        async def call():
+            answers.append(await gateway.hub.call("calculator_add", {"a": 1, "b": 2}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: "1 question: press 5" in app.view.title)
+            await pilot.press("5")
+            await until(lambda: lines(app)[1].startswith("policy question"))
+            assert "sums are serious" in detail(app)
+            await pilot.press("enter")
+            await until(lambda: isinstance(app.screen, FormWindow))
+            await pilot.press(*"once", "enter")
+
+        assert answers[0].text == "3.0"
+        await until(lambda: "question" not in app.view.title)
+        await until(lambda: any(line.startswith("audit") for line in lines(app)))
+
+
+async def test_a_token_is_created_shown_once_and_revoked(home, state):
+    async with opened(state) as (app, pilot, _):
+        await pilot.press("5", "n")
+        await until(lambda: isinstance(app.screen, FormWindow))
+        await pilot.press(*"ci", "enter", "enter", *"calculator_*", "ctrl+s")
+        await until(lambda: isinstance(app.screen, TextWindow))
+        token = text_of(app).split()[0]
+        await pilot.press("escape")
+        await until(lambda: lines(app)[1].split()[:3] == ["token", "ci", "active"])
+        assert token not in "".join(lines(app)) + detail(app)
+        await pilot.press("x")
+        await until(lambda: isinstance(app.screen, ReviewWindow))
+        await pilot.press("a")
+
+        await until(lambda: lines(app)[1].split()[:3] == ["token", "ci", "revoked"])
+
+
+async def test_changed_tools_are_accepted_only_after_their_difference_was_seen(
+    home, state, tmp_path
+):
+    server = zoo("rug_pull", env={"ZOO_DIR": str(tmp_path)}, provenance="registry")
+    async with opened(state, zoo=server) as (app, pilot, gateway):
+        await gateway.hub.call("zoo_fault")
+        await until(lambda: "changed tools: zoo" in app.view.title)
+        await pilot.press("5")
+        await until(lambda: lines(app)[1].startswith("changed tools"))
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ReviewWindow))
+        assert any(line.strip().startswith("+") for line in text_of(app).splitlines())
+        assert "zoo_echo" not in gateway.hub.catalog.tools
+        await pilot.press("a")
+
+        await until(lambda: "zoo_echo" in gateway.hub.catalog.tools)
+        await until(lambda: "changed" not in app.view.title)
+
+
+async def test_the_log_shows_what_happens(state):
+    async with opened(state) as (app, pilot, gateway):
+        await pilot.press("6")
+        await until(lambda: any("connected" in line for line in lines(app)))
+        gateway.hub.restart("calculator")
+
+        await until(lambda: sum("connected" in line for line in lines(app)) > 1)
+
+
+def test_what_servers_write_is_part_of_the_log():
+    text = "half a line\n2026-01-31 12:00:00 ready\n2026-01-31 12:00:01 busy"
+
+    assert [one.text for one in stderr_lines("zoo", text)] == [
+        "stderr: ready",
+        "stderr: \x1b[2Jbusy",
+    ]
+
+
+async def test_the_mouse_chooses_a_place_and_opens_a_row(state):
+    async with opened(state) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.click("Tab#tools")
+        await until(lambda: lines(app)[1].startswith("calculator_"))
+        await pilot.click("RowList#tools", offset=(2, 2))
+        await pilot.click("RowList#tools", offset=(2, 2))
+
+        await until(lambda: isinstance(app.screen, TextWindow))
+
+
+async def test_without_colour_what_needs_attention_is_still_plain(state, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(state, broken=StdioServer(command="false")) as (app, _, _):
+        await until(lambda: "press r" in detail(app))
+        drawn = app.export_screenshot()
+
+        assert "error" in lines(app)[1]
+        colours = {
+            int(one[i : i + 2], 16) for one in re.findall(r"fill: #(\w{6})", drawn) for i in (0,)
+        }
+        assert colours
+        assert all(
+            one[:2] == one[2:4] == one[4:]
+            for one in re.findall(r"-r\d+ {{ fill: #(\w{{6}})", drawn)
+        )
+
+
+async def test_what_is_typed_at_once_goes_to_the_prompt_line(state):
+    async with opened(state) as (app, pilot, _):
+        for key in ("slash", *"mcp tools"):  # as fast as a terminal that pastes
+            app.post_message(events.Key(key, None if len(key) > 1 else key))
+        await until(lambda: app.query_one("#prompt").value == "/mcp tools")
+        await pilot.press("enter")
+
+        await until(lambda: app.screen_stack[0].query_one(Board).place.name == "tools")

@@ -5,26 +5,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from multitap.errors import MultitapError, counted
+from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, AuditRow
 from multitap.gateway.fronts.control_messages import (
     About,
     AskAbout,
+    AskAccess,
+    AskAudit,
     AskExchange,
     AskFigures,
     AskLog,
+    AskOpenQuestions,
     AskPicture,
     AskPulse,
+    AskStderr,
     AskTools,
     Figures,
     GatewayPicture,
     ToolLine,
 )
 from multitap.gateway.fronts.control_records import LogPage, Pulse
+from multitap.gateway.person_questions import OpenQuestion
 from multitap.screens.gateway_client import GatewayClient
-from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
+from multitap.screens.view_model import (
+    RecentCalls,
+    ServerRow,
+    server_rows,
+    stderr_lines,
+    token_costs,
+)
 from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import Happening
+from multitap.store.record_filter import RecordFilter
 
+MOST_LINES = 200
+"""Of the log that are shown."""
+MOST_READ = 20
+"""Servers whose standard error is looked at every second."""
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
 
 
@@ -42,10 +59,15 @@ class LiveView:
         self.tools: Mapping[str, ToolLine] = {}
         self.figures: Figures | None = None
         self.log: tuple[Happening, ...] = ()
+        self.questions: tuple[OpenQuestion, ...] = ()
+        """What waits for the person at a screen."""
+        self.access = AccessPicture()
+        self.audit: tuple[AuditRow, ...] = ()
         self.recent = RecentCalls()
         self.trouble = ""
         """Why the picture may be an old one; empty: it is not."""
         self._revision = -1
+        self._costs: Mapping[str, int] = {}
 
     async def take_pulse(self) -> bool:
         """Look at the counters; whether there is anything new."""
@@ -56,18 +78,23 @@ class LiveView:
             return True
         return self.recent.take(pulse)
 
-    async def look(self, log_filter: str | None) -> None:
+    async def look(self, *, log: str | None = None, audit: str | None = None) -> None:
         """Look at all the rest.
 
         Args:
-            log_filter: What to show of the log; None: it is not in sight.
+            log: What to show of the log; None: it is not in sight.
+            audit: What to show of the audit log; None: it is not in sight.
         """
         try:
-            await self._look(log_filter)
+            await self._look()
+            if log is not None:
+                await self._look_at_log(log)
+            if audit is not None:
+                self.audit = (await self.client.ask(AskAudit(audit), AuditPage)).records
         except MultitapError as exc:
             self._lost(exc)
 
-    async def _look(self, log_filter: str | None) -> None:
+    async def _look(self) -> None:
         if self.about is None:
             self.about = await self.client.ask(AskAbout(), About)
         picture = await self.client.ask(AskPicture(), GatewayPicture)
@@ -75,12 +102,24 @@ class LiveView:
         if picture.snapshot.revision != self._revision:
             found = await self.client.ask(AskTools(), list[ToolLine])
             self.tools = {tool.name: tool for tool in found}
+            self._costs = token_costs(found)
             self._revision = picture.snapshot.revision
-        if log_filter is not None:
-            self.log = (await self.client.ask(AskLog(log_filter, limit=200), LogPage)).records
-        costs = token_costs(self.tools.values())
-        self.servers = server_rows(picture, self.figures, costs)
-        self.trouble = "; ".join(picture.degraded)
+        # to ask says that a person is there to answer
+        self.questions = await self.client.ask(AskOpenQuestions(), tuple[OpenQuestion, ...])
+        self.access = await self.client.ask(AskAccess(), AccessPicture)
+        self.servers = server_rows(picture, self.figures, self._costs)
+        self.trouble = "; ".join((*picture.degraded, *self.access.trouble))
+
+    async def _look_at_log(self, text: str) -> None:
+        """What happened and what servers wrote, newest first."""
+        wanted = RecordFilter.parse(text)
+        log = await self.client.ask(AskLog(text, limit=MOST_LINES), LogPage)
+        written: list[Happening] = []
+        for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
+            said = await self.client.ask(AskStderr(server), str)
+            written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]
+        found = sorted((*log.records, *written), key=lambda one: one.at, reverse=True)
+        self.log = tuple(found[:MOST_LINES])
 
     def server(self, name: str) -> ServerRow | None:
         return next((row for row in self.servers if row.name == name), None)
@@ -133,10 +172,13 @@ class LiveView:
     def title(self) -> str:
         """How it all is, in one line; what matters most comes first."""
         bad = [row.name for row in self.servers if row.tone in {"error", "warning"}]
+        changed = [review.server for review in self.access.pins]
         up = sum(row.state == "connected" for row in self.servers)
         parts = (
             f"{up} of {counted(len(self.servers), 'server')} connected",
             f"needs attention: {', '.join(bad)}" if bad else "",
+            f"{counted(len(self.questions), 'question')}: press 5" if self.questions else "",
+            f"changed tools: {', '.join(changed)}: press 5" if changed else "",
             self.trouble,
             f"{counted(self.recent.made, 'call')}",
             f"{self.recent.in_flight} under way" if self.recent.in_flight else "",

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from multitap.events import LinkState, ServerSnapshot, pending_words
@@ -16,6 +16,7 @@ from multitap.gateway.fronts.control_records import Pulse
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.store.call_records import CallRecord
+from multitap.store.log_records import Happening
 
 if TYPE_CHECKING:
     from multitap.tools.providers import token_cost as token_estimates
@@ -29,9 +30,12 @@ MOST_CLIENTS = 200
 """Clients whose calls a screen counts."""
 MOST_TOOLS = 200
 """Tools of one client that it counts."""
+MOST_STDERR = 100
+"""Lines of a server's standard error that the log shows."""
 SPARK = 30
 """Seconds of the past that a sparkline shows."""
 
+_STAMP = len("2026-01-31 12:00:00")
 _BAD: Mapping[str, Tone] = {
     "error": "warning",
     "refused": "warning",
@@ -151,6 +155,8 @@ class ClientRow:
     """Made while the screen is open."""
     tools: tuple[str, ...] = ()
     """The tools it called last, the latest first."""
+    kind: Literal["client", "agent"] = "client"
+    """What the filter language calls it."""
 
     @property
     def fields(self) -> Mapping[str, object]:
@@ -163,7 +169,13 @@ def client_rows(figures: Figures | None, recent: "RecentCalls") -> tuple[ClientR
     connected = [_client(one, recent) for one in (figures.clients if figures else ())]
     known = {row.caller for row in connected}
     others = (
-        ClientRow(caller, caller, calls=seen.total(), tools=tuple(reversed(seen)))
+        ClientRow(
+            caller,
+            caller,
+            calls=seen.total(),
+            tools=tuple(reversed(seen)),
+            kind="agent" if caller in recent.agents else "client",
+        )
         for caller, seen in recent.by_client.items()
         if caller not in known
     )
@@ -191,6 +203,17 @@ def _client(client: ClientFigures, recent: "RecentCalls") -> ClientRow:
 
 def call_tone(record: CallRecord) -> Tone:
     return _BAD.get(record.outcome.value, "quiet")
+
+
+def stderr_lines(server: str, text: str) -> Iterator[Happening]:
+    """What a server wrote to its standard error, as what happened; lines begin with their time."""
+    for line in text.splitlines()[-MOST_STDERR:]:
+        try:
+            at = time.mktime(time.strptime(line[:_STAMP], "%Y-%m-%d %H:%M:%S"))
+        except ValueError:
+            continue  # the rest of a line that was cut
+        words = f"stderr: {line[_STAMP:].strip()}"
+        yield Happening(at=at, level="info", kind="server", server=server, text=words)
 
 
 def token_costs(tools: Iterable[ToolLine]) -> Mapping[str, int]:
@@ -222,6 +245,8 @@ class RecentCalls:
         self.records: deque[CallRecord] = deque(maxlen=most)
         self.by_client: dict[str, Counter[str]] = {}
         """How often each client called which tool, as far as this screen has seen it."""
+        self.agents: set[str] = set()
+        """Those among them that are agents of this process, not clients."""
         self._times: dict[str, dict[int, float]] = defaultdict(dict)
 
     def take(self, pulse: Pulse) -> bool:
@@ -247,6 +272,8 @@ class RecentCalls:
     def _count(self, record: CallRecord) -> None:
         if (caller := record.client or record.agent) is None:
             return
+        if record.client is None and len(self.agents) < MOST_CLIENTS:
+            self.agents.add(caller)
         if caller not in self.by_client and len(self.by_client) >= MOST_CLIENTS:
             del self.by_client[next(iter(self.by_client))]  # clients can call themselves anything
         counted = self.by_client.setdefault(caller, Counter())

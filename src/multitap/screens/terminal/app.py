@@ -133,7 +133,8 @@ class Terminal(App[None]):
             self._show()
 
     async def _look(self) -> None:
-        await self.view.look(self._board.log_filter())
+        board = self._board
+        await self.view.look(log=board.filter_of(places.LOG), audit=board.filter_of(places.ACCESS))
         self._show()
 
     def _show(self) -> None:

@@ -14,6 +14,12 @@ from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import place_rows, places
+from multitap.screens.terminal.access_rows import (
+    AccessItem,
+    access_items,
+    access_words,
+    of_access,
+)
 from multitap.screens.terminal.places import Place
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.view_model import ClientRow, ServerRow, client_rows
@@ -111,15 +117,19 @@ class Board(Vertical):
         """
         if shown is not None:
             self._filters[place] = RecordFilter.parse(shown) if shown else EVERYTHING
-        tabs = self.query_one(Tabs)
-        if tabs.active == place:
-            self._go(place)
-        else:
-            tabs.active = place
+        self._go(place)  # at once: the next key may be meant for it
+        self.query_one(Tabs).active = place
 
-    def log_filter(self) -> str | None:
-        """What to show of the log; None while it is not in sight."""
-        return self._filter(places.LOG.name).text if self.place is places.LOG else None
+    @property
+    def access(self) -> AccessItem | None:
+        """What the cursor is on in the Access place."""
+        key = self._key(places.ACCESS)
+        items = access_items(self._view, EVERYTHING)
+        return next((item for one, item in items if one == key), None)
+
+    def filter_of(self, place: Place) -> str | None:
+        """What to show of a place; None while it is not in sight."""
+        return self._filter(place.name).text if self.place is place else None
 
     def type_filter(self) -> None:
         """Let the person type a filter for the place."""
@@ -154,13 +164,13 @@ class Board(Vertical):
             case places.LOG:
                 rows = place_rows.of_log(view.log)
             case _:
-                rows = []
+                rows = [of_access(*one) for one in access_items(view, wanted)]
         self.list.show(rows)
         self._explain()
 
     @on(Tabs.TabActivated)
     def _on_tab(self, event: Tabs.TabActivated) -> None:
-        if event.tab.id:
+        if event.tab.id and event.tab.id != self.place.name:
             self._go(event.tab.id)
 
     @on(Input.Submitted, "#filter")
@@ -193,6 +203,8 @@ class Board(Vertical):
             words = tool.description
         elif client := self.client:
             words = place_rows.client_words(client)
+        elif item := self.access:
+            words = access_words(item)
         self.query_one("#detail", Static).update(printable(words))
 
     def _nothing(self) -> str:

@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Sequence
 
+import anyio
 from textual.app import App
 
 from multitap.errors import MultitapError
@@ -11,6 +14,7 @@ from multitap.gateway.fronts.control_messages import (
     AskReload,
     AskRestart,
     AskStderr,
+    AskSwitch,
     ReloadReport,
     ToolLine,
 )
@@ -18,6 +22,7 @@ from multitap.printable import printable
 from multitap.screens.desktop import Desktop
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import place_rows, places
+from multitap.screens.terminal.access_actions import AccessActions
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.calling import Calling
 from multitap.screens.terminal.windows import TextWindow
@@ -62,6 +67,7 @@ class KeyActions:
         self._view = view
         self._program = program
         self._calling = Calling(app, view, desktop)
+        self._access = AccessActions(app, view, desktop)
 
     async def act(self, verb: str) -> None:
         """Do what a key stands for; nothing where that makes no sense."""
@@ -73,8 +79,10 @@ class KeyActions:
             await self._on_call(verb, call)
         elif tool := self._board.tool:
             await self._on_tool(verb, tool)
+        elif self._board.place is places.ACCESS:
+            await self._access.act(verb, self._board.access)
         elif client := self._board.client:
-            self._board.visit(places.CALLS.name, f'client:"{client.caller}"')
+            self._board.visit(places.CALLS.name, f'{client.kind}:"{client.caller}"')
         elif verb == "open" and (row := self._board.list.current):
             self._read(self._board.place.title, "\n".join(filter(None, row.cells)))
 
@@ -88,15 +96,11 @@ class KeyActions:
                 about = command.about and self._known(command.about)
                 self._board.visit(place.name, f'server:"{about}"' if about else "")
             case "stats":
-                figures = self._view.figures.servers if self._view.figures else {}
-                words = stats_words({name: one.total for name, one in figures.items()})
-                self._read("Calls since the start", words or "There were no calls yet.")
+                self._show_stats()
             case "call":
                 await self._calling.call_typed(command)
-            case "restart":
-                await self._restart(command.about)
-            case "login" | "enable" | "disable":
-                await self._run(command.verb, self._known(command.about))
+            case "restart" | "login" | "enable" | "disable":
+                await self._manage(command.verb, self._known(command.about))
             case "reload":
                 await self._reload()
             case "help":
@@ -106,12 +110,11 @@ class KeyActions:
 
     async def _on_server(self, verb: str, server: ServerRow) -> None:
         match verb:
-            case "restart":
-                await self._restart(server.name)
+            case "restart" | "login":
+                await self._manage(verb, server.name)
             case "switch":
-                await self._run("enable" if server.state == "disabled" else "disable", server.name)
-            case "login":
-                await self._run("login", server.name)
+                verb = "enable" if server.state == "disabled" else "disable"
+                await self._manage(verb, server.name)
             case "tools":
                 self._board.visit(places.TOOLS.name, f'server:"{server.name}"')
             case "log":
@@ -140,14 +143,28 @@ class KeyActions:
             schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
             self._read(tool.name, f"{tool.description}\n\n{schema}")
 
-    async def _restart(self, server: str) -> None:
-        await self._view.client.ask(AskRestart(self._known(server)), type(None))
-        self._app.notify(f"{printable(server)} restarts", markup=False)
+    async def _manage(self, verb: str, server: str) -> None:
+        client = self._view.client
+        match verb:
+            case "restart":
+                await client.ask(AskRestart(server), type(None))
+                self._app.notify(f"{printable(server)} restarts", markup=False)
+            case "login":
+                await self._run("login", server)
+            case _:
+                self._report(await client.ask(AskSwitch(server, verb == "enable"), ReloadReport))
 
     async def _reload(self) -> None:
-        report = await self._view.client.ask(AskReload(), ReloadReport)
+        self._report(await self._view.client.ask(AskReload(), ReloadReport))
+
+    def _report(self, report: ReloadReport) -> None:
         words = "\n".join((report.plan or "nothing changed", *report.problems))
         self._app.notify(printable(words), markup=False)
+
+    def _show_stats(self) -> None:
+        figures = self._view.figures.servers if self._view.figures else {}
+        words = stats_words({name: one.total for name, one in figures.items()})
+        self._read("Calls since the start", words or "There were no calls yet.")
 
     def _show_stderr(self, server: str) -> None:
         async def written() -> str:
@@ -165,8 +182,8 @@ class KeyActions:
             finally:
                 if started.returncode is None:  # the screen ends: nothing of it stays behind
                     started.terminate()
-        if code:
-            raise MultitapError(f"`multitap {' '.join(arguments)}` failed")
+            if code:
+                await _wait_for_enter()
 
     def _known(self, server: str) -> str:
         """The name of a server.
@@ -186,3 +203,12 @@ class KeyActions:
         verbs = self._board.place.verbs
         here = "\n".join(f"{key:10} {words}" for key, verb, words in places.KEYS if verb in verbs)
         self._read("Help", f"{self._board.place.title}\n{here}\n{_KEYS}\n\n{HELP}")
+
+
+async def _wait_for_enter() -> None:
+    """Leave what a command wrote in sight until the person has read it."""
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        return
+    print("\nPress Enter to go back to the screen.", file=sys.__stdout__, flush=True)
+    await anyio.wait_readable(sys.__stdin__)
+    os.read(sys.__stdin__.fileno(), 4096)

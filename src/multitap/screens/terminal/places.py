@@ -75,7 +75,7 @@ ACCESS = Place(
     "access",
     "Access",
     ("KIND", "NAME", "STATE", "NOTE"),
-    verbs=frozenset({"yes", "no", "new"}),
+    verbs=frozenset({"revoke", "new"}),
     empty="There are no tokens, no questions, and nothing to review.",
 )
 LOG = Place(
@@ -96,8 +96,7 @@ KEYS = (
     ("d", "compare", "Compare"),
     ("c", "call", "Call"),
     ("c", "calls", "Its calls"),
-    ("a", "yes", "Accept"),
-    ("x", "no", "Reject"),
+    ("x", "revoke", "Revoke"),
     ("n", "new", "New token"),
 )
 """Key, verb and what the footer calls it; two verbs share a key where no place has both."""

@@ -106,8 +106,14 @@ class Tmux:
     def pid(self):
         return int(self._run("display-message", "-p", "#{pane_pid}"))
 
+    def is_alive(self):
+        """Whether the program, and tmux with it, still runs."""
+        found = subprocess.run([*self._tmux, "has-session"], check=False, capture_output=True)
+        return found.returncode == 0
+
     def kill(self):
-        self._run("kill-server")
+        if self.is_alive():
+            self._run("kill-server")
 
     def _run(self, *words):
         ended = subprocess.run(

@@ -1,0 +1,79 @@
+"""A new user at a real terminal, with six servers of which one fails, and nothing but keys."""
+
+import shutil
+import sys
+
+import pytest
+
+from tests.cli.conftest import toml, zoo
+from tests.terminals import Tmux
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux"),
+]
+
+SOON = 10
+"""Seconds until the screen says what is wrong."""
+TASKS = (
+    ("restart the server that fails", ["r"], "broken restarts"),
+    ("read what it wrote", ["l"], "stderr of broken"),
+    ("disable it", ["e"], "broken +disabled"),
+    ("find a tool", ["3", "f", "divide", "Enter"], r"TOOL[^\n]*\n *calculator_divide"),
+    ("read its schema", ["Enter"], '"properties"'),
+    ("call it by its form", ["c", "8", "Enter", "2", "Enter"], r"calculator_divide: ok[\s\S]*4"),
+    ("call a tool by a command", ["/call calculator_add a=20 b=22", "Enter"], "42"),
+    ("answer what a server asks", ["/call zoo_ask", "Enter", "=zoo asks", "Ada", "C-s"], '"Ada"'),
+    ("look at a call", ["2", "Enter"], "zoo ask: ok"),
+    ("replay a call", ["r", "=call zoo_ask", "C-s", "=zoo asks", "Eve", "C-s"], '"Eve"'),
+    ("create a token", ["5", "n", "=New token", "laptop", "C-s"], "mtap_"),
+    ("follow the log", ["6"], "disabled"),
+)
+"""What a person does, by which keys (after `=`, what they wait to see), and what they see then."""
+
+
+@pytest.fixture
+def tmux(home, tmp_path_factory):
+    path = home / "multitap.toml"
+    path.write_text(
+        f"""record = "all"
+[servers]
+calculator = {{ command = "{sys.executable}", args = ["-m", "multitap.demo.servers.calculator"] }}
+notebook = {{ command = "{sys.executable}", args = ["-m", "multitap.demo.servers.notebook"] }}
+zoo = {toml(zoo("good_legacy"))}
+modern = {toml(zoo("good_modern"))}
+slow = {toml(zoo("slow_init"))}
+broken = {toml(zoo("exit_at_start"))}
+"""
+    )
+    command = [sys.executable, "-m", "multitap", "-c", str(path)]
+    screen = Tmux(tmp_path_factory.mktemp("t"), command, NO_COLOR="1")
+    yield screen
+    screen.kill()
+
+
+def test_the_screen_says_soon_which_server_fails_why_and_which_key_helps(tmux):
+    tmux.shows("1 Servers")
+    wait_for(lambda: "needs attention: broken" in tmux.screen(), SOON)
+    screen = tmux.shows("press r to restart it, l to see what it wrote")
+
+    assert "it exited with code 1" in screen
+    assert "6 servers" in screen
+
+
+def test_everyday_tasks_are_done_by_keys_alone(tmux):
+    tmux.shows("5 of 6 servers connected")
+    tmux.shows("press r")
+    for _task, keys, seen in TASKS:
+        for key in keys:
+            if key.startswith("="):
+                tmux.shows(key[1:])
+            else:
+                tmux.press(key)
+        tmux.shows(seen)
+        if "Esc" in tmux.screen():
+            tmux.press("Escape")
+            wait_for(lambda: "Esc:" not in tmux.screen())
+    tmux.press("q")
+    wait_for(lambda: not tmux.is_alive())

@@ -29,7 +29,7 @@ LINES = 8
 """Connections that make them."""
 LIMIT = 5.0
 """Percent that both faces may add."""
-BEAT, SLOW_BEAT = 0.1, 1.0
+BEAT, SLOW_BEAT = 0.08, 1.0
 """Seconds between two looks of the terminal, at the counters and at all the rest."""
 HISTORY = 5.0
 """Seconds between two looks of the page at its plots."""
@@ -158,7 +158,7 @@ async def terminal(served):
 
     async def look():
         while True:
-            await view.look(None)
+            await view.look()
             await asyncio.sleep(SLOW_BEAT)
 
     async with anyio.create_task_group() as tasks:

@@ -1,6 +1,7 @@
 """Pictures for the documentation, made from a real gateway: `python -m scripts.screenshots`.
 
-PNGs of the page come from Chromium. They have at most 150 KB each.
+PNGs of the page come from Chromium. They have at most 150 KB each. SVGs of the terminal come from
+`scripts.terminal_screenshots`.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ import mcp_types as types
 from mcp import Client
 from tests.screens.chromium import Page, open_chromium
 from tests.screens.served import Served, open_served
+
+from scripts import terminal_screenshots
 
 ASSETS = Path(__file__).parent.parent / "docs" / "assets"
 LARGEST = 150 * 1024
@@ -46,6 +49,7 @@ CALLS = (
 async def main() -> None:
     """Make all pictures again."""
     ASSETS.mkdir(exist_ok=True)
+    await terminal_screenshots.main()
     async with open_served(CONFIG) as served, open_chromium() as browser:
         for dark in (False, True):
             async with browser.page(dark=dark, size=SIZE) as page:

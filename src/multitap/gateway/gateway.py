@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from msgspec import Raw
@@ -26,16 +26,22 @@ from multitap.gateway.jobs import JobRunner
 from multitap.gateway.offer_requests import OfferRequests
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PrivateLinks
-from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaIdentity
-from multitap.gateway.replicas.replica_choice import Seats
-from multitap.gateway.replicas.shared_audit import SharedAudit
 from multitap.gateway.tool_calls import ToolCalls
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
+from multitap.later import Later
 from multitap.shares import Shares
 from multitap.tasks import Tasks, in_task
 from multitap.upstream.handlers import Handlers
+
+if TYPE_CHECKING:
+    from multitap.gateway.replicas import replica_bus, replica_choice, shared_audit
+else:
+    # imported in a cluster only
+    replica_bus = Later("multitap.gateway.replicas.replica_bus")
+    replica_choice = Later("multitap.gateway.replicas.replica_choice")
+    shared_audit = Later("multitap.gateway.replicas.shared_audit")
 
 MOST_REQUESTS = 16_384
 """Requests of clients on streams, all together, that are worked on at the same time."""
@@ -73,7 +79,7 @@ class Gateway:
         patience: float = TTL,
         info: Mapping[str, str] = OURSELVES,
         person: PersonQuestions | None = None,
-        bus: ReplicaBus | None = None,
+        bus: "replica_bus.ReplicaBus | None" = None,
     ) -> None:
         self.hub = hub
         self.tasks = tasks
@@ -96,7 +102,7 @@ class Gateway:
             self.exclusive_use,
             self.parked_calls,
             self.subscriptions,
-            check_seat=None if bus is None else Seats(bus).check,
+            check_seat=None if bus is None else replica_choice.Seats(bus).check,
         )
         self._complete_view = anyio.Event()
         self.logins = ClientLogins(hub, tasks)
@@ -258,7 +264,7 @@ async def open_gateway(
     key: bytes | None = None,
     patience: float = TTL,
     info: Mapping[str, str] = OURSELVES,
-    replica: ReplicaIdentity | None = None,
+    replica: "replica_bus.ReplicaIdentity | None" = None,
 ) -> AsyncGenerator[Gateway]:
     """A running gateway; leaving the block ends every call it works on.
 
@@ -278,13 +284,13 @@ async def open_gateway(
         ):
             bus = None
             if replica is not None:
-                key, bus = replica.key, ReplicaBus(replica, tasks)
+                key, bus = replica.key, replica_bus.ReplicaBus(replica, tasks)
                 tasks.start_soon(bus.run)
             gateway = lobby.gateway = Gateway(
                 hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
             if bus is not None:
-                hub.store.audit_relay = audit = SharedAudit(bus, hub.store)
+                hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)

@@ -48,7 +48,6 @@ from multitap.gateway.fronts.control_desk import ControlDesk, Switch
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.gateway.replicas.replica_bus import ReplicaIdentity
 from multitap.http.loopback import is_loopback
 from multitap.http.server.http_server import bind, url_of
 from multitap.hub.hub import Hub, open_hub
@@ -62,11 +61,13 @@ from multitap.upstream.on_behalf_of import client_of
 if TYPE_CHECKING:
     from multitap.cluster.replica import Replica
     from multitap.gateway.fronts import front_access, http_front
+    from multitap.gateway.replicas import replica_bus
     from multitap.screens.page import console, console_keys
     from multitap.wire import in_process
 else:
     front_access = Later("multitap.gateway.fronts.front_access")
     http_front = Later("multitap.gateway.fronts.http_front")
+    replica_bus = Later("multitap.gateway.replicas.replica_bus")
     console = Later("multitap.screens.page.console")
     console_keys = Later("multitap.screens.page.console_keys")
     in_process = Later("multitap.wire.in_process")
@@ -344,7 +345,7 @@ async def _opened(served: Served, replica: "Replica | None") -> AsyncGenerator[G
         return
     opening = partial(served.open, place=replica.place)
     membership = replica.membership
-    identity = ReplicaIdentity(
+    identity = replica_bus.ReplicaIdentity(
         replica.id,
         replica.coordinator,
         replica.key,

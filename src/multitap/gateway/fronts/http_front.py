@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from msgspec import Raw
@@ -43,10 +43,8 @@ from multitap.gateway.fronts.shared_front import (
     relay,
     too_fast,
 )
-from multitap.gateway.fronts.shared_sessions import SharedSessions
 from multitap.gateway.fronts.stateless_clients import VERSION_FIELD, KnownCall, StatelessClients
 from multitap.gateway.fronts.status_pages import StatusPages
-from multitap.gateway.fronts.token_revocations import TokenRevocations
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
@@ -62,8 +60,16 @@ from multitap.http.server.http_request import (
     ToDo,
 )
 from multitap.http.server.http_server import open_http_server
+from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts import shared_sessions, token_revocations
+else:
+    # imported in a cluster only
+    shared_sessions = Later("multitap.gateway.fronts.shared_sessions")
+    token_revocations = Later("multitap.gateway.fronts.token_revocations")
 
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
@@ -119,7 +125,9 @@ class HttpFront:
         self.stateless = StatelessClients(gateway, self._chosen)
         self.shared: SharedFront | None = None
         if gateway.bus is not None:
-            sessions = SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
+            sessions = shared_sessions.SharedSessions(
+                gateway, self.sessions, self.stateless, gateway.bus
+            )
             self.shared = SharedFront(sessions, self.sessions)
         older = LegacySse(gateway, self.sessions, self.shared, self._chosen)
         pages = StatusPages(gateway, self.sessions)
@@ -546,7 +554,9 @@ async def serve_http(
             if front.shared is not None:
                 tasks.start_soon(front.shared.sessions.run)
                 if front.sources is not None:
-                    revocations = TokenRevocations(front.sources, front.shared.sessions.bus)
+                    revocations = token_revocations.TokenRevocations(
+                        front.sources, front.shared.sessions.bus
+                    )
                     tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits) as server:
                 if front.sources is not None:

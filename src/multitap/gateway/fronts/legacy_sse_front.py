@@ -1,6 +1,7 @@
 """The transport of 2024: one stream for everything, and messages posted beside it."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,10 +13,16 @@ from multitap.gateway.fronts.event_log import NOTHING_KEPT
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.shared_front import SharedFront, say_down
 from multitap.gateway.gateway import Gateway
-from multitap.gateway.replicas.replica_bus import InSession, Note
-from multitap.gateway.replicas.session_records import SessionRecord
 from multitap.http.server.http_request import HttpRequest, RequestHead
+from multitap.later import Later
 from multitap.tasks import in_task
+
+if TYPE_CHECKING:
+    from multitap.gateway.replicas import replica_bus, session_records
+else:
+    # imported in a cluster only
+    replica_bus = Later("multitap.gateway.replicas.replica_bus")
+    session_records = Later("multitap.gateway.replicas.session_records")
 
 _NO_STREAM = "Session not found: open /sse again"
 _CONNECTION = 86_400.0
@@ -62,7 +69,7 @@ class LegacySse:
             return
         if self._shared is not None:
             try:
-                record = SessionRecord.of(session.client, self._shared.bus.name)
+                record = session_records.SessionRecord.of(session.client, self._shared.bus.name)
                 await self._shared.records.write(session.id, record, ttl=_CONNECTION)
             except CoordinatorDown as exc:
                 await self._sessions.close(session)
@@ -108,15 +115,15 @@ class LegacySse:
             if record is None or record.principal != admitted.principal or record.version:
                 http_request.say(404, _NO_STREAM)
                 return
-            note = InSession(session_id, http_request.body)
+            note = replica_bus.InSession(session_id, http_request.body)
             await shared.bus.tell(record.home, "message", note.packed())
         except CoordinatorDown as exc:
             say_down(http_request, "the session cannot be looked up", exc)
             return
         http_request.say(202, "Accepted")
 
-    async def _on_message(self, note: Note) -> None:
-        said = InSession.of(note)
+    async def _on_message(self, note: "replica_bus.Note") -> None:
+        said = replica_bus.InSession.of(note)
         if (session := self._sessions.of(said.session_id)) is not None:
             self._take(session, said.data)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -12,12 +13,17 @@ from multitap.gateway.client import Client
 from multitap.gateway.client_message import Refused, Result, refusal
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.resumable_streams import MAILBOX, parse_event_id
-from multitap.gateway.fronts.shared_sessions import SharedSessions
-from multitap.gateway.replicas.relayed_requests import relayed
 from multitap.http.server.access import Denied
 from multitap.http.server.http_request import JSON, HttpRequest, ToDo
 from multitap.http.server.responder import RETRY
+from multitap.later import Later
 from multitap.tasks import in_task
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.shared_sessions import SharedSessions
+    from multitap.gateway.replicas import relayed_requests
+else:
+    relayed_requests = Later("multitap.gateway.replicas.relayed_requests")
 
 SESSION_FIELD = b"mcp-session-id"
 LAST_EVENT = b"last-event-id"
@@ -33,7 +39,7 @@ class SharedFront:
         here: Those that this replica has.
     """
 
-    def __init__(self, sessions: SharedSessions, here: HttpSessions) -> None:
+    def __init__(self, sessions: "SharedSessions", here: HttpSessions) -> None:
         self.sessions = sessions
         self._here = here
 
@@ -121,7 +127,7 @@ async def relay(
         return RuntimeError("there are no other replicas")
     await in_task(http_request)
     session_id = client.elsewhere.session_id if client.elsewhere is not None else ""
-    request = relayed(client, session_id, http_request.body)
+    request = relayed_requests.relayed(client, session_id, http_request.body)
     try:
         return await shared.sessions.requests.send(replica, request, http_request)
     except (Refused, MultitapError) as exc:

@@ -3,23 +3,26 @@
 from contextlib import suppress
 
 import anyio
+import msgspec
 
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.gateway.fronts.token_sources import TokenSources
-from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus
 
 LOOK = 0.25
-"""Seconds between two looks for tokens that were revoked here."""
-RESCAN = 30.0
-"""Seconds between two looks at all of them: a message may get lost."""
-KEPT = 400 * 86_400.0
-"""Seconds for which a revocation is remembered."""
+"""Seconds between two looks for tokens that were revoked, here or elsewhere."""
 
-_PREFIX = "revoked:"
+_KEY = "revoked-tokens"
+_TRIES = 20  # others may revoke at the same moment
+
+_decode = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class TokenRevocations:
-    """Tells the other replicas which tokens were revoked here, and hears of theirs.
+    """Tells the other replicas which tokens were revoked here, and learns of theirs.
+
+    All of them are one record, which each replica reads several times a second: a message could
+    get lost, and a token that was revoked must not be let in.
 
     Args:
         sources: The tokens of this replica.
@@ -28,30 +31,23 @@ class TokenRevocations:
 
     def __init__(self, sources: TokenSources, bus: ReplicaBus) -> None:
         self._sources = sources
-        self._bus = bus
-        self._told: set[str] = set()
-        bus.on("revoked", self._on_revoked)
-        bus.on_gap.append(self._look)
+        self._records = bus.coordinator.records
 
     async def run(self) -> None:
         """Keep the replicas in agreement until cancelled."""
-        looked = -RESCAN
         while True:
             with suppress(CoordinatorDown):  # tried again; what is known holds
-                for token_id in self._sources.revoked_here - self._told:
-                    await self._bus.coordinator.records.write(_PREFIX + token_id, b"1", ttl=KEPT)
-                    await self._bus.tell_all("revoked", token_id.encode())
-                    self._told.add(token_id)
-                if anyio.current_time() - looked >= RESCAN:
-                    await self._look()
-                    looked = anyio.current_time()
+                await self._agree()
             await anyio.sleep(LOOK)
 
-    async def _look(self) -> None:
-        found = await self._bus.coordinator.records.scan(_PREFIX)
-        ids = {key.removeprefix(_PREFIX) for key in found}
-        self._told |= ids
-        self._sources.revoked_elsewhere |= ids
-
-    async def _on_revoked(self, note: Note) -> None:
-        self._sources.revoked_elsewhere |= {note.data.decode()}
+    async def _agree(self) -> None:
+        for _ in range(_TRIES):
+            kept = await self._records.read(_KEY)
+            known = _decode(kept) if kept else frozenset[str]()
+            self._sources.revoked_elsewhere |= known
+            ours = self._sources.revoked_here | self._sources.revoked_elsewhere
+            # also what others revoked: the coordinator may have lost it
+            if ours <= known or await self._records.swap(
+                _KEY, kept, msgspec.json.encode(sorted(ours))
+            ):
+                return

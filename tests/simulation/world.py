@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.faults import AnswerTimeout, WireClosed
+from multitap.store.backlog import Backlog
 from multitap.tasks import in_task
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.wire import Evidence, RpcError
@@ -164,14 +165,13 @@ class MemoryStore:
 
     def __init__(self):
         self.servers = NoServerNotes()
+        self.call_backlog = Backlog(asyncio.Event(), asyncio.Event())
+        self.audit_backlog = Backlog(asyncio.Event(), asyncio.Event())
 
     def audit(self, record):
         pass
 
     def log(self, record):
-        pass
-
-    def log_call(self, record):
         pass
 
 

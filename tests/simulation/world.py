@@ -9,9 +9,9 @@ from random import Random
 import anyio
 import msgspec
 from msgspec import Raw
+from multitap.store.backlog import Backlog
 
 from multitap.faults import AnswerTimeout, WireClosed
-from multitap.store.backlog import Backlog
 from multitap.tasks import in_task
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.wire import Evidence, RpcError

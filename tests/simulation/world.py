@@ -9,9 +9,9 @@ from random import Random
 import anyio
 import msgspec
 from msgspec import Raw
-from multitap.store.backlog import Backlog
 
 from multitap.faults import AnswerTimeout, WireClosed
+from multitap.store.record_backlog import RecordBacklog
 from multitap.tasks import in_task
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.wire import Evidence, RpcError
@@ -165,8 +165,8 @@ class MemoryStore:
 
     def __init__(self):
         self.servers = NoServerNotes()
-        self.call_backlog = Backlog(asyncio.Event(), asyncio.Event())
-        self.audit_backlog = Backlog(asyncio.Event(), asyncio.Event())
+        self.call_backlog = RecordBacklog(asyncio.Event(), asyncio.Event())
+        self.audit_backlog = RecordBacklog(asyncio.Event(), asyncio.Event())
 
     def audit(self, record):
         pass

@@ -135,9 +135,12 @@ class Ownership:
                 renewed = self._clock()
                 await self._renew()
             await self._look()
-            with anyio.move_on_after(LOOK):
-                await self._wake.wait()
-                self._wake = asyncio.Event()
+            # asyncio's own: a scope of anyio whose time ends just when its task is cancelled would
+            # take that for its own, and the task would never end
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._wake.wait()
+                    self._wake = asyncio.Event()
 
     async def hand_over(self) -> None:
         """Give all leases back, so that others take them at once."""

@@ -1,12 +1,12 @@
 """A coordinator in the memory of one process, for tests and for several workers."""
 
+import asyncio
+import contextlib
 import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-
-import anyio
 
 from multitap.cluster.coordinator import (
     WINDOW_PARTS,
@@ -202,13 +202,14 @@ class LocalStreams:
     async def entries(
         self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
     ) -> list[StreamEntry]:
-        with anyio.move_on_after(wait):
-            while not (found := self._after(stream, after, limit)):
-                if wait <= 0:
-                    return []
-                await self._grown.wait()
+        if (found := self._after(stream, after, limit)) or wait <= 0:
             return found
-        return []
+        # asyncio's own: a scope of anyio may take a cancellation of its task for its own
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not (found := self._after(stream, after, limit)):
+                    await self._grown.wait()
+        return found
 
     async def ends(self, stream: str) -> StreamEnds | None:
         found = self._find(stream)

@@ -325,11 +325,13 @@ class RedisStreams:
         bell = self._grown.setdefault(key, Bell())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         try:
-            with anyio.move_on_after(wait):
-                while not (found := await self._after(key, after, limit)):
-                    await bell.wait()
-                return found
-            return []
+            found: list[StreamEntry] = []
+            # asyncio's own: a scope of anyio may take a cancellation of its task for its own
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while not (found := await self._after(key, after, limit)):
+                        await bell.wait()
+            return found
         finally:
             self._waiting[key] -= 1
             if not self._waiting[key]:

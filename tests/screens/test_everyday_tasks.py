@@ -22,7 +22,11 @@ TASKS = (
     ("disable it", ["e"], "broken +disabled"),
     ("find a tool", ["3", "f", "divide", "Enter"], r"TOOL[^\n]*\n *calculator_divide"),
     ("read its schema", ["Enter"], '"properties"'),
-    ("call it by its form", ["c", "8", "Enter", "2", "Enter"], r"calculator_divide: ok[\s\S]*4"),
+    (
+        "call it by its form",
+        ["c", "=call calculator_divide", "8", "Enter", "2", "Enter"],
+        r"calculator_divide: ok[\s\S]*4",
+    ),
     ("call a tool by a command", ["/call calculator_add a=20 b=22", "Enter"], "42"),
     ("answer what a server asks", ["/call zoo_ask", "Enter", "=zoo asks", "Ada", "C-s"], '"Ada"'),
     ("look at a call", ["2", "Enter"], "zoo ask: ok"),

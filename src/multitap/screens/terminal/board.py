@@ -208,7 +208,7 @@ class Board(Vertical):
         self.query_one("#detail", Static).update(printable(words))
 
     def _nothing(self) -> str:
-        if self._filter(self.place.name) is not EVERYTHING:
+        if self._filter(self.place.name).text:
             return "Nothing matches the filter; `f` changes it."
         return self.place.empty
 

@@ -1,6 +1,6 @@
 """What a person does who looks at a project and says yes."""
 
-from multitap.config.approval import Decision, NobodyAsked, Standing
+from multitap.config.trust_gate import NobodyAsked, Standing, TrustDecision
 from multitap.trust.projects.project_review import review
 from multitap.trust.projects.trusted_projects import Projects
 
@@ -16,7 +16,7 @@ class Gullible(NobodyAsked):
     """Trusts everything, for tests of what a project may say once it is trusted."""
 
     def decide(self, proposal, /):
-        return Decision(
+        return TrustDecision(
             dict.fromkeys(proposal.servers, Standing.TRUSTED),
             Standing.TRUSTED,
             dict.fromkeys(proposal.found_skills(), Standing.TRUSTED),

@@ -9,7 +9,7 @@ import pytest
 from keyring.backends import fail
 
 from multitap import open_hub
-from multitap.config.approval import Untrusted
+from multitap.config.trust_gate import Untrusted
 from multitap.events import LinkState, Reloaded
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
 from multitap.trust.secrets.vault import Vault

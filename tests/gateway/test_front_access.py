@@ -5,7 +5,7 @@ import pytest
 from multitap.errors import ConfigError
 from multitap.gateway.fronts.front_access import AccessRules, open_access
 from multitap.http.loopback import is_loopback
-from multitap.http.server.access import Admitted, Denied
+from multitap.http.server.access import Admitted, Rejected
 from multitap.trust.access_tokens import AccessTokens
 
 OTHERS = ("0.0.0.0", "::", "192.168.0.7", "tap.example", "")
@@ -27,7 +27,7 @@ def test_on_this_machine_the_user_needs_no_token(host):
     with open_access(AccessRules(host)) as allowed:
         assert not allowed.is_token_required
         assert not allowed.is_user_unknown
-        assert isinstance(decided(allowed), Denied)  # nobody knows who it is
+        assert isinstance(decided(allowed), Rejected)  # nobody knows who it is
 
 
 @pytest.mark.parametrize("host", OTHERS)

@@ -10,7 +10,7 @@ from multitap.errors import ConfigError
 from multitap.http.server.access import (
     Access,
     Admitted,
-    Denied,
+    Rejected,
     Token,
     read_tokens,
     repeated,
@@ -31,7 +31,7 @@ PATHS = ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere")
 def decided(access, **headers):
     given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     verdict = access.decide(given)
-    return verdict.status if isinstance(verdict, Denied) else verdict
+    return verdict.status if isinstance(verdict, Rejected) else verdict
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_request import HttpRequest, RequestHead
 from multitap.http.server.http_server import bind, open_http_server
@@ -45,7 +45,7 @@ class App:
         self.connections.add(reader._responder._connection)
         self.parts |= {reader, reader._responder}
         if head.path == b"/no":
-            return Denied(401, "no", ((b"www-authenticate", b"Bearer"),))
+            return Rejected(401, "no", ((b"www-authenticate", b"Bearer"),))
         head.keeps_body = head.path != b"/unread"
         return None
 

@@ -7,9 +7,9 @@ from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from multitap.config.approval import MANUAL
 from multitap.config.documents import Document, Malformed, is_table
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
+from multitap.config.trust_gate import MANUAL
 from multitap.errors import UnknownName
 from multitap.records import dataclass
 from multitap.tools import ToolDef

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.places import near
+from multitap.cli.terminal.near_paths import near
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded, ServerConfig, Settings
 from multitap.hub.hub import Hub, open_hub

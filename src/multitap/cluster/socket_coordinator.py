@@ -144,7 +144,7 @@ class _Line:
                 self._subscribers[channel].discard(subscriber)
 
 
-class _Records:
+class _SocketRecords:
     def __init__(self, line: _Line) -> None:
         self._line = line
 
@@ -247,7 +247,7 @@ class SocketCoordinator:
 
     def __init__(self, line: _Line) -> None:
         self._line = line
-        self.records = _Records(line)
+        self.records = _SocketRecords(line)
         self.leases = _Leases(line)
         self.channels = _Channels(line)
         self.streams = _Streams(line)

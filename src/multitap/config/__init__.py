@@ -10,7 +10,6 @@ It must not know what happens to a server; only `watch` needs an event loop.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multitap.config.approval import Pending as Pending
     from multitap.config.dialects import DIALECTS as DIALECTS
     from multitap.config.dialects import detect as detect
     from multitap.config.dialects import dialect as dialect
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from multitap.config.search import native as native
     from multitap.config.search import otter as otter
     from multitap.config.stacks import Explained as Explained
+    from multitap.config.trust_gate import Pending as Pending
     from multitap.config.watch import changes as changes
 
 _NAMES = {

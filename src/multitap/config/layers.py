@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from multitap.config import validate
-from multitap.config.approval import Approval, NobodyAsked, Pending
 from multitap.config.dialects.draft import Entry, Reading
 from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, ServerHome, Settings
@@ -13,6 +12,7 @@ from multitap.config.problems import Problem
 from multitap.config.project_layers import adopted, proposed
 from multitap.config.search import start_folder
 from multitap.config.stacks import Stack, built, usable
+from multitap.config.trust_gate import Approval, NobodyAsked, Pending
 from multitap.records import dataclass
 
 

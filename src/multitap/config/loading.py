@@ -6,7 +6,6 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from multitap.config import discover, search
-from multitap.config.approval import Approval, NobodyAsked, Pending
 from multitap.config.dialects import detect, dialect
 from multitap.config.dialects.draft import FieldPath, Reading
 from multitap.config.documents import Document, Malformed, Node, is_table
@@ -20,6 +19,7 @@ from multitap.config.scope import Scope
 from multitap.config.search import Search, Source, Surroundings, state_directory
 from multitap.config.stacks import Explained, Explanation
 from multitap.config.stamps import Stamps, stamps
+from multitap.config.trust_gate import Approval, NobodyAsked, Pending
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
 

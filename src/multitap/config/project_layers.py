@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from multitap.config import validate
-from multitap.config.approval import Approval, Decision, Pending, Proposal, Standing
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, Settings
@@ -16,6 +15,7 @@ from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
 from multitap.config.scope import content, expand
 from multitap.config.stacks import Stack, built, usable, within
+from multitap.config.trust_gate import Approval, Pending, Proposal, Standing, TrustDecision
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 
@@ -131,7 +131,7 @@ def adopted(
 
 
 def _pending(
-    proposal: Proposal, decision: Decision, stacks: Mapping[str, Stack]
+    proposal: Proposal, decision: TrustDecision, stacks: Mapping[str, Stack]
 ) -> tuple[Pending, ...]:
     waiting = [
         Pending(proposal.root, "server", name, standing, proposal.places[name])

@@ -19,7 +19,7 @@ from mcp.server.subscriptions import (
 
 from multitap.agent.skills import READ_SKILL, Skills, overview
 from multitap.config import Settings
-from multitap.config.approval import MANUAL
+from multitap.config.trust_gate import MANUAL
 from multitap.env.env_dispatch import EnvDispatch, definition
 from multitap.env.env_protocol import HasWorld
 from multitap.env.env_tools import EnvTool

@@ -32,7 +32,7 @@ else:
 _ELICIT = "elicitation/create"
 
 
-class _Elicited(msgspec.Struct):
+class _UrlElicited(msgspec.Struct):
     action: str = ""
 
 
@@ -127,7 +127,7 @@ class ClientLogins:
                     "url": page,
                     "elicitationId": question,
                 }
-                answer = msgspec.json.decode(await asker.ask(_ELICIT, params), type=_Elicited)
+                answer = msgspec.json.decode(await asker.ask(_ELICIT, params), type=_UrlElicited)
                 if answer.action != "accept":
                     raise LoginFailed("the login was declined")
                 return await callback.wait(page)

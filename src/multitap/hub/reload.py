@@ -15,7 +15,7 @@ from multitap.config import (
     Settings,
     Severity,
 )
-from multitap.config.approval import Standing
+from multitap.config.trust_gate import Standing
 from multitap.errors import UnknownName, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld
 from multitap.hub.hub import Hub, open_hub

@@ -23,7 +23,7 @@ from multitap.gateway.fronts.control_messages import (
     GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import LogPage, Pulse
+from multitap.gateway.fronts.control_records import HappeningsPage, Pulse
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.view_model import (
@@ -113,7 +113,7 @@ class LiveView:
     async def _look_at_log(self, text: str) -> None:
         """What happened and what servers wrote, newest first."""
         wanted = RecordFilter.parse(text)
-        log = await self.client.ask(AskLog(text, limit=MOST_LINES), LogPage)
+        log = await self.client.ask(AskLog(text, limit=MOST_LINES), HappeningsPage)
         written: list[Happening] = []
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
             said = await self.client.ask(AskStderr(server), str)

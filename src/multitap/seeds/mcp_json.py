@@ -17,7 +17,7 @@ from multitap.config import (
     excelmanus,
     load,
 )
-from multitap.config.approval import Approval, Decision, NobodyAsked, Proposal, Standing
+from multitap.config.trust_gate import Approval, NobodyAsked, Proposal, Standing, TrustDecision
 from multitap.records import dataclass
 from multitap.seeds import seed_entry
 from multitap.trust.projects.trusted_projects import Projects
@@ -107,8 +107,8 @@ class MCPConfigLoader:
 class _AsData(NobodyAsked):
     """Shows all that a project says, as data: whether it counts is asked by who connects it."""
 
-    def decide(self, proposal: Proposal, /) -> Decision:
-        return Decision(dict.fromkeys(proposal.servers, Standing.TRUSTED))
+    def decide(self, proposal: Proposal, /) -> TrustDecision:
+        return TrustDecision(dict.fromkeys(proposal.servers, Standing.TRUSTED))
 
 
 def read(

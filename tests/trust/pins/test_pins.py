@@ -1,7 +1,7 @@
 import pytest
 
 from multitap.config import StdioServer
-from multitap.trust.pins.lock_file import LockFile, Package, ServerPins
+from multitap.trust.pins.lock_file import LockedPackage, LockFile, ServerPins
 from multitap.trust.pins.lock_places import LockPlaces
 from multitap.trust.pins.pin_review import accept, reset, reviews
 from multitap.trust.pins.pins import Pins, pin_mode, pins_of, read, save
@@ -176,11 +176,11 @@ def test_after_a_reset_the_next_list_is_the_first(places):
 
 def test_another_version_of_a_package_is_told(places):
     pins = opened(places)
-    package = Package("npm", "pkg", "1.0.0", "sha512-a")
+    package = LockedPackage("npm", "pkg", "1.0.0", "sha512-a")
     assert pins.note_package("s", USER, package)
     pins.judge("s", USER, "id", tools(a="one"))
     assert not pins.note_package("s", USER, package)
-    assert pins.note_package("s", USER, Package("npm", "pkg", "1.0.1"))
+    assert pins.note_package("s", USER, LockedPackage("npm", "pkg", "1.0.1"))
 
     drift = pins.judge("s", USER, "id", tools(a="one"))
     assert drift.package == "its package is pkg@1.0.1, and was pkg@1.0.0"

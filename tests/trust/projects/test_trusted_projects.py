@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from multitap.config import HttpServer, StdioServer, Surroundings, load, native
-from multitap.config.approval import Standing
+from multitap.config.trust_gate import Standing
 from multitap.errors import UnknownName
 from multitap.trust.projects.project_parts import quoted, server_part
 from multitap.trust.projects.project_review import review

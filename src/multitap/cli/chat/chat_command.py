@@ -5,9 +5,9 @@ import anyio
 from multitap.agent.approval import unless_read_only
 from multitap.agent.engine import Engine
 from multitap.cli.chat.chat_session import Chat, Person
+from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
 from multitap.cli.chat.saved_chats import SavedChats
-from multitap.cli.chat.server_commands import ServerCommands
 from multitap.cli.command_hub import adapted, open_command_hub
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit

@@ -17,9 +17,9 @@ from multitap.agent.engine import Engine
 from multitap.catalog.schemas.argument_words import texts, words
 from multitap.catalog.schemas.typed_arguments import typed
 from multitap.cli.chat.chat_printing import ChatPrinting
+from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
 from multitap.cli.chat.saved_chats import SavedChats
-from multitap.cli.chat.server_commands import ServerCommands
 from multitap.cli.chat.typed_turns import HELP, ChatCommand, PromptUse, Spoken, typed_turn
 from multitap.cli.terminal.output import complain, note, say, say_text
 from multitap.cli.terminal.typed_lines import TypedLines

@@ -9,10 +9,10 @@ from multitap.cli.configuration.typed_server import typed_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
 from multitap.config import Loaded, Pending, Surroundings
-from multitap.config.approval import Standing, trust_hint
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
 from multitap.config.seed_files import at_prompt, several_environments
+from multitap.config.trust_gate import Standing, trust_hint
 from multitap.errors import ConfigError, UnknownName
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from multitap.cli.terminal.near_paths import near
 from multitap.cli.terminal.output import note
-from multitap.cli.terminal.places import near
 from multitap.config import Problem, Severity
 
 

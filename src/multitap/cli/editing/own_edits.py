@@ -4,7 +4,7 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multitap.config.approval import Standing
+from multitap.config.trust_gate import Standing
 from multitap.trust.projects.project_review import ProjectReview, review
 from multitap.trust.projects.trusted_projects import Projects
 

@@ -12,7 +12,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
 from multitap.cli.terminal.tables import table
-from multitap.config.approval import Standing
+from multitap.config.trust_gate import Standing
 from multitap.errors import UnknownName, counted
 from multitap.records import dataclass
 from multitap.trust.projects.project_parts import visible

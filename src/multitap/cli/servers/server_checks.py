@@ -8,7 +8,7 @@ from multitap.catalog.catalog import Tool
 from multitap.catalog.schemas import Unchecked
 from multitap.cli.configuration.problem_lines import line, serious
 from multitap.cli.servers.provider_objections import objections
-from multitap.cli.terminal.places import near
+from multitap.cli.terminal.near_paths import near
 from multitap.config import (
     Loaded,
     Pending,
@@ -20,8 +20,8 @@ from multitap.config import (
     expand_server,
     variables,
 )
-from multitap.config.approval import Untrusted
 from multitap.config.scope import expand
+from multitap.config.trust_gate import Untrusted
 from multitap.errors import ConfigError, counted
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.records import dataclass

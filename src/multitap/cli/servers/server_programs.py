@@ -11,7 +11,7 @@ from multitap.cli.servers.server_checks import Check, CheckVerdict
 from multitap.cli.terminal.tables import cut, one_line
 from multitap.config import HttpServer, StdioServer
 from multitap.config.mask import masked_url
-from multitap.trust.pins.lock_file import UNKNOWN, Package
+from multitap.trust.pins.lock_file import UNKNOWN, LockedPackage
 from multitap.trust.pins.packages import launch_of
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.spawner import CannotStart
@@ -40,7 +40,7 @@ async def of_program(config: StdioServer) -> Check:
     return Check("program", CheckVerdict.OK, f"{path}, {version}" if version else path)
 
 
-def of_package(config: StdioServer, known: Package | None) -> Check | None:
+def of_package(config: StdioServer, known: LockedPackage | None) -> Check | None:
     """Whether a launcher starts the same package every time; None where it starts none.
 
     Args:

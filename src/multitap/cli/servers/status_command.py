@@ -18,7 +18,7 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
-from multitap.config.approval import Standing
+from multitap.config.trust_gate import Standing
 from multitap.events import Snapshot
 from multitap.gateway.fronts.control_messages import GatewayPicture
 

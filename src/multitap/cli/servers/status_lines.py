@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from multitap.cli.terminal.places import near
+from multitap.cli.terminal.near_paths import near
 from multitap.config import Loaded, Pending, Problem
 from multitap.events import (
     Failure,

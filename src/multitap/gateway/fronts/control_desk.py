@@ -51,7 +51,7 @@ from multitap.gateway.fronts.control_messages import (
     ServerFigures,
     files_of,
 )
-from multitap.gateway.fronts.control_records import CallsPage, LogPage, Pulse
+from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage, Pulse
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
@@ -201,7 +201,7 @@ class ControlDesk:
             case AskLog(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
                 log = await store.logs(filter=wanted, limit=limit, cursor=cursor)
-                return LogPage(log.records, log.cursor)
+                return HappeningsPage(log.records, log.cursor)
             case AskPulse(seen, most):
                 return self._pulse(seen, most)
             case AskExchange(exchange_id):

@@ -30,7 +30,7 @@ class Pulse(msgspec.Struct, frozen=True):
     """Calls under way."""
 
 
-class LogPage(msgspec.Struct, frozen=True):
+class HappeningsPage(msgspec.Struct, frozen=True):
     """Some of what happened, newest first."""
 
     records: tuple[Happening, ...]

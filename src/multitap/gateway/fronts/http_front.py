@@ -48,7 +48,7 @@ from multitap.gateway.fronts.status_pages import StatusPages
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.access import Access, Denied, repeated
+from multitap.http.server.access import Access, Rejected, repeated
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_request import (
     JSON,
@@ -142,14 +142,14 @@ class HttpFront:
             (b"GET", b"/metrics"): pages.metrics,
         }
 
-    def admit(self, head: RequestHead) -> Denied | None:
+    def admit(self, head: RequestHead) -> Rejected | None:
         """Decide about a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated(head.pairs)):
-            return Denied(400, f"{twice.decode()} appears twice")
+            return Rejected(400, f"{twice.decode()} appears twice")
         if self._console is not None and _CONSOLE.match(head.url):
             return self._console.admit(head)
         admitted = self.access.decide(head.headers, head.peer)
-        if isinstance(admitted, Denied):
+        if isinstance(admitted, Rejected):
             return admitted
         if admitted.rate is not None:
             if self.shared is None and (wait := admitted.rate.take(self._clock())):

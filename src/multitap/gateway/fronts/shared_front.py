@@ -13,7 +13,7 @@ from multitap.gateway.client import Client
 from multitap.gateway.client_message import Refused, Result, refusal
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.resumable_streams import MAILBOX, parse_event_id
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.http_request import JSON, HttpRequest, ToDo
 from multitap.http.server.responder import RETRY
 from multitap.later import Later
@@ -139,10 +139,10 @@ def say_down(http_request: HttpRequest, words: str, exc: CoordinatorDown) -> Non
     http_request.say(503, f"{words}: {exc}", extra=[*RETRY])
 
 
-def too_fast(wait: float) -> Denied:
+def too_fast(wait: float) -> Rejected:
     """Why a request comes too early."""
     seconds = math.ceil(wait)
     data = {"reason": "rate", "retryAfter": seconds}
     error = Refused(client_errors.OVERLOADED, f"too many requests: wait {seconds} s", data)
     extra = ((b"retry-after", b"%d" % seconds),)
-    return Denied(429, refusal(_NO_ID, error).decode(), extra, JSON)
+    return Rejected(429, refusal(_NO_ID, error).decode(), extra, JSON)

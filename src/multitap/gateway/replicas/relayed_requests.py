@@ -38,7 +38,7 @@ class RelayedRequest(msgspec.Struct, array_like=True):
         return Audience(self.profiles, self.allow)
 
 
-class _Outcome(msgspec.Struct, array_like=True):
+class _RelayedOutcome(msgspec.Struct, array_like=True):
     result: bytes = b""
     code: int = 0
     words: str = ""
@@ -47,7 +47,7 @@ class _Outcome(msgspec.Struct, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(RelayedRequest).decode
-_decode_outcome = msgspec.msgpack.Decoder(_Outcome).decode
+_decode_outcome = msgspec.msgpack.Decoder(_RelayedOutcome).decode
 
 FindClient = Callable[[RelayedRequest], Awaitable[Client | None]]
 """The client that a request is of, as this replica knows it."""
@@ -130,7 +130,7 @@ class RelayedRequests:
         message = parse(relayed.body)
         outlet = _RelayOutlet(self._bus, note)
         handle = self._running[note.key] = CancelHandle()
-        outcome = _Outcome(code=client_errors.CANCELLED, words="Request cancelled")
+        outcome = _RelayedOutcome(code=client_errors.CANCELLED, words="Request cancelled")
         try:
             with handle:
                 outcome = await self._outcome(relayed, message, outlet)
@@ -141,20 +141,20 @@ class RelayedRequests:
 
     async def _outcome(
         self, relayed: RelayedRequest, message: ClientMessage, outlet: Outlet
-    ) -> _Outcome:
+    ) -> _RelayedOutcome:
         try:
             client = await self._find(relayed)
             if client is None:
                 raise Refused(SERVER_ERROR, "the session has ended")  # noqa: TRY301 - one way out
             result = await self._work(client, relayed, message, outlet)
         except AtReplica:
-            return _Outcome(code=SERVER_ERROR, words="the call has moved to another replica")
+            return _RelayedOutcome(code=SERVER_ERROR, words="the call has moved to another replica")
         except Exception as exc:  # noqa: BLE001 - boundary: told to the replica that asked
             refused = client_errors.refused(exc, message.method)
             data = b"" if refused.data is None else envelope.encode(refused.data)
-            return _Outcome(code=refused.code, words=str(refused), data=data)
+            return _RelayedOutcome(code=refused.code, words=str(refused), data=data)
         whole = b"".join(result) if isinstance(result, tuple) else bytes(result)
-        return _Outcome(whole)
+        return _RelayedOutcome(whole)
 
     async def _work(
         self, client: Client, relayed: RelayedRequest, message: ClientMessage, outlet: Outlet

@@ -47,7 +47,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class Rejected:
     """Why a request is not even looked at."""
 
     status: int
@@ -172,7 +172,9 @@ class Access:
         self._names = frozenset(name.lower() for name in named)
         self._known: set[tuple[bytes, bytes, bytes]] = set()
 
-    def decide(self, headers: Mapping[bytes, bytes], peer: Peer | None = None) -> Admitted | Denied:
+    def decide(
+        self, headers: Mapping[bytes, bytes], peer: Peer | None = None
+    ) -> Admitted | Rejected:
         """Whom a request is from, or why it is turned away.
 
         Args:
@@ -195,31 +197,31 @@ class Access:
             return self._bearer(given.strip())
         return self._without_token(headers, peer)
 
-    def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Denied | None:
+    def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Rejected | None:
         """Why a request is turned away by its Host and its local user alone, if it is.
 
         For what has credentials and rules about origins of its own.
         """
         called = _name(headers.get(b"host", b"").decode("latin-1"))
         if called is None or not self._is_ours(called):
-            return Denied(421, "this Host is not served here; `--allow-host` allows it")
+            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
         # where nobody needs a token, our own user is all that tells friends from strangers
         users = self._users if self._unnamed is Unnamed.OWN_USER else None
         if users is not None and peer.is_own(users) is not True:
-            return Denied(403, "other users of this machine may not use the console")
+            return Rejected(403, "other users of this machine may not use the console")
         return None
 
-    def _address(self, host: bytes, origin: bytes, site: bytes) -> Denied | None:
+    def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:
         called = _name(host.decode("latin-1"))
         if called is None or not self._is_ours(called):
-            return Denied(421, "this Host is not served here; `--allow-host` allows it")
+            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
         if origin:
             page = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
             came_from = _name(page[1]) if page else None
             if came_from is None or (came_from not in self._names and came_from != called):
-                return Denied(403, "this Origin may not use the gateway")
+                return Rejected(403, "this Origin may not use the gateway")
         elif site.lower() not in _OWN_SITES:  # an image, a script, a link: they name no Origin
-            return Denied(403, "pages of other sites may not use the gateway")
+            return Rejected(403, "pages of other sites may not use the gateway")
         return None
 
     def _is_ours(self, name: str) -> bool:
@@ -232,31 +234,31 @@ class Access:
             self._anywhere and (self._unnamed is Unnamed.REFUSED or _is_address(name))
         )
 
-    def _bearer(self, given: bytes) -> Admitted | Denied:
+    def _bearer(self, given: bytes) -> Admitted | Rejected:
         admitted = None
         for token in self.tokens:  # to the end: how long it takes tells nothing
             if hmac.compare_digest(given, token.secret):
                 admitted = Admitted(token.principal, token.profile)
         if admitted is None and self.keys is not None:
             admitted = self.keys.find(given)
-        return admitted or Denied(401, "this token is unknown, expired or revoked", _CHALLENGE)
+        return admitted or Rejected(401, "this token is unknown, expired or revoked", _CHALLENGE)
 
     def _without_token(
         self, headers: Mapping[bytes, bytes], peer: Peer | None
-    ) -> Admitted | Denied:
+    ) -> Admitted | Rejected:
         if self._unnamed is Unnamed.ADMITTED:
             return ANYBODY
         if self._unnamed is Unnamed.REFUSED or peer is None or self._users is None:
-            return Denied(401, "a bearer token is required", _CHALLENGE)
+            return Rejected(401, "a bearer token is required", _CHALLENGE)
         # the proxy may be ours, and its clients are anybody
         if any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in headers):
-            return Denied(401, "a request through a proxy needs a bearer token", _CHALLENGE)
+            return Rejected(401, "a request through a proxy needs a bearer token", _CHALLENGE)
         is_own = peer.is_own(self._users)
         if is_own is None:
             words = "a bearer token is required: it is unknown which user connects"
-            return Denied(401, words, _CHALLENGE)
+            return Rejected(401, words, _CHALLENGE)
         if not is_own:
-            return Denied(403, "other users of this machine need a bearer token")
+            return Rejected(403, "other users of this machine need a bearer token")
         return ANYBODY
 
 

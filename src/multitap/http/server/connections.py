@@ -9,7 +9,7 @@ from typing import Protocol
 
 import anyio
 
-from multitap.http.server.fair_turns import FairTurns, Worker
+from multitap.http.server.fair_turns import FairTurns, TurnTaker
 from multitap.http.server.http_request import HttpApp, RequestHead
 from multitap.records import dataclass
 from multitap.shares import Shares
@@ -55,7 +55,7 @@ class HttpLimits:
     """Seconds for requests under way when the server ends."""
 
 
-class Member(Worker, Protocol):
+class OpenConnection(TurnTaker, Protocol):
     """One connection."""
 
     since: float
@@ -119,20 +119,20 @@ class Connections:
         self.most = min(limits.connections, files // 2)  # servers need some too
         self.under_way = Shares(self.most, "requests at a time")
         self.memory = Shares(limits.memory, "bytes for unanswered requests")
-        self._members: set[Member] = set()
+        self._members: set[OpenConnection] = set()
 
-    def enter(self, member: Member) -> bool:
+    def enter(self, member: OpenConnection) -> bool:
         """Count a new connection; False: there are too many."""
         if self.closing or (len(self._members) >= self.most and not self._make_room()):
             return False
         self._members.add(member)
         return True
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: OpenConnection) -> None:
         self._members.discard(member)
         self.weigh(member, 0)
 
-    def weigh(self, member: Member, weight: int) -> None:
+    def weigh(self, member: OpenConnection, weight: int) -> None:
         """Count the memory that a connection holds.
 
         Where it gets no more, the longest request gives way that its holder has not sent to the

@@ -13,7 +13,7 @@ AT_ONCE = 4 * SECONDS
 """Time that may go into what has just arrived before the rest of it waits for the next turn."""
 
 
-class Worker(Protocol):
+class TurnTaker(Protocol):
     """A connection with work left."""
 
     answered: int
@@ -35,8 +35,8 @@ class FairTurns:
 
     def __init__(self) -> None:
         self._pace = Pace(self._work)
-        self._calm: deque[Worker] = deque()
-        self._busy: deque[Worker] = deque()
+        self._calm: deque[TurnTaker] = deque()
+        self._busy: deque[TurnTaker] = deque()
         self._calm_first = False
         self.spent = 0.0
         """Time that went into what arrived, since the last turn; from `AT_ONCE` on, `hold`."""
@@ -45,7 +45,7 @@ class FairTurns:
         """Let the rest of what arrives wait for the next turn."""
         self._pace.hold()
 
-    def join(self, worker: Worker, *, busy: bool) -> None:
+    def join(self, worker: TurnTaker, *, busy: bool) -> None:
         """Wait for a turn.
 
         Args:
@@ -78,7 +78,7 @@ class FairTurns:
                 break
         return bool(self._calm or self._busy)
 
-    def _next(self) -> Worker:
+    def _next(self) -> TurnTaker:
         self._calm_first = not self._calm_first
         if self._calm and (self._calm_first or not self._busy):
             return self._calm.popleft()

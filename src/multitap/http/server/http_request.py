@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Raw
 
-from multitap.http.server.access import ANYBODY, TEXT, Admitted, Denied
+from multitap.http.server.access import ANYBODY, TEXT, Admitted, Rejected
 from multitap.http.server.event_writer import EventWriter, MessageStream, StreamKeeper
 from multitap.http.server.peer_user import Peer
 from multitap.tasks import LightTask
@@ -112,7 +112,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     """Takes the response to the client."""
     head: RequestHead
     body: bytes
-    refusal: Denied | None = None
+    refusal: Rejected | None = None
     """Why it is turned away; nothing that comes after it is read then."""
     is_counted: bool = False
     """Whether it counts on the share of its holder right now."""
@@ -253,7 +253,7 @@ def _lines(headers: Headers | None) -> list[bytes]:
 class HttpApp(Protocol):
     """Decides about requests, and answers them."""
 
-    def admit(self, head: RequestHead) -> Denied | None:
+    def admit(self, head: RequestHead) -> Rejected | None:
         """Decide about a request by its head, before any of its body is kept."""
         ...
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import httptools
 
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.connections import Connections
 from multitap.http.server.http_request import Headers, HttpRequest, RequestHead
 from multitap.http.server.peer_user import Peer
@@ -145,7 +145,7 @@ class RequestReader:
                 continue
             except httptools.HttpParserError:
                 if not self.is_deaf:
-                    self.turn_away(Denied(_BAD_REQUEST, "this is not an HTTP request"))
+                    self.turn_away(Rejected(_BAD_REQUEST, "this is not an HTTP request"))
             break
         if self.fed and not self.is_deaf:
             self._measure()
@@ -154,13 +154,15 @@ class RequestReader:
         """Notice what the parser keeps to itself: half a header, the frames around a body."""
         limits, denied = self._limits, None
         if len(self._arriving) > limits.fields:
-            denied = Denied(_HEAD_TOO_LARGE, f"a request has at most {limits.fields} header fields")
+            denied = Rejected(
+                _HEAD_TOO_LARGE, f"a request has at most {limits.fields} header fields"
+            )
         elif self._overhead > limits.head:
-            denied = Denied(
+            denied = Rejected(
                 _HEAD_TOO_LARGE, f"the head of a request has at most {limits.head} bytes"
             )
         elif self.fed > limits.head + 2 * limits.body:
-            denied = Denied(_TOO_LARGE, "the request is too long")
+            denied = Rejected(_TOO_LARGE, "the request is too long")
         if denied is not None:
             self.turn_away(denied)
 
@@ -180,21 +182,21 @@ class RequestReader:
         self._incoming = head
         if len(pairs) > limits.fields:
             words = f"a request has at most {limits.fields} header fields"
-            self._stop_parsing(Denied(_HEAD_TOO_LARGE, words))
+            self._stop_parsing(Rejected(_HEAD_TOO_LARGE, words))
         try:
             denied = self._connections.app.admit(head)
         except Exception:  # boundary: one request is its own problem
             logger.exception("a request could not be admitted")
-            denied = Denied(_FAILED, "Internal Server Error")
+            denied = Rejected(_FAILED, "Internal Server Error")
         if denied is not None:
             self._stop_parsing(denied)
         self.holder = head.holder
         length = int(headers.get(b"content-length", b"0"))
         if length > limits.body:
-            self._stop_parsing(Denied(_TOO_LARGE, f"a request has at most {limits.body} bytes"))
+            self._stop_parsing(Rejected(_TOO_LARGE, f"a request has at most {limits.body} bytes"))
         if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
             # the parser would take its body for the next request
-            self._stop_parsing(Denied(_BAD_REQUEST, "protocol upgrades are not supported"))
+            self._stop_parsing(Rejected(_BAD_REQUEST, "protocol upgrades are not supported"))
         self.expected = head.length = length
         if headers.get(b"expect", b"").lower() == b"100-continue":
             self.expects = head.speaks_chunks
@@ -208,7 +210,7 @@ class RequestReader:
             self.expected -= len(body)
         if self._size > self._limits.body:
             words = f"a request has at most {self._limits.body} bytes"
-            self._stop_parsing(Denied(_TOO_LARGE, words))
+            self._stop_parsing(Rejected(_TOO_LARGE, words))
         if self._incoming is None or not self._incoming.keeps_body:
             return
         if first:
@@ -235,7 +237,7 @@ class RequestReader:
         self._begin()
         self._responder.add(http_request)
 
-    def _stop_parsing(self, denied: Denied) -> None:
+    def _stop_parsing(self, denied: Rejected) -> None:
         """Turn the request away that arrives, from within the parser.
 
         Raises:
@@ -244,7 +246,7 @@ class RequestReader:
         self.turn_away(denied)
         raise httptools.HttpParserError
 
-    def turn_away(self, denied: Denied) -> None:
+    def turn_away(self, denied: Rejected) -> None:
         """Answer the request that arrives with a refusal, and hear nothing more.
 
         Requests before it are answered first. What it has sent so far is forgotten.

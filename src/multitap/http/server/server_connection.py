@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from time import perf_counter
 
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.connections import READ, Connections, address_of
 from multitap.http.server.fair_turns import AT_ONCE
 from multitap.http.server.http_request import HttpRequest, RequestHead
@@ -254,7 +254,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if quiet > limits.ping and responder.current.is_pending:
                 responder.current.fall_silent()
         elif reader.is_reading and quiet > limits.request_timeout:
-            reader.turn_away(Denied(_TIMEOUT, "the request took too long"))
+            reader.turn_away(Rejected(_TIMEOUT, "the request took too long"))
             responder.advance(0)
         elif not reader.is_reading and quiet > limits.keep_alive:
             self.close()
@@ -270,7 +270,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def shed(self, words: str) -> None:
         if not self.reader.is_deaf:
-            self.reader.turn_away(Denied(BUSY, words, RETRY))
+            self.reader.turn_away(Rejected(BUSY, words, RETRY))
             self._weigh()
             self.responder.advance(0)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_messages import ControlAnswer, GatewayAction, Quick
-from multitap.http.server.access import Access, Admitted, Denied
+from multitap.http.server.access import Access, Admitted, Rejected
 from multitap.http.server.http_request import JSON, HttpRequest, RequestHead, ToDo
 from multitap.screens.page import plain_pages
 from multitap.screens.page.console_keys import LIFE, ConsoleKeys, TooManyAttempts
@@ -68,18 +68,18 @@ class Console:
             b"/console/api/leave": self._leave,
         }
 
-    def admit(self, head: RequestHead) -> Denied | None:
+    def admit(self, head: RequestHead) -> Rejected | None:
         """Decide about a request, and who answers it."""
         path, method = head.path, head.method
         is_entering = path == b"/console/enter"
         if denied := self._access.without_origin(head.headers, head.peer):
             return denied
         if method not in {b"GET", b"POST"}:
-            return Denied(405, "", ((b"allow", b"GET, POST"),))
+            return Rejected(405, "", ((b"allow", b"GET, POST"),))
         if denied := foreign(method, head.headers, is_form=is_entering):
             return denied
         if head.length > MAX_BODY:
-            return Denied(413, f"a question has at most {MAX_BODY} bytes")
+            return Rejected(413, f"a question has at most {MAX_BODY} bytes")
         head.keeps_body = method == b"POST"
         head.admitted = _NONE
         if is_entering:

@@ -22,7 +22,7 @@ from multitap.gateway.fronts.control_messages import (
     GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import CallsPage, LogPage
+from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage
 from multitap.screens.page.markup import Content, Markup, element
 from multitap.screens.time_bars import Phases, duration
 from multitap.screens.view_model import call_tone, server_rows, token_cost, token_costs
@@ -361,7 +361,7 @@ async def _access(desk: ControlDesk, wanted: RecordFilter) -> Content:
 
 
 async def _log(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    page: LogPage = await desk.find(AskLog(wanted.text, _ROWS))
+    page: HappeningsPage = await desk.find(AskLog(wanted.text, _ROWS))
     quiet = {"debug", "info", "notice"}
     rows: list[Row] = [
         (

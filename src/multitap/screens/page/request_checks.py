@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.http_request import Headers
 
 COOKIE = b"multitap_console"
@@ -44,7 +44,7 @@ def safe(*more: tuple[bytes, bytes]) -> Headers:
     return [*SAFE, *more]
 
 
-def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> Denied | None:
+def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> Rejected | None:
     """Why a request is turned away, if a page of another origin may have made it.
 
     Cookies are shared by all ports of a host, and `SameSite` looks at no port either. So it is the
@@ -74,7 +74,7 @@ def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> 
     return None if is_own and site in _OWN_SITES else _DENIED
 
 
-_DENIED = Denied(403, "pages of other origins may not use the console", SAFE)
+_DENIED = Rejected(403, "pages of other origins may not use the console", SAFE)
 
 
 def cookies(headers: Mapping[bytes, bytes]) -> Iterable[bytes]:

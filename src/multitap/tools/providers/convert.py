@@ -59,7 +59,7 @@ def converted(
     kinds = schema.get("type", "object")
     if kinds != "object" and not (is_list(kinds) and "object" in kinds):
         raise CannotOffer(f"its arguments are of type {kinds!r:.100}, not an object")
-    notes = _Notes()
+    notes = _ChangeNotes()
     flat, words = flattened(inlined(schema, notes))
     if found := [word for word in COMBINATORS if word in schema]:
         notes((), f"{listed(found)} made one object", "the top of a schema has to be one")
@@ -76,7 +76,7 @@ def converted(
     return made
 
 
-class _Notes:
+class _ChangeNotes:
     """Every change once, in the order they were made."""
 
     def __init__(self, before: Mapping[tuple[str, str, str], None] | None = None) -> None:
@@ -87,14 +87,14 @@ class _Notes:
 
 
 def _made(
-    about: str, flat: Schema, dialect: Dialect, before: _Notes, *, wants_strict: bool
+    about: str, flat: Schema, dialect: Dialect, before: _ChangeNotes, *, wants_strict: bool
 ) -> Converted:
-    notes = _Notes(before.all)
+    notes = _ChangeNotes(before.all)
     if wants_strict:
         try:
             return _whole(about, *strict(flat, notes), notes, is_strict=True)
         except NotStrict as exc:
-            notes = _Notes(before.all)
+            notes = _ChangeNotes(before.all)
             notes((), "it is offered without strict mode", str(exc))
     return _whole(about, *dialect(flat, notes), notes, is_strict=False)
 
@@ -103,19 +103,19 @@ def _shorter(
     about: str,
     flat: Schema,
     dialect: Dialect,
-    before: _Notes,
+    before: _ChangeNotes,
     step: ShorteningStep,
     *,
     wants_strict: bool,
 ) -> Converted:
-    notes = _Notes(before.all)
+    notes = _ChangeNotes(before.all)
     notes((), str(step), "it is too long")
     short = shortened(flat, step)
     return _made(cut(about, step.about), short, dialect, notes, wants_strict=wants_strict)
 
 
 def _whole(
-    about: str, schema: Schema | None, back: Back, notes: _Notes, *, is_strict: bool
+    about: str, schema: Schema | None, back: Back, notes: _ChangeNotes, *, is_strict: bool
 ) -> Converted:
     tokens = estimate({"description": about, "parameters": schema})
     return Converted(about, schema, is_strict, back, tuple(notes.all), tokens)

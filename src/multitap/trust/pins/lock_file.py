@@ -40,7 +40,7 @@ class LockNotWritten(LockError):
     """A lock file is sound as far as anybody knows, and cannot be written."""
 
 
-class Package(msgspec.Struct, frozen=True):
+class LockedPackage(msgspec.Struct, frozen=True):
     """What a launcher such as `npx` really started."""
 
     kind: str
@@ -52,7 +52,7 @@ class Package(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
-    def same_as(self, other: "Package") -> bool:
+    def same_as(self, other: "LockedPackage") -> bool:
         """Whether nothing that is known of both differs."""
         pairs = ((self.version, other.version), (self.integrity, other.integrity))
         return (self.kind, self.name) == (other.kind, other.name) and all(
@@ -77,12 +77,12 @@ class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """A digest of what is run or reached; not in a project's file, where paths differ."""
     naming: str = ""
     """The shape of the exposed names."""
-    package: Package | None = None
+    package: LockedPackage | None = None
     tools: dict[str, ToolPin] = {}
     """By the server's own names."""
     pending: dict[str, ToolPin] = {}
     """What it offers now and did not then."""
-    pending_package: Package | None = None
+    pending_package: LockedPackage | None = None
     others: dict[str, ToolPin] | None = None
     """Prompts, resources, templates and instructions, by kind and name; None: never looked at."""
     pending_others: dict[str, ToolPin] = {}

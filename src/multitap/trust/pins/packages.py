@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from multitap.records import dataclass
-from multitap.trust.pins.lock_file import UNKNOWN, Package
+from multitap.trust.pins.lock_file import UNKNOWN, LockedPackage
 
 Kind = Literal["npm", "pypi", "docker"]
 _EXACT = re.compile(r"v?\d+(\.\d+)*([-+.]?[a-z0-9][\w.+-]*)?", re.IGNORECASE)
@@ -31,7 +31,7 @@ _MOST_PROCESSES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launched:
     """A package as a configuration names it."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class Launch:
         return _EXACT.fullmatch(self.version) is not None
 
 
-def launch_of(command: str, args: Sequence[str]) -> Launch | None:
+def launch_of(command: str, args: Sequence[str]) -> Launched | None:
     """Which package a command line starts; None where it starts none, or nobody can tell."""
     words = [PurePath(command).name.removesuffix(".cmd").removesuffix(".exe"), *args]
     match words:
@@ -63,7 +63,7 @@ def launch_of(command: str, args: Sequence[str]) -> Launch | None:
             return None
 
 
-def resolve(launch: Launch, pid: int | None) -> Package:
+def resolve(launch: Launched, pid: int | None) -> LockedPackage:
     """What was really started, as far as files and processes tell; better in a thread.
 
     Nothing is started to find out: a launcher that comes with a project may be anything.
@@ -75,16 +75,16 @@ def resolve(launch: Launch, pid: int | None) -> Package:
     match launch.kind:
         case "docker":
             digest = launch.version if launch.is_exact else UNKNOWN
-            return Package("docker", launch.name, launch.version or UNKNOWN, digest)
+            return LockedPackage("docker", launch.name, launch.version or UNKNOWN, digest)
         case "npm":
             homes = _homes(_NPX, pid)
             return next(filter(None, (_of_npm(home, launch.name) for home in homes)), None) or (
-                Package("npm", launch.name)
+                LockedPackage("npm", launch.name)
             )
         case "pypi":
             homes = _homes(_UV, pid)
             return next(filter(None, (_of_pypi(home, launch.name) for home in homes)), None) or (
-                Package("pypi", launch.name)
+                LockedPackage("pypi", launch.name)
             )
 
 
@@ -105,21 +105,21 @@ def _wanted(launcher: str, args: Sequence[str]) -> str:
     return ""
 
 
-def _parsed(kind: Kind, spec: str) -> Launch | None:
+def _parsed(kind: Kind, spec: str) -> Launched | None:
     if not spec or spec.startswith((".", "/", "git+", "http:", "https:", "file:")):
         return None
     if kind == "docker":
         name, _, version = spec.partition("@")
         if not version and ":" in name.rpartition("/")[2]:
             name, _, version = name.rpartition(":")
-        return Launch(kind, name, version)
+        return Launched(kind, name, version)
     name, version = spec, ""
     for mark in ("==", "@"):
         head, found, tail = spec.rpartition(mark)
         if found and head:  # a scope begins with `@`, too
             name, version = head, tail
             break
-    return Launch(kind, _RANGE.split(name)[0], version)
+    return Launched(kind, _RANGE.split(name)[0], version)
 
 
 def _homes(pattern: re.Pattern[str], pid: int | None) -> Iterator[Path]:
@@ -147,7 +147,7 @@ def _family(pid: int | None) -> list[int]:
     return family
 
 
-def _of_npm(home: Path, name: str) -> Package | None:
+def _of_npm(home: Path, name: str) -> LockedPackage | None:
     try:
         described = json.loads((home / "node_modules" / name / "package.json").read_bytes())
         version = str(described["version"])
@@ -155,15 +155,15 @@ def _of_npm(home: Path, name: str) -> Package | None:
         integrity = str(lock["packages"][f"node_modules/{name}"].get("integrity", UNKNOWN))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Package("npm", name, version, integrity)
+    return LockedPackage("npm", name, version, integrity)
 
 
-def _of_pypi(home: Path, name: str) -> Package | None:
+def _of_pypi(home: Path, name: str) -> LockedPackage | None:
     wanted = _NORMAL.sub("_", name).lower()
     for folder in home.glob("lib/python*/site-packages/*.dist-info"):
         found, _, version = folder.name.removesuffix(".dist-info").partition("-")
         if _NORMAL.sub("_", found).lower() == wanted:
-            return Package("pypi", name, version, _content(folder))
+            return LockedPackage("pypi", name, version, _content(folder))
     return None
 
 

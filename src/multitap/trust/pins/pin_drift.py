@@ -6,7 +6,7 @@ import msgspec
 
 from multitap.errors import counted, quoted
 from multitap.records import dataclass
-from multitap.trust.pins.lock_file import UNKNOWN, Package, ServerPins, ToolPin
+from multitap.trust.pins.lock_file import UNKNOWN, LockedPackage, ServerPins, ToolPin
 from multitap.trust.pins.pinned_definition import comes_and_goes
 
 _MOST_NAMED = 5
@@ -68,7 +68,7 @@ def drift_of(
     seen: Mapping[str, ToolPin],
     pins: ServerPins | None,
     project: ServerPins | None,
-    package: Package | None,
+    package: LockedPackage | None,
     others: Mapping[str, ToolPin],
 ) -> Drift:
     """What is different; at first sight nothing is but what the project's lock says otherwise.
@@ -109,7 +109,7 @@ def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
             yield key
 
 
-def _portable(project: ServerPins | None) -> Package | None:
+def _portable(project: ServerPins | None) -> LockedPackage | None:
     """What a project's lock says of a package on every machine: others may get other files."""
     package = None if project is None else project.package
     if package is None or package.kind == "npm":
@@ -117,7 +117,7 @@ def _portable(project: ServerPins | None) -> Package | None:
     return msgspec.structs.replace(package, integrity=UNKNOWN)
 
 
-def _moved(before: Package | None, now: Package | None) -> str:
+def _moved(before: LockedPackage | None, now: LockedPackage | None) -> str:
     """What became of a package; what nobody knows of it is not compared."""
     if before is None or now is None or before.same_as(now):
         return ""

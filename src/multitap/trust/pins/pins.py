@@ -12,10 +12,10 @@ from multitap.config.models import ServerConfig
 from multitap.records import dataclass
 from multitap.trust.pins.lock_file import (
     LockContent,
+    LockedPackage,
     LockError,
     LockFile,
     LockNotWritten,
-    Package,
     ServerPins,
     Stamp,
     ToolPin,
@@ -72,7 +72,7 @@ class Pins:
         self._noted: dict[tuple[LockFile | None, str], PinChange] = {}
         """What the files do not say yet."""
         self._unwritten: dict[LockFile, str] = {}
-        self._packages: dict[str, Package] = {}
+        self._packages: dict[str, LockedPackage] = {}
 
     @property
     def files(self) -> tuple[LockFile, ...]:
@@ -123,14 +123,14 @@ class Pins:
                 self._note(project, server, PinChange(None, committed))
         return drift
 
-    def note_package(self, server: str, config: ServerConfig, package: Package) -> bool:
+    def note_package(self, server: str, config: ServerConfig, package: LockedPackage) -> bool:
         """Know what a server's launcher really started; whether its pins do not say so yet."""
         self._packages[server] = package
         pins = self._entry(self._files_of(config)[0], server)
         known = None if pins is None else pins.pending_package or pins.package
         return known is None or not known.same_as(package)
 
-    def package(self, server: str, config: ServerConfig) -> Package | None:
+    def package(self, server: str, config: ServerConfig) -> LockedPackage | None:
         """What is known of a server's package."""
         if (found := self._packages.get(server)) is not None:
             return found
@@ -303,7 +303,7 @@ def _after(  # noqa: PLR0917 - its only caller gives them all
     naming: str,
     seen: Mapping[str, ToolPin],
     drift: Drift,
-    package: Package | None,
+    package: LockedPackage | None,
 ) -> ServerPins:
     """What is to be written about a server that offers this now."""
     apart = {*drift.tools}

@@ -6,11 +6,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from multitap.config.approval import PartKind, Proposal
 from multitap.config.expand import variables
 from multitap.config.mask import MASK, masked_text
 from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
 from multitap.config.secrets import in_value, is_telling
+from multitap.config.trust_gate import PartKind, Proposal
 from multitap.records import dataclass
 from multitap.trust.projects import project_files
 

@@ -5,8 +5,8 @@ from difflib import ndiff
 from pathlib import Path
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
-from multitap.config.approval import Decision, NobodyAsked, Proposal, Standing
 from multitap.config.seed_files import at_prompt
+from multitap.config.trust_gate import NobodyAsked, Proposal, Standing, TrustDecision
 from multitap.records import dataclass
 from multitap.trust.projects.project_parts import Part, parts_of
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
@@ -86,7 +86,7 @@ class _Collector(NobodyAsked):
     def __init__(self) -> None:
         self.proposals: list[Proposal] = []
 
-    def decide(self, proposal: Proposal, /) -> Decision:
+    def decide(self, proposal: Proposal, /) -> TrustDecision:
         self.proposals.append(proposal)
         return super().decide(proposal)
 

@@ -10,11 +10,11 @@ import msgspec
 import platformdirs
 
 from multitap.config import Loaded, Place, Scope, Search, ServerConfig, expand_server, load
-from multitap.config.approval import (
-    Decision,
+from multitap.config.trust_gate import (
     PartKind,
     Proposal,
     Standing,
+    TrustDecision,
     Untrusted,
     nothing_trusted,
     trust_hint,
@@ -80,7 +80,7 @@ class Projects:
     def files(self) -> tuple[Path, ...]:
         return (self._kept.path,)
 
-    def decide(self, proposal: Proposal, /) -> Decision:
+    def decide(self, proposal: Proposal, /) -> TrustDecision:
         known = self._known(proposal.root)
         if not known and not self._trust_now:
             return nothing_trusted(proposal)  # and none of its files is looked into
@@ -91,7 +91,7 @@ class Projects:
             place = str(proposal.root)
             self._record("trust.given_once", subject=place, decision="allow", detail=words)
         said = [(part, self._standing(proposal.root, part, known)) for part in parts]
-        return Decision(
+        return TrustDecision(
             {part.name: standing for part, standing in said if part.kind == "server"},
             next((standing for part, standing in said if part.kind == "settings"), Standing.NEW),
             {

@@ -80,14 +80,14 @@ class SandboxPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Confining:
     """Whether a server is confined, and why it is as it is."""
 
     confined: bool
     reason: str
 
 
-def decide(config: StdioServer, unsupported: str | None) -> Decision:
+def decide(config: StdioServer, unsupported: str | None) -> Confining:
     """Whether to confine a server.
 
     Args:
@@ -96,16 +96,16 @@ def decide(config: StdioServer, unsupported: str | None) -> Decision:
     """
     asked = config.sandbox is True or config.sandbox == "bubblewrap"
     if config.sandbox is False:
-        return Decision(False, "switched off by `sandbox = false`")
+        return Confining(False, "switched off by `sandbox = false`")
     if not asked and config.provenance == "user":
-        return Decision(False, "your own configuration describes it")
+        return Confining(False, "your own configuration describes it")
     if not asked and os.path.basename(config.command) in _CONTAINERS:
-        return Decision(False, "it runs in a container, whose program needs the whole machine")
+        return Confining(False, "it runs in a container, whose program needs the whole machine")
     if unsupported is not None:
-        return Decision(asked, unsupported)
+        return Confining(asked, unsupported)
     origin = {"project": "a project", "registry": "a registry", "user": "you"}[config.provenance]
     wish = f'`sandbox = "{config.sandbox}"`' if config.sandbox is not True else "`sandbox = true`"
-    return Decision(True, wish if asked else f"{origin} describes it")
+    return Confining(True, wish if asked else f"{origin} describes it")
 
 
 def plan_sandbox(

@@ -43,7 +43,7 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.value is None
 
 
-class _Content(msgspec.Struct, omit_defaults=True):
+class _VaultContent(msgspec.Struct, omit_defaults=True):
     version: int = 1
     secrets: dict[str, Secret] = {}
 
@@ -144,19 +144,19 @@ class Vault:
             _refuse(name, f"is not for {place}", f"--origin {origin}" if origin else "")
         return self.value(name)
 
-    def _read(self) -> _Content:
+    def _read(self) -> _VaultContent:
         text = self._file.read()
         if text is None:
-            return _Content()
+            return _VaultContent()
         try:
-            return msgspec.json.decode(text, type=_Content)
+            return msgspec.json.decode(text, type=_VaultContent)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise VaultError(
                 f"{self.file} is damaged: {exc}", hint="repair it, or move it away and start again"
             ) from None
 
     @contextmanager
-    def _changing(self) -> Generator[_Content]:
+    def _changing(self) -> Generator[_VaultContent]:
         with self._file.locked():
             content = self._read()
             yield content

@@ -67,7 +67,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TrustDecision:
     """What counts of a proposal."""
 
     servers: Mapping[str, Standing] = field(default_factory=dict[str, Standing])
@@ -84,7 +84,7 @@ class Approval(Protocol):
         """Where decisions are kept: when one changes, they may be others."""
         ...
 
-    def decide(self, proposal: Proposal, /) -> Decision:
+    def decide(self, proposal: Proposal, /) -> TrustDecision:
         """What counts of this content, as it is now."""
         ...
 
@@ -111,7 +111,7 @@ class NobodyAsked:
 
     files: tuple[Path, ...] = ()
 
-    def decide(self, proposal: Proposal, /) -> Decision:
+    def decide(self, proposal: Proposal, /) -> TrustDecision:
         return nothing_trusted(proposal)
 
     def check_start(
@@ -127,9 +127,9 @@ class NobodyAsked:
         return False
 
 
-def nothing_trusted(proposal: Proposal) -> Decision:
+def nothing_trusted(proposal: Proposal) -> TrustDecision:
     """The decision that nothing of it counts."""
-    return Decision(
+    return TrustDecision(
         dict.fromkeys(proposal.servers, Standing.NEW),
         skills=dict.fromkeys(proposal.found_skills(), Standing.NEW),
     )

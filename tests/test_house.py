@@ -1,0 +1,50 @@
+"""The house rules that a script can check: one place, one name, no class that does everything."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import multitap
+
+SOURCE = Path(multitap.__file__).parent
+MOST_METHODS = 20
+ENTRY_POINTS = frozenset({"__init__", "__main__"})
+
+
+MODULES = {path: ast.parse(path.read_bytes()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def classes():
+    return [
+        (path, node)
+        for path, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def test_no_class_has_more_methods_than_one_can_keep_in_mind():
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    counts = {
+        f"{path.name}: {node.name}": sum(isinstance(one, functions) for one in node.body)
+        for path, node in classes()
+    }
+
+    assert {name for name, count in counts.items() if count > MOST_METHODS} == set()
+
+
+def test_no_class_name_exists_twice():
+    places = defaultdict(list)
+    for path, node in classes():
+        places[node.name].append(str(path.relative_to(SOURCE)))
+
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_a_module_is_known_by_its_name_without_its_folder():
+    places = defaultdict(list)
+    for path in MODULES:
+        if path.stem not in ENTRY_POINTS:
+            places[path.stem].append(str(path.relative_to(SOURCE)))
+
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -193,7 +193,7 @@ class Account:
         login = (self._send_person, self._login, challenge.words, scope)
         if not waits:
             self._work.begin("login", *login)
-            raise AuthRequired("waiting for a login", hint=self._hint(None))
+            raise AuthRequired("waiting for a login", hint=_hint(self.name))
         await self._work.wait("login", *login)
 
     async def _send_person(self, login: Login, challenge: str, scope: str | None) -> None:
@@ -209,7 +209,7 @@ class Account:
             self._refusal = f"cannot log in: {type(exc).__name__}"
         if self._refusal is not None:
             self._on_change(self)
-            raise AuthRequired(self._refusal, hint=self._hint(None))
+            raise AuthRequired(self._refusal, hint=_hint(self.name))
 
     async def _renew(self) -> None:
         """Have new tokens: one of all processes does, the others take its result."""
@@ -238,9 +238,9 @@ class Account:
                 forgotten = msgspec.structs.replace(kept, registered=False)
                 await anyio.to_thread.run_sync(self._store.save, forgotten)
             words = f"the login has ended ({self.config.redact(str(exc))})"
-            raise AuthRequired(words, hint=self._hint(None)) from None
+            raise AuthRequired(words, hint=_hint(self.name)) from None
         except LoginFailed as exc:
-            raise AuthRequired(self.config.redact(str(exc)), hint=self._hint(None)) from None
+            raise AuthRequired(self.config.redact(str(exc)), hint=_hint(self.name)) from None
         await anyio.to_thread.run_sync(self._store.save, renewed)
         self._use(renewed)
 
@@ -283,11 +283,12 @@ class Account:
 
     def _needs_login(self, challenge: Challenge, scope: str | None) -> AuthRequired:
         words = self._refusal or ("it wants more rights" if scope else "it wants a login")
-        hint = self._hint(scope)
+        hint = _hint(self.name, scope)
         if not parameters(challenge.words).get("resource_metadata"):
             hint += ", or set its credentials in `headers`"
         return AuthRequired(words, challenge=challenge.words, hint=hint)
 
-    def _hint(self, scope: str | None) -> str:
-        more = f' --scope "{scope}"' if scope else ""
-        return f"run `multitap login {self.name}{more}`"
+
+def _hint(server: str, scope: str | None = None) -> str:
+    more = f' --scope "{scope}"' if scope else ""
+    return f"run `multitap login {server}{more}`"

@@ -228,7 +228,7 @@ class StreamableWire(HttpWire):
         if response.status == HTTPStatus.OK and kind == JSON:
             return self._matched(await self._origin.read(response), pending)
         if response.ok:
-            raise await self._unusable(response)
+            raise _unusable(response, await self._origin.beginning(response, _QUOTED))
         raise await self._refused(response, pending)
 
     def _begin_session(self, name: str | None) -> None:
@@ -244,12 +244,6 @@ class StreamableWire(HttpWire):
         ):
             raise AnswerInvalid(f"the answer is to another request{quoted(body)}", sent=True)
         return message
-
-    async def _unusable(self, response: Response) -> AnswerInvalid:
-        text = await self._origin.beginning(response, _QUOTED)
-        kind = ascii(response.content_type).strip("'") or "no content type"
-        words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
-        return AnswerInvalid(f"{words}{quoted(text)}", sent=True)
 
     async def _follow(
         self, response: Response, pending: PendingRequest, stream: EventParser
@@ -394,3 +388,9 @@ def pause(retry: float | None, failures: int) -> float:
     least = _RETRY if retry is None else min(retry, _LONGEST_ASKED)
     most = min(_LONGEST_GROWTH, _RETRY * 2 ** min(failures, 8))
     return max(least, random.uniform(0, most)) if failures else least  # noqa: S311 - no secret
+
+
+def _unusable(response: Response, beginning: bytes) -> AnswerInvalid:
+    kind = ascii(response.content_type).strip("'") or "no content type"
+    words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
+    return AnswerInvalid(f"{words}{quoted(beginning)}", sent=True)

@@ -341,7 +341,7 @@ async def test_the_log_shows_what_happens(state):
 
 
 def test_what_servers_write_is_part_of_the_log():
-    text = "half a line\n2026-01-31 12:00:00 ready\n2026-01-31 12:00:01 busy"
+    text = "half a line\n2026-01-31 12:00:00 ready\n2026-01-31 12:00:01 \x1b[2Jbusy"
 
     assert [one.text for one in stderr_lines("zoo", text)] == [
         "stderr: ready",

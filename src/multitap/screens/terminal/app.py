@@ -25,7 +25,7 @@ BEAT = 0.08
 """Seconds between two looks at the counters: a busy screen still manages ten a second."""
 SLOW_BEAT = 1.0
 """Seconds between two looks at all the rest."""
-_IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "leave"})
+_IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
 """What a key does only while it is not being typed into a line or pressed in a window."""
 
 
@@ -70,7 +70,7 @@ class Terminal(App[None]):
         Binding("f", "filter", "Filter", priority=True),
         Binding("slash", "prompt", "Command", key_display="/", priority=True),
         Binding("question_mark", "act('help')", "Help", key_display="?"),
-        Binding("q", "leave", "Quit"),
+        Binding("q", "quit", "Quit"),
         Binding("escape", "to_list", show=False),
     ]
 
@@ -189,9 +189,6 @@ class Terminal(App[None]):
         """From a line to type into to the list."""
         self.query_one("#prompt", Input).value = ""
         self._board.leave_filter()
-
-    def action_leave(self) -> None:
-        self.exit()
 
     def action_act(self, verb: str) -> None:
         """Do what a key stands for, with the row that the cursor is on."""

@@ -10,20 +10,14 @@ from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs
 
 from multitap.errors import BadArguments
-from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import place_rows, places
-from multitap.screens.terminal.access_rows import (
-    AccessItem,
-    access_items,
-    access_words,
-    of_access,
-)
-from multitap.screens.terminal.places import Place
+from multitap.screens.terminal.access_rows import access_items, access_words, of_access
+from multitap.screens.terminal.places import ScreenPlace
 from multitap.screens.terminal.row_list import RowList
-from multitap.screens.view_model import ClientRow, ServerRow, client_rows
-from multitap.store.call_records import CallRecord
+from multitap.screens.terminal.selection import Selection
+from multitap.screens.view_model import ClientRow, client_rows
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 
 
@@ -57,6 +51,8 @@ class Board(Vertical):
         super().__init__()
         self._view = view
         self._filters: dict[str, RecordFilter] = {}
+        self.selected = Selection(view, self._key, self._clients)
+        """What the cursor is on."""
 
     def compose(self) -> ComposeResult:
         yield Tabs(
@@ -73,7 +69,7 @@ class Board(Vertical):
         yield Static("", id="detail", markup=False)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ScreenPlace:
         """The place in sight."""
         return places.place_named(self.query_one(ContentSwitcher).current or places.SERVERS.name)
 
@@ -81,32 +77,6 @@ class Board(Vertical):
     def list(self) -> RowList:
         """What is in sight."""
         return self.query_one(ContentSwitcher).query_one(f"#{self.place.name}", RowList)
-
-    @property
-    def server(self) -> ServerRow | None:
-        """The server that the cursor is on."""
-        key = self._key(places.SERVERS)
-        return None if key is None else self._view.server(key)
-
-    @property
-    def call(self) -> CallRecord | None:
-        """The call that the cursor is on."""
-        key = self._key(places.CALLS)
-        records = self._view.recent.records
-        return next((one for one in records if place_rows.call_key(one) == key), None)
-
-    @property
-    def tool(self) -> ToolLine | None:
-        """The tool that the cursor is on."""
-        key = self._key(places.TOOLS)
-        return None if key is None else self._view.tools.get(key)
-
-    @property
-    def client(self) -> ClientRow | None:
-        """The client that the cursor is on."""
-        key = self._key(places.CLIENTS)
-        numbered = enumerate(self._clients())
-        return next((one for number, one in numbered if f"{one.caller} {number}" == key), None)
 
     def visit(self, place: str, shown: str | None = None) -> None:
         """Go to a place.
@@ -120,14 +90,7 @@ class Board(Vertical):
         self._go(place)  # at once: the next key may be meant for it
         self.query_one(Tabs).active = place
 
-    @property
-    def access(self) -> AccessItem | None:
-        """What the cursor is on in the Access place."""
-        key = self._key(places.ACCESS)
-        items = access_items(self._view, EVERYTHING)
-        return next((item for one, item in items if one == key), None)
-
-    def filter_of(self, place: Place) -> str | None:
+    def filter_of(self, place: ScreenPlace) -> str | None:
         """What to show of a place; None while it is not in sight."""
         return self._filter(place.name).text if self.place is place else None
 
@@ -191,19 +154,19 @@ class Board(Vertical):
             self._filters[self.place.name] = RecordFilter.parse(event.value)
             self.show()
 
-    @on(RowList.Moved)
+    @on(RowList.CursorMoved)
     def _explain(self) -> None:
         """Say of the current row what is wrong, and which key helps."""
         words = "" if self.list.current else self._nothing()
-        if server := self.server:
+        if server := self.selected.server:
             words = place_rows.server_words(server)
-        elif call := self.call:
+        elif call := self.selected.call:
             words = place_rows.call_words(call)
-        elif tool := self.tool:
+        elif tool := self.selected.tool:
             words = tool.description
-        elif client := self.client:
+        elif client := self.selected.client:
             words = place_rows.client_words(client)
-        elif item := self.access:
+        elif item := self.selected.access:
             words = access_words(item)
         self.query_one("#detail", Static).update(printable(words))
 
@@ -229,7 +192,7 @@ class Board(Vertical):
     def _filter(self, place: str) -> RecordFilter:
         return self._filters.get(place, EVERYTHING)
 
-    def _key(self, place: Place) -> str | None:
+    def _key(self, place: ScreenPlace) -> str | None:
         """What the cursor is on, if the place is in sight."""
         current = self.list.current
         return current.key if current and self.place is place else None

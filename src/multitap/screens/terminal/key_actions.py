@@ -73,15 +73,15 @@ class KeyActions:
         """Do what a key stands for; nothing where that makes no sense."""
         if verb == "help":
             self._help()
-        elif server := self._board.server:
+        elif server := self._board.selected.server:
             await self._on_server(verb, server)
-        elif call := self._board.call:
+        elif call := self._board.selected.call:
             await self._on_call(verb, call)
-        elif tool := self._board.tool:
+        elif tool := self._board.selected.tool:
             await self._on_tool(verb, tool)
         elif self._board.place is places.ACCESS:
-            await self._access.act(verb, self._board.access)
-        elif client := self._board.client:
+            await self._access.act(verb, self._board.selected.access)
+        elif client := self._board.selected.client:
             self._board.visit(places.CALLS.name, f'{client.kind}:"{client.caller}"')
         elif verb == "open" and (row := self._board.list.current):
             self._read(self._board.place.title, "\n".join(filter(None, row.cells)))

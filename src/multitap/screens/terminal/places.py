@@ -4,7 +4,7 @@ from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScreenPlace:
     """One of the six."""
 
     name: str
@@ -18,7 +18,7 @@ class Place:
     """What to say when there is nothing to list."""
 
 
-SERVERS = Place(
+SERVERS = ScreenPlace(
     "servers",
     "Servers",
     (
@@ -38,7 +38,7 @@ SERVERS = Place(
     frozenset({"restart", "switch", "login", "log", "tools"}),
     "There are no servers; `multitap add NAME` adds one.",
 )
-CALLS = Place(
+CALLS = ScreenPlace(
     "calls",
     "Calls",
     (
@@ -55,7 +55,7 @@ CALLS = Place(
     frozenset({"replay", "compare"}),
     "No calls yet. They appear here as clients make them; `c` in Tools makes one.",
 )
-TOOLS = Place(
+TOOLS = ScreenPlace(
     "tools",
     "Tools",
     ("TOOL", "SERVER", "TOKENS", "DESCRIPTION"),
@@ -63,7 +63,7 @@ TOOLS = Place(
     frozenset({"call"}),
     "No server offers a tool.",
 )
-CLIENTS = Place(
+CLIENTS = ScreenPlace(
     "clients",
     "Clients",
     ("CLIENT", "VERSION", "ERA", "PROFILE", "TOKEN", "CALLS", "BUSY", "CAN BE ASKED"),
@@ -71,14 +71,14 @@ CLIENTS = Place(
     frozenset({"calls"}),
     "No client is connected; `multitap install CLIENT` configures one.",
 )
-ACCESS = Place(
+ACCESS = ScreenPlace(
     "access",
     "Access",
     ("KIND", "NAME", "STATE", "NOTE"),
     verbs=frozenset({"revoke", "new"}),
     empty="There are no tokens, no questions, and nothing to review.",
 )
-LOG = Place(
+LOG = ScreenPlace(
     "log",
     "Log",
     ("TIME", "LEVEL", "SERVER", "WHAT"),
@@ -102,5 +102,5 @@ KEYS = (
 """Key, verb and what the footer calls it; two verbs share a key where no place has both."""
 
 
-def place_named(name: str) -> Place:
+def place_named(name: str) -> ScreenPlace:
     return next(place for place in PLACES if place.name == name)

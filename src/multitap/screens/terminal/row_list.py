@@ -72,7 +72,7 @@ class RowList(ScrollView, can_focus=True):
             super().__init__()
             self.row = row
 
-    class Moved(Message):
+    class CursorMoved(Message):
         """Another row is the current one."""
 
     def __init__(
@@ -101,7 +101,7 @@ class RowList(ScrollView, can_focus=True):
         self.virtual_size = Size(0, len(self._rows) + 1)
         self.refresh()
         if self.current != kept:  # its text may have changed, too
-            self.post_message(self.Moved())
+            self.post_message(self.CursorMoved())
 
     def render_line(self, y: int) -> Strip:
         number = y - 1 + self.scroll_offset.y if y else -1
@@ -139,7 +139,7 @@ class RowList(ScrollView, can_focus=True):
         elif self.cursor >= top + height:
             self.scroll_to(y=self.cursor - height + 1, animate=False)
         self.refresh()
-        self.post_message(self.Moved())
+        self.post_message(self.CursorMoved())
 
     def on_resize(self) -> None:
         self._widths = self._measured()

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from multitap.config.watch import changes as changes
 
 _NAMES = {
-    "approval": "Pending",
+    "trust_gate": "Pending",
     "dialects": "DIALECTS detect dialect",
     "discover": "Toolbox scan",
     "documents": "Document",

@@ -184,7 +184,7 @@ def held(wire):
     connections = [one for pool in wire._origin._client._pools.values() for one in pool._open]
     answers = [one._reader.response for one in connections]
     unread = sum(one.held for one in answers if one is not None)
-    return unread + sum(len(piece) for one in connections for piece in one._backlog._pieces)
+    return unread + sum(len(piece) for one in connections for piece in one._unparsed._pieces)
 
 
 def _is_last(script):

@@ -88,7 +88,8 @@ class Vetting:
         if scanning == "block":
             withheld |= self._blocked(link.name, seen, scan)
             mute |= self._blocked(link.name, others, scan_other)
-        drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned)
+        whole = not offers.missing
+        drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned, whole=whole)
         if pinning == "enforce":
             hint = f"run `multitap pins review {link.name}`"
             apart = usable if drift.damage else drift.tools

@@ -91,6 +91,8 @@ class Pins:
         identity: str,
         seen: Mapping[str, ToolPin],
         others: Mapping[str, ToolPin] = MappingProxyType({}),
+        *,
+        whole: bool = True,
     ) -> Drift:
         """How what a server offers differs from what is pinned; what is new to us is noted.
 
@@ -100,6 +102,8 @@ class Pins:
             identity: A digest of what is run or reached.
             seen: Its tools, by its own names.
             others: What else it offers, by kind and name.
+            whole: Whether all its lists could be fetched; what is in a list that comes later is
+                not new, only late.
         """
         mode = pin_mode(config)
         if mode == "off":
@@ -116,7 +120,8 @@ class Pins:
         drift = drift_of(seen, pins, locked, package, others)
         if seen or others:
             after = _after(pins, identity, self.naming, seen, drift, package)
-            after = _with_others(after, others, drift)
+            if whole or (pins is not None and pins.others is not None):
+                after = _with_others(after, others, drift)
             self._note(own, server, PinChange(before, after))
             if project is not None and locked is None and (after.tools or after.others):
                 committed = ServerPins(package=package, tools=after.tools, others=after.others)

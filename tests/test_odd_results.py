@@ -62,7 +62,7 @@ async def test_malformed_blocks_are_dropped_with_one_warning_for_each_tool(era, 
     [
         ({"structuredContent": {"n": 1}}, None),
         ({"structuredContent": {"n": "one"}}, '/n is not of type "integer"'),
-        ({}, "there is none"),
+        ({}, "it is missing"),
         ({"isError": True}, None),
     ],
 )

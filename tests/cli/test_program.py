@@ -81,7 +81,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
         "trust",
         "undo",
     }
-    without = ("secret", "token", "search", "self", "uninstall")
+    without = ("cluster", "secret", "token", "search", "self", "uninstall")
     without_files = line in alone or line.startswith(without)
     assert "MULTITAP_CONFIG" in ended.out or without_files
 

@@ -387,7 +387,7 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     definition = {"name": name, "description": description, "inputSchema": schema}
     offers = Offers(tools=(definition,))
     config = StdioServer(command="x")
-    link = SimpleNamespace(name=server, config=config, report=config)
+    link = SimpleNamespace(name=server, config=config, report=config, session=None)
     books = NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True)
     shelf = stock(link, offers, books, Vetting(Pins()), Policy(Settings()))
     [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -185,7 +186,13 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
             arguments += ["--tmpfs", path]
         elif os.path.exists(path):
             arguments += ["--ro-bind", "/dev/null", path]
-    arguments += [word for path in plan.read if path not in _MACHINE for word in _bound(path)]
+    # the step that confines the server from within is ours, and may lie where nothing else is shown
+    ours = (
+        sys.prefix,
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    )
+    shown = (*ours, *(path for path in plan.read if path not in _MACHINE))
+    arguments += [word for path in shown for word in _bound(path)]
     for path in plan.write:
         arguments += ["--bind-try", path, path]
     return [*arguments, "--chdir", str(plan.cwd or os.getcwd()), "--"]

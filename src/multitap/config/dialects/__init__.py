@@ -22,6 +22,8 @@ from multitap.errors import ConfigError
 
 __all__ = ["DIALECTS", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
 
+# From the most telling content to the least: `mcpServers` and a bare map of servers fit nearly
+# every host, so a dialect with a key of its own has to be asked before them.
 _IN_ORDER = (
     *(CODEX, OTTER, ZED, GOOSE, MULTITAP, OPENCODE, VSCODE, AGENT_CORE, CONTINUE),
     *FAMILY,
@@ -56,6 +58,7 @@ def detect(document: Document) -> Dialect | None:
         for dialect in _IN_ORDER
         if any(document.path.match(pattern) for pattern in dialect.files)
     ]
+    # most files of the family hold no key that only one host knows: there the name decides
     both = [
         dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
     ]

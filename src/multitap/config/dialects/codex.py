@@ -42,6 +42,7 @@ def _variables(draft: Draft, node: Node) -> None:
             draft.wrong(element, "the name of a variable")
 
 
+# Codex has no legacy SSE: an address in its file can only mean Streamable HTTP.
 def _url(draft: Draft, node: Node) -> None:
     string("url")(draft, node)
     draft.set("transport", node, "streamable-http")
@@ -90,6 +91,8 @@ def _variable(fields: Unwritten, *path: str) -> str | None:
     return match and match[1]
 
 
+# Codex rejects a literal token too. An error, not a note: a server that starts without its token
+# fails later with a 401 that does not say why.
 def _bearer_itself(draft: Draft, node: Node) -> None:
     draft.error(node, "a token is not allowed here", hint="use `bearer_token_env_var`")
 
@@ -97,6 +100,8 @@ def _bearer_itself(draft: Draft, node: Node) -> None:
 KEYS: Rules = {
     "command": program,
     "args": arguments,
+    # Before `env`: when written, each of these takes the variables it can name, and `env` gets the
+    # rest. The same holds for the headers below.
     "env_vars": TwoWay(_variables, _passed_on),
     "env": env,
     "cwd": path("cwd"),
@@ -105,6 +110,7 @@ KEYS: Rules = {
     "bearer_token_env_var": TwoWay(_bearer, _token_variable),
     "env_http_headers": TwoWay(_header_variables, _named_headers),
     "http_headers": table("headers"),
+    # A shell command: to read a file of another host must not run anything.
     "http_headers_helper": unsupported("is not run; write the headers instead"),
     "scopes": words("oauth", "scope"),
     "oauth": oauth(
@@ -133,6 +139,7 @@ KEYS: Rules = {
         ignored,
     ),
 }
+# Codex expands nothing in values: a `${` in its file is text, and must not read our environment.
 SPELLING = Spelling(KEYS, literal, words={"headers": "http_headers"})
 
 

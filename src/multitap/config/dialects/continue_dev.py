@@ -26,6 +26,7 @@ def _key(draft: Draft, node: Node) -> None:
         draft.set(("headers", "Authorization"), node, f"Bearer {text}")
 
 
+# A file must not be able to switch off the check that keeps tokens from a man in the middle.
 def _verify(draft: Draft, node: Node) -> None:
     if node.value is False:
         unsupported("certificates are always verified here")(draft, node)
@@ -61,6 +62,7 @@ KEYS: Rules = {
 
 def read(document: Document, folder: Path) -> Reading:
     transcript = Transcript("continue", document, folder, Spelling(KEYS, secrets))
+    # The older `config.json` has servers without names, under `experimental`.
     old = transcript.root.find("experimental", "modelContextProtocolServers")
     transcript.list(old, unnamed="mcp")
     transcript.list(transcript.root.find("mcpServers"))

@@ -14,6 +14,7 @@ FieldPath = tuple[str, ...]
 Rewrite = Callable[[str], str]
 """From a dialect's way to write variables to ours."""
 
+# Names become parts of tool names and stand in every message; a longer one breaks its entry only.
 LONGEST_NAME = 200
 
 

@@ -33,6 +33,7 @@ def _says_transport(draft: Draft) -> None:
         draft.missing("transport", hint='`"transport": "stdio"` or `"sse"`')
 
 
+# kode refuses an entry without the list.
 def _says_args(draft: Draft) -> None:
     if ("command",) in draft.fields and ("args",) not in draft.fields:
         draft.missing("args", hint='`"args": []` if there are none')
@@ -71,6 +72,8 @@ def read_claude_code(spelling: Spelling, document: Document, folder: Path) -> Re
     """Servers of the user, then those of the project that is worked in."""
     transcript = Transcript("claude-code", document, folder, spelling)
     transcript.table(transcript.root.find("mcpServers"))
+    # Claude Code keeps what `claude mcp add` writes, and what a person switched off, by the path of
+    # the project.
     if project := transcript.root.find("projects", str(folder)):
         transcript.table(project.find("mcpServers"))
         for key in ("disabledMcpServers", "disabledMcpjsonServers"):
@@ -153,6 +156,8 @@ def _never(_: Document) -> bool:
 _STDIO = ("command", "args", "env")
 _REMOTE = ("url", "headers")
 _SERVERS = within("mcpServers")
+# Each host expands these forms and no others. If we expanded more, a text that is literal in its
+# host would take values from our environment.
 _CURSOR = only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
 _WINDSURF = only("env:", "file:")
 _CLINE = only("env:")
@@ -314,4 +319,5 @@ PLAIN = Dialect(
         _plain_container,
     ),
 )
+# Those with keys of their own first; for the last two only the file name speaks.
 FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

@@ -27,7 +27,9 @@ from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
+# Parts of Goose, or Python code that it runs itself: no MCP server that we could start.
 OWN_KINDS = frozenset({"builtin", "platform", "frontend", "inline_python"})
+# `$${` since `literal` has been applied to the text before.
 _VARIABLE = re.compile(r"\$\$\{(\w+)\}|\$(\w+)")
 
 
@@ -80,6 +82,8 @@ KEYS: Rules = {
     "available_tools": _tools,
     **dict.fromkeys(("name", "display_name", "bundled"), ignored),
 }
+# Goose expands variables in headers only, and only from `envs` and `env_keys`; elsewhere `${` is
+# text.
 SPELLING = Spelling(
     KEYS,
     literal,

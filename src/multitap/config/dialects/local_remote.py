@@ -107,6 +107,8 @@ def _is_server(node: Node) -> bool:
 OPENCODE_KEYS: Rules = {
     **KEYS,
     "cwd": path("cwd"),
+    # Version 2 of the format says `disabled`, has snake_case in `oauth`, and puts the servers one
+    # level deeper. Both versions are in use.
     "disabled": flag("enabled", inverse=True),
     "timeout": duration("timeout", bare="ms"),
     "oauth": oauth(
@@ -160,6 +162,7 @@ def _typed_servers(node: Node | None) -> bool:
     return "local" in types or "remote" in types
 
 
+# agent-core has the same `mcp` map. `{env:X}` without a dollar is a form that only opencode knows.
 def _says_opencode(document: Document) -> bool:
     schema = document.root.find("$schema")
     named = "opencode" in document.path.name or (schema and "opencode" in str(schema.value))

@@ -100,9 +100,11 @@ KEYS: Rules = {
     "cwd": path("cwd"),
     "url": string("url"),
     "serverUrl": string("url"),
+    # Gemini CLI: the deprecated name for an address that speaks Streamable HTTP.
     "httpUrl": TwoWay(_streamable, _streamable_url),
     "tcp": unsupported("WebSocket servers are not supported"),
     "headers": table("headers"),
+    # A shell command of Claude Code: to read a file of another host must not run anything.
     "headersHelper": unsupported("is not run; write the headers instead"),
     "oauth": TwoWay(_oauth, oauth(_CLIENT).write),
     "oauthClient": oauth(_CLIENT),
@@ -111,14 +113,20 @@ KEYS: Rules = {
     "enabled": flag("enabled"),
     "disabled": flag("enabled", inverse=True),
     "description": string("description"),
+    # Claude Code and Gemini CLI mean milliseconds, Cline and ExcelManus seconds: a wrong guess is
+    # off by a factor of 1000.
     "timeout": unitless("timeout"),
     "request_timeout_ms": duration("timeout", bare="ms"),
     "includeTools": strings("filter", "allow"),
     "excludeTools": strings("filter", "deny"),
     "disabledTools": strings("filter", "deny"),
+    # VS Code approves the calls of sandboxed servers by itself: who relied on the sandbox has to
+    # know that there is none.
     "sandboxEnabled": unsupported("the server runs without a sandbox here"),
     **dict.fromkeys(
         (
+            # `alwaysAllow`, `autoApprove` and `trust` are permissions that a person gave to another
+            # host: to take them over would let calls pass that nobody has allowed here.
             "alwaysAllow",
             "alwaysLoad",
             "autoApprove",

@@ -8,14 +8,14 @@ from multitap.config.dialects.unwritten import Respell
 from multitap.config.scope import FOLDERS
 
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
-# a name ends where another variable begins, or a text full of beginnings would take hours
+# a name stops at `$` and `{`: otherwise a text full of openings costs quadratic time
 _SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s$]+)\s*\}\}")
 _BRACES = re.compile(r"\$?\{(env|file):([^}{]+)\}|\$\{")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _NAMED = re.compile(r"(?<!\$)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(\}|:-)")
 _NO_FORM = "\0"
-"""Stands in no configuration."""
+"""Marks what has no form; no configuration contains it."""
 
 
 def literal(text: str) -> str:

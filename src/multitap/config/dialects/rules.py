@@ -57,13 +57,15 @@ TRANSPORTS = {
     "streamableHttp": "streamable-http",
     "sse": "sse",
 }
+# A table that was never meant as a server may have any number of keys: as many warnings would
+# bury the one that matters.
 MOST_UNKNOWN = 20
 """Unknown keys of one table that are reported one by one."""
 WEB_SOCKETS = frozenset({"ws", "websocket", "tcp"})
 
 
 def apply(draft: Draft, node: Node, rules: Rules) -> None:
-    """Read every member of a table by its rule; unknown ones are kept and warned of."""
+    """Read every member of a table by its rule; unknown ones are kept and reported."""
     if not is_table(node.value):
         draft.wrong(node, "a table")
         return
@@ -204,6 +206,7 @@ def _env(draft: Draft, node: Node) -> None:
                 draft.set(("env", name), member, str(member.value).lower())
             case int():
                 draft.set(("env", name), member, str(member.value))
+            # `1.10` would arrive as `1.1`: for a version or an amount that is another value.
             case float():
                 draft.wrong(member, "a string", hint="put it in quotes")
             case _:
@@ -257,7 +260,7 @@ def duration(*field: str, bare: Unit | None) -> TwoWay:
 
 
 def unitless(field: str) -> Rule:
-    """A span of time in a file that does not tell which host it is for."""
+    """A span of time in a file that does not say which host it is for."""
 
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, str):
@@ -372,6 +375,8 @@ def _is_line(node: Node) -> bool:
     beside = node.document.root
     for step in node.key[:-1]:
         beside = beside.child(step)
+    # Deep links of Cursor have the whole command line in `command`. With `args` beside it, or a
+    # path first, a space is part of the name.
     return "args" not in beside.value and bool(re.match(r"[^\s/\\]+\s", node.value))
 
 

@@ -22,6 +22,7 @@ def _rewrite(text: str) -> str:
     return _known(_INPUT.sub(r"${auth:\1}", text))
 
 
+# `mcp.json`, `settings.json`, and `devcontainer.json`.
 CONTAINERS = (("servers",), ("mcp", "servers"), ("customizations", "vscode", "mcp", "servers"))
 
 

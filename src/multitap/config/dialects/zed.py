@@ -22,6 +22,7 @@ from multitap.config.documents import Document, Node, is_table
 from multitap.config.problems import Severity
 
 _TIMEOUT = duration("timeout", bare="s")
+# Older settings of Zed have `"command": {"path", "args", "env"}`; people still have them.
 _NESTED: Rules = {"path": program, "args": arguments, "env": env, "timeout": _TIMEOUT}
 
 
@@ -63,6 +64,7 @@ def read(document: Document, folder: Path) -> Reading:
     return transcript.reading()
 
 
+# The program of an extension is inside Zed, and its entry only has settings for it.
 def _is_extension(node: Node) -> bool:
     return is_table(node.value) and (
         node.value.get("source") == "extension"

@@ -23,6 +23,7 @@ CONFIG = "config.jsonc"
 PROJECT = "pyproject.toml"
 
 _INLINE_METADATA = re.compile(r"^# /// script\s*$", re.MULTILINE)
+# PEP 723 puts the block near the top; the rest of a large script need not be read.
 _HEADER = 64 * 1024
 
 
@@ -84,6 +85,7 @@ def scripts(folder: Path) -> tuple[Path, ...]:
 
 
 def _may_be_server(name: str) -> bool:
+    # The name of a folder becomes the name of a server, and stands in messages on a terminal.
     return name.isprintable() and not name.startswith((".", "_")) and name != "node_modules"
 
 
@@ -113,6 +115,7 @@ def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
     """The command that runs a script, and what is missed to run it well."""
     if script.suffix == ".py":
         return _python(script, tools)
+    # Bun first: it runs TypeScript as it is, while node needs a flag for it.
     commands = {"bun": ("bun", "run", str(script)), "node": ("node", str(script))}
     if script.suffix == ".ts":
         commands["node"] = ("node", "--experimental-strip-types", str(script))

@@ -7,6 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from multitap.records import dataclass
 
+# Most servers refuse longer addresses; here one counts as unclear, which no rule allows.
 LONGEST = 8192
 
 # Only what every parser reads in the same way: no user, no backslash, no white space, no empty

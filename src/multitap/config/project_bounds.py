@@ -12,6 +12,8 @@ from multitap.errors import ConfigError
 OUTSIDE = "is outside the project"
 
 
+# Before trust is given, a path with a variable in it must not carry a value of the environment
+# anywhere.
 def folders_only(folder: Path) -> Scope:
     """What variables stand for to a project that nobody has trusted: folders, and nothing else."""
     return Scope({}, folder, Path.home())

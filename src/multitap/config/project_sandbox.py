@@ -33,6 +33,7 @@ def restrained(
         read=_inside(rules.read, entry),
         write=_inside(rules.write, entry),
         hosts=rules.hosts,
+        # A project may ask for less than usual, never for more.
         processes=min(rules.processes, usual.processes),
         memory=min(rules.memory, usual.memory),
     )
@@ -58,6 +59,7 @@ def _inside(paths: tuple[Path, ...], entry: Entry) -> tuple[Path, ...]:
 def _is_inside(path: str, folder: str) -> bool:
     if path.startswith(("~", "$")):  # it leads to wherever somebody says
         return False
+    # A link in the repository may lead to anywhere.
     real = os.path.realpath(path)
     return real == folder or real.startswith(f"{folder}/")
 

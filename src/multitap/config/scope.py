@@ -16,7 +16,10 @@ from multitap.config.problems import Place, did_you_mean
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 
+# For tokens and certificates; a `${file:}` that names a log or a device must not fill the memory.
 LARGEST_FILE = 1024 * 1024
+# `auth` is looked up by the caller, which knows the server: a secret is bound to those that may use
+# it.
 SOURCES = ("env", "auth", "file")
 FOLDERS = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 

@@ -86,12 +86,14 @@ def in_url(url: str) -> Iterator[str]:
     except ValueError:
         return
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+    # Some servers take a token in place of the user, without a password.
     for given in {password or user, unquote(password or user)}:
         if _is_secret(given, LEAST, certain=True):
             yield given
     for name, value in parse_qsl(parts.query):
         if _is_secret(value, LEAST, certain=is_telling(name)):
             yield value
+    # Encoded as it was sent, too: logs and error messages quote the address, not its parts.
     for pair in parts.query.split("&"):
         name, _, value = pair.partition("=")
         if _is_secret(value, LEAST, certain=is_telling(name)):

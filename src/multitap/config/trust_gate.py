@@ -20,6 +20,7 @@ from multitap.records import dataclass
 
 MANUAL = "SKILL.md"
 """What makes a folder a skill."""
+# A project that nobody has trusted must not decide how long the look at it takes.
 MAX_SKILLS = 200
 
 PartKind = Literal["server", "settings", "skill"]
@@ -63,6 +64,8 @@ class Proposal:
             except OSError:
                 continue
             found += (path for path in inside if is_file(path / MANUAL))
+        # A link in a repository could make any folder of the home a skill, whose files a model may
+        # read.
         return tuple(path for path in found[:MAX_SKILLS] if is_within(path, self.root))
 
 

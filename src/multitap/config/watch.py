@@ -13,10 +13,11 @@ from multitap.config.search import Source
 from multitap.config.stamps import Stamps, changed, folders, stamps
 
 QUIET_MS = 100
-"""So long nothing may happen before a burst of changes counts as finished."""
+"""A burst of changes counts as finished after this long without another."""
+# A program that never stops writing must not keep a change from being seen.
 LONGEST_BURST_MS = 1500
 RECHECK_MS = 1000
-"""Looked at anyway: network drives and containers do not always tell."""
+"""Files are checked at least this often: network drives and containers do not always report."""
 
 
 async def changes(
@@ -49,6 +50,8 @@ async def changes(
                     known = now
                     yield difference
                 await _stir(stirs, stop)
+                # A folder that appeared, or was replaced under the same name, needs a new watch:
+                # the system follows the inode, not the path.
                 if folders(wanted) != watched:
                     break
 
@@ -62,11 +65,12 @@ async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None
         except Exception:  # noqa: BLE001 - boundary: whatever the watcher lacks, looking helps
             await anyio.sleep(RECHECK_MS / 1000)
         group.cancel_scope.cancel()
+    # `_release` set it on its way out; the same watch serves the next look.
     stop.clear()
 
 
 async def _release(stop: threading.Event) -> None:
-    """Let go of the watching thread at once when we are cancelled: it cannot be itself."""
+    """Stop the watching thread as soon as we are cancelled: a thread cannot be cancelled itself."""
     try:
         await anyio.sleep_forever()
     finally:

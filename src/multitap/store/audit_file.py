@@ -24,6 +24,7 @@ ROTATED, LOST = "audit.rotated", "audit.lost"
 """Kinds of entries that the log writes itself: old entries were dropped, or are not there."""
 
 _GENESIS = "0" * 64
+# Several gateways append to the same file; a transaction takes milliseconds.
 _BUSY = 2.0
 _APPLICATION = 0x6D746175  # "mtau"
 _SLACK = 10
@@ -32,6 +33,8 @@ _MOST_PROBLEMS = 100
 _TABLE = """
 CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
+# Against accidents and simple tampering. Whoever can write the file can drop them; that is what the
+# chain of hashes is for.
 _TRIGGERS = {
     f"audit_refuses_{action.lower()}": f"""
     CREATE TRIGGER IF NOT EXISTS audit_refuses_{action.lower()} BEFORE {action} ON audit
@@ -123,6 +126,7 @@ class AuditFile:
                 raise
             self._set_aside()
             head = self._append(bodies, batches, keep)
+        # After the commit: a head that knew of more than the log would report entries as lost.
         self._write_head(head)
 
     def entries(self) -> Iterator[AuditEntry]:
@@ -156,6 +160,8 @@ class AuditFile:
 
     def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> Head:
         connection = self._opened()
+        # The write lock before the last entry is read: two processes that follow the same entry
+        # would fork the chain.
         connection.execute("BEGIN IMMEDIATE")
         try:
             bodies = [*bodies, *_fresh(connection, batches)]
@@ -180,6 +186,8 @@ class AuditFile:
         return head, [_own(LOST, through=head.seq, hash=head.hash, words=words)]
 
     def _opened(self) -> sqlite3.Connection:
+        # Somebody may delete the file while we run; SQLite would go on writing to one that no
+        # longer has a name.
         if self._connection is None or not self.path.exists():
             self.close()
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -25,9 +25,12 @@ FILE_NAME = "multitap.sqlite3"
 VERSION = 2
 _APPLICATION = 0x6D746170  # "mtap"
 _BUSY = 2.0
+# Bounds the loop if two processes keep replacing a damaged file; `_PAUSE` times this is less than
+# `_BUSY`.
 _ATTEMPTS = 50
 _PAUSE = 0.02
 _UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# SQLite would replay the log of a damaged file into the new one.
 _COMPANIONS = ("", "-wal", "-shm")
 _TABLES = (
     *(call_records.TABLE, call_records.INDEX, log_records.TABLE, log_records.INDEX),
@@ -68,7 +71,9 @@ def open_database(directory: Path) -> Database:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_ATTEMPTS):
+            # Before SQLite opens it: it would create the file with the permissions of the umask.
             _make_private(path)
+            # Taken before the file is tried: only the one that failed may be moved away.
             inode = path.stat().st_ino
             try:
                 return Database(_connect(path), path, tuple(warnings))
@@ -157,6 +162,7 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
 def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last calls
+    # One transaction: of two that start at the same time, none sees half of the tables.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

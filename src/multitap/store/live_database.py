@@ -59,6 +59,7 @@ class LiveDatabase:
         except sqlite3.DatabaseError as exc:
             if not is_unreadable(exc):
                 raise
+            # Once only: a second failure means that the disk is bad, not the file.
             self._database = self._reported(renewed(self._database, exc))
             self._on_renewed()
             return work(self._database.connection)

@@ -41,6 +41,7 @@ class RecordBacklog(Generic[_T]):
             self._full.set()
             self._trim()
 
+    # A copy, and the deque emptied in place: callers hold on to `records` itself.
     def take(self) -> deque[_T]:
         taken = self.records.copy()
         self.records.clear()
@@ -52,6 +53,7 @@ class RecordBacklog(Generic[_T]):
         self._pending.set()
 
     def _trim(self) -> None:
+        # The oldest go: what happens now is what somebody will look for.
         while len(self.records) > MAX_BUFFERED:
             self.records.popleft()
             self.dropped += 1

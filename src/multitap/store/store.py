@@ -53,6 +53,7 @@ async def open_store(
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(store.run)
                     yield store
+                    # The writer ends before `close` writes the rest and closes the file under it.
                     tasks.cancel_scope.cancel()
         finally:
             await store.close()
@@ -221,6 +222,7 @@ class Store:
         """Write what is logged, some at a time, until cancelled."""
         while True:
             await self._pending.wait()
+            # Late enough to fill a transaction; sooner if there is more than one should hold.
             with anyio.move_on_after(FLUSH_INTERVAL):
                 await self._full.wait()
             await self.flush()

@@ -28,6 +28,8 @@ class StoreThread:
             TimeoutError: The file system hangs.
         """
         future = asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+        # Shielded: a thread cannot be cancelled, and a caller that left early would never learn
+        # whether its records were written.
         with anyio.move_on_after(PATIENCE, shield=True):
             await asyncio.wait([future])
         if not future.done():

@@ -33,7 +33,6 @@ def _says_transport(draft: Draft) -> None:
         draft.missing("transport", hint='`"transport": "stdio"` or `"sse"`')
 
 
-# kode refuses an entry without the list.
 def _says_args(draft: Draft) -> None:
     if ("command",) in draft.fields and ("args",) not in draft.fields:
         draft.missing("args", hint='`"args": []` if there are none')

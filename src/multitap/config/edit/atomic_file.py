@@ -92,6 +92,8 @@ def stage(target: Path, content: bytes, *, mode: int) -> Staged:
         folders = _made_folders(target.parent)
         fresh = beside(target)
         fresh.unlink(missing_ok=True)  # of one that was killed: there is only one writer at a time
+        # Private until it has the permissions of the file, and O_EXCL, which follows no link:
+        # otherwise others could read the content, or say where it goes, before `_take_after`.
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
         with open(handle, "wb") as file:  # noqa: PTH123 - it is open already
             _take_after(handle, status, mode)
@@ -142,11 +144,13 @@ def _take_after(handle: int, status: os.stat_result | None, mode: int) -> None:
     if status is None:
         os.fchmod(handle, mode)
         return
+    # Run by root, a rename would hand the file of a user over to root.
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(handle, status.st_uid, status.st_gid)
     os.fchmod(handle, stat.S_IMODE(status.st_mode))
 
 
+# Without this, a power cut after the rename can bring the old file back.
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

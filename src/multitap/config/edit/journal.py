@@ -25,8 +25,11 @@ from multitap.config.search import state_directory
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
 
+# Each keeps a copy of every file it changed; hosts have files of megabytes.
 KEPT = 50
 """Operations that can be undone."""
+# Hosts do not know our lock and write when they like. Beyond this, somebody writes all the time,
+# and a person should hear of it.
 ATTEMPTS = 5
 """How often files are read again that others change at the same time."""
 
@@ -232,6 +235,8 @@ class Journal:
             for target, (content, mode) in wanted.items():
                 if content is not None:
                     staged.append(stage(target, content, mode=mode))
+            # After staging, which takes longest, and right before the commit: our lock keeps out
+            # other editors of ours, not the hosts that own these files.
             if any(content_of(target) != found[target] for target in wanted):
                 return None
             made = {one.target: [str(folder) for folder in one.folders] for one in staged}
@@ -246,6 +251,8 @@ class Journal:
                 for target, (content, mode) in wanted.items()
             ]
             operation = msgspec.structs.replace(blank, number=number, at=time.time(), files=files)
+            # Before the first commit: if we are killed in between, the next editor finds what to
+            # roll back.
             self._record(operation, found)
             for one in staged:
                 one.commit()
@@ -309,6 +316,8 @@ class Journal:
         operation = self._read(number)
         if operation is not None and not operation.done:
             now = {one.path: content_of(Path(one.path)) for one in operation.files}
+            # A file that has another content by now was changed by somebody else: their work is not
+            # undone.
             ours = [one for one in operation.files if _digest(now[one.path]) == (one.after or None)]
             index = {one.path: position for position, one in enumerate(operation.files)}
             for one in operation.files:

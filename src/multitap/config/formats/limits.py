@@ -14,8 +14,10 @@ LARGEST: Mapping[Format, int] = {"json": 16 * KIB * KIB, "toml": KIB * KIB, "yam
 """Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
 MOST_VALUES: Mapping[Format, int] = {"json": 100_000, "toml": 50_000, "yaml": 10_000}
 """Tables, lists and what is in them; for YAML, with every alias in place of what it stands for."""
+# Parsers recurse, and Python allows about a thousand frames; what people write stays far below.
 DEEPEST = 32
 """Levels of tables and lists; every step of a dotted key is one."""
+# Each may become a process; a file with more is refused as a whole.
 MOST_SERVERS = 1000
 """In one file."""
 LONGEST_KEY = 4096

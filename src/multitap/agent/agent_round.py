@@ -51,7 +51,7 @@ class Rules:
 
 @dataclass
 class AgentRound:
-    """See the module; `history` can be gone on from whenever this ends, and however."""
+    """See the module; `history` can be continued whenever and however this ends."""
 
     model: Model
     registry: ToolRegistry
@@ -120,6 +120,8 @@ class AgentRound:
                         tasks.start_soon(use, call)
         finally:
             answers = tuple(ToolAnswer.of(*pair) for pair in results.items())
+            # In `finally`, and together: providers refuse a conversation in which a call has no
+            # answer.
             self.history.add(reply.message, ToolAnswers(answers))
 
     async def _result(self, call: ToolCall) -> ToolResult:

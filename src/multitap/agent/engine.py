@@ -134,6 +134,7 @@ class Engine:
             MultitapError: There is no model, no such agent, or nothing to answer.
         """
         history = self.history if history is None else history
+        # No buffer: the turn waits for its reader, and does not run ahead of one who has stopped.
         send, receive = anyio.create_memory_object_stream[Step | MultitapError]()
         with ungrouped(), send, receive:
             async with self._ready() as model, anyio.create_task_group() as tasks:
@@ -195,6 +196,7 @@ class Engine:
         )
         registry = self.registry if self.agent is None else self.registry.narrowed(agent)
         context = ToolContext(agent_id=self.agent)
+        # It may read files.
         system = await to_thread.run_sync(self._system, agent)
         return AgentRound(model, registry, history, system, context, rules, tell)
 

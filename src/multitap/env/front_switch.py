@@ -49,6 +49,7 @@ class FrontSwitch:
         async with self._turn:
             if self._front is not None:
                 self._scope.cancel()
+                # Until the port is free: a `start` that waits for its turn may want the same one.
                 await self._ended.wait()
 
     async def _run(self, open_front: Open, *, task_status: TaskStatus[Front]) -> None:
@@ -65,4 +66,5 @@ class FrontSwitch:
             logger.error("the environment's server failed: %s", exc)  # noqa: TRY400 - boundary: the environment goes on
         finally:
             self._front = None
+            # After `_front` is cleared: whoever waits in `stop` must not find it still open.
             self._ended.set()

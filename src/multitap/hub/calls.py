@@ -286,6 +286,7 @@ async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> 
     Raises:
         BadArguments: Rules look at the arguments, and servers may read them differently.
     """
+    # A thread costs more than to decode this much; `always` does not look at the arguments.
     if len(given) <= SMALL or guard.always is not None:
         return guard.decide(given)
     await in_task(light)
@@ -413,6 +414,8 @@ def _scan_result(route: Route, result: ToolResult) -> None:
         BadAnswer: It looks like one, and such results are refused.
     """
     tool = route.tool
+    # Structured content too: a model reads it as well, and an attack may stand in only one of the
+    # two.
     texts = [result.beginning(SCANNED), *texts_in(result.structured)]
     if not (found := scan_text(" ".join(texts)[:SCANNED])):
         return

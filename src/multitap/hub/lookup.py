@@ -162,6 +162,7 @@ class Lookup:
                 limits = (
                     defaults.deadline(x.config, context=context, since=since) for x in starting
                 )
+                # Once, from the first look: servers that join later do not prolong the wait.
                 deadline = max(limits, key=lambda limit: limit.at)
             with anyio.move_on_after(deadline.at - anyio.current_time()) as clock:
                 await self._changed.wait()

@@ -19,6 +19,8 @@ RELATIVE_ERROR = 0.025
 """How far a percentile may be off, for times between a microsecond and an hour."""
 OTHER = "(other)"
 """Where tools beyond the limit are counted together."""
+# Servers choose their tool names, and may choose new ones each time; a tool has a histogram of its
+# own.
 MAX_TOOLS = 10_000
 _LONGEST_ERROR = 500
 

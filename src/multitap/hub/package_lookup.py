@@ -36,6 +36,8 @@ class PackageLookup:
         if not isinstance(config, StdioServer) or pin_mode(config) == "off":
             return
         if (launch := launch_of(config.command, config.args)) is not None:
+            # Before the look, which takes a while: other states of the same process must not start
+            # a second one.
             self._seen[link.name] = pid
             self._tasks.start_soon(partial(self._look, link, config), launch, pid)
 

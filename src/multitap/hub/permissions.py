@@ -39,7 +39,7 @@ class Permissions:
         self._rounds: dict[_Round, float] = {}
 
     def forget(self) -> None:
-        """Ask again, as the rules may be others."""
+        """Ask again, as the rules may have changed."""
         self._of_clients.clear()
         self._of_hosts.clear()
 
@@ -123,6 +123,8 @@ class Permissions:
 
     def _remember(self, context: CallContext, subject: _Subject) -> None:
         known = self._always(context)
+        # Beyond that a person is asked again: a nuisance, while memory that a client can fill is an
+        # attack.
         if len(known) >= MOST_KEPT:
             return
         client = context.client

@@ -33,6 +33,8 @@ class PinKeeper:
         """Write and look until cancelled."""
         pins = self._pins
         pins.on_unsaved = self._seen.set
+        # Off the loop: state directories may be network folders, and a slow one must not hold up
+        # calls.
         known = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
         while True:
             # after a write the files look changed and are read once more: somebody else may have
@@ -59,5 +61,7 @@ async def open_pins(places: LockPlaces) -> AsyncGenerator[Pins]:
         yield pins
     finally:
         if unsaved := pins.unsaved():
+            # Shielded, since this runs while the hub is cancelled: a tool that was seen and not
+            # pinned would be new again next time, whatever it says then.
             with anyio.move_on_after(SAVING, shield=True):
                 await to_thread.run_sync(save, unsaved, abandon_on_cancel=True)

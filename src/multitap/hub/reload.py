@@ -36,6 +36,7 @@ HEAD_START = 0.5
 """Seconds for which servers that start go first; what changes meanwhile is not missed."""
 SECOND_LOOK = 0.25
 """Seconds after which files that no longer name a running server are read again."""
+# Together five seconds: a file that keeps changing for longer is taken as it is.
 LOOKS = 20
 """How often at most."""
 MOST_PROBLEMS = 100
@@ -119,6 +120,7 @@ class Reloader:
         decisions = {*seen.approval.files}
         async with aclosing(changes(seen.watched, since=seen.stamps)) as news:
             async for changed in news:
+                # A person who withdraws trust is heeded even while `auto_reload` is off.
                 if hub.settings.auto_reload or not decisions.isdisjoint(changed):
                     await self.reload(hub)
 
@@ -131,6 +133,7 @@ class Reloader:
         self._latest = latest
         if not latest.intact:
             return ReloadFailed(_told(latest.errors))
+        # A typing error in one entry must not stop the server that runs by its previous version.
         kept = {name: running[name] for name in _unsettled(latest) if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
@@ -159,6 +162,8 @@ class Reloader:
                 return previous
         return latest
 
+    # Reads and parses many files; the loop serves calls meanwhile. Nobody else uses the result of a
+    # reload that was cancelled.
     async def _load(self) -> Loaded:
         return await to_thread.run_sync(self._loader, abandon_on_cancel=True)
 

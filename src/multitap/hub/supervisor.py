@@ -177,6 +177,7 @@ class Supervisor:
                 alone.start_soon(link.run, name=f"link {link.name}")
 
     async def _retire(self, link: Link) -> None:
+        # It has left `links` already, so that no new call reaches it; those under way may finish.
         await link.requests.drain(self.drain_timeout)
         self._cancel(link)
 

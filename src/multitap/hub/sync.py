@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
 _T = TypeVar("_T")
+# Servers get time to end; a hub that hangs must not keep the program from exiting.
 _JOIN = 30.0
 
 
@@ -221,6 +222,7 @@ class _HubThread:
         self._leave = asyncio.Event()
         async with open_hub(self._settings, handlers=self._handlers) as hub:
             self._hub = hub
+            # After `_hub` is set: the opening thread may call at once.
             self._opened.set_result(None)
             await self._leave.wait()
             # calls that come while servers are being stopped fail at once

@@ -138,7 +138,7 @@ class ToolScans:
             logger.warning("%s: %s", link.name, link.report.redact(words))
 
     def _forget(self) -> None:
-        """Keep what is on a shelf; a server may say something else each time."""
+        """Drop findings about definitions that are no longer offered."""
         shelves = self._shelves().values()
         used = {
             digest

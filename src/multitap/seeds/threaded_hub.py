@@ -38,6 +38,8 @@ class ThreadedHub:
         self.settings = settings or Settings()
         self._hub: SyncHub | None = None
         self._block = ExitStack()
+        # Of threads, not of tasks: callers come from any loop. Held only in worker threads, where
+        # it may block.
         self._lock = threading.Lock()
 
     @property
@@ -70,6 +72,7 @@ class ThreadedHub:
             _refuse_unless_connected(name, servers.get(name))
         except BaseException:
             if self.settings.servers.get(name) is config:  # else another one took its place
+                # Shielded: if nobody pulls the server out now, nobody will, and its process stays.
                 with anyio.CancelScope(shield=True):
                     await self.pull(name)
             raise
@@ -167,6 +170,8 @@ async def _ask(hub: SyncHub, verb: Callable[[Hub], Awaitable[_T]]) -> _T:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
         task = asyncio.current_task()
+        # Two cancellations look alike here: that of our own task goes on, that of the future means
+        # that the hub was closed.
         if task is not None and task.cancelling():
             raise
         raise HubClosed("the hub was closed during the call") from None

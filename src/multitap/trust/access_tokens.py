@@ -183,6 +183,8 @@ class AccessTokens:
     def note_uses(self, used: Mapping[str, float]) -> None:
         """Keep when tokens were used; several gateways may do so."""
         with self._uses.locked():
+            # Only of tokens that exist: otherwise the file would grow with each token that was ever
+            # used.
             known = {one.id for one in self._read().tokens}
             uses = self._read_uses()
             for token_id in known & used.keys():
@@ -210,7 +212,7 @@ class AccessTokens:
 
     @contextmanager
     def _changing(self) -> Generator[_TokenList]:
-        """Change the tokens; two who do so at the same time do it one after the other."""
+        """Change the tokens; changes at the same time happen one after the other."""
         with self._file.locked():
             content = self._read()
             yield content
@@ -243,6 +245,7 @@ def _is_past_console(token: AccessToken) -> bool:
     return token.is_console and token.state(time.time()) != "active"
 
 
+# Never an active one: it would lock somebody out without a word.
 def _make_room(tokens: list[AccessToken]) -> None:
     """Forget the oldest of those that ended.
 

@@ -27,12 +27,16 @@ class PrivateFile:
     def read(self) -> bytes | None:
         """All of it; None where there is none."""
         try:
+            # O_NOFOLLOW: a link that somebody put here must not choose the file that we read or
+            # write.
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as exc:
             raise self._error(f"{self.path} cannot be read: {exc.strerror}") from None
         with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
+            # Of the open file, not of the path, which may lead to another one by now. The folder
+            # too: who can write there can replace the file.
             self._check_owner(self.path, os.fstat(file.fileno()))
             self._check_owner(self.path.parent, self.path.parent.stat())
             return file.read()
@@ -47,7 +51,9 @@ class PrivateFile:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Two who change it at the same time do so one after the other."""
+        """Within the block, no other program changes it."""
+        # A file beside it: the file itself is replaced by each write, and a lock would stay with
+        # the old one.
         lock = self.open_lock(self.path.with_suffix(".lock"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,6 +85,7 @@ class PrivateFile:
             raise self._error(f"{self.path} cannot be written: {exc.strerror}") from None
 
     def _check_owner(self, path: Path, status: os.stat_result) -> None:
+        # Root may own it: root could read and write it anyway.
         if status.st_uid not in {os.geteuid(), 0}:
             raise self._error(f"{path} belongs to somebody else", hint="use a folder of your own")
         if status.st_mode & _OTHERS:

@@ -11,6 +11,7 @@ from multitap.config import ModelConfig, Scope, expand_model
 from multitap.errors import ModelError
 from multitap.trust.secrets.vault import model_scope
 
+# The default of both client libraries, which wait longer before each.
 RETRIES = 2
 
 

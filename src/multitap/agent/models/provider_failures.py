@@ -51,7 +51,7 @@ def readable(config: ModelConfig) -> Generator[None]:
 async def paced(events: AsyncIterator[_T], timeout: float) -> AsyncIterator[_T]:
     """The events, none of them later than `timeout` seconds after the one before.
 
-    A provider that keeps the connection alive with pings would else be waited for forever.
+    A provider that keeps the connection alive with pings would otherwise be waited for forever.
     """
     while True:
         with anyio.fail_after(timeout):

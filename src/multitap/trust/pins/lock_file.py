@@ -124,6 +124,8 @@ class LockFile:
         Raises:
             LockError: It cannot be read, or is damaged.
         """
+        # The file may come with a repository: a link would show another file in an error, and a
+        # pipe would block us forever.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(self.path, flags)

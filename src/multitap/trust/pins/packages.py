@@ -27,6 +27,8 @@ _SWITCHES = {
 """Options of each launcher that have no value; others take the next argument, or have a `=`."""
 _GIVEN = {"npx": frozenset({"-p", "--package"}), "uvx": frozenset({"--from"})}
 """Options that name the package, where it is not the first argument."""
+# A launcher has a handful of processes below it; a server that forks all the time must not keep us
+# counting.
 _MOST_PROCESSES = 64
 
 

@@ -51,6 +51,7 @@ class _Ambiguous(ValueError):
     """A key is there twice: the first may count, or the last."""
 
 
+# With `{"path": "a", "path": "b"}`, we could judge one and the server could open the other.
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
@@ -59,6 +60,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+# Python takes NaN and Infinity, other parsers fail on them, and each comparison with NaN is false.
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 

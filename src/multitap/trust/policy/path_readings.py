@@ -15,6 +15,8 @@ _ODD = frozenset("%~$\\\0 \t\r\n:")
 """What may be read in more than one way, or is no part of an honest path."""
 _PER_PROCESS = ("/proc/", "/dev/fd/")
 """Where the same path leads each process somewhere else."""
+# Each proxy or framework on the way may decode once; `%25252e` is meant to survive the check before
+# the last.
 _MOST_DECODINGS = 3
 
 
@@ -51,6 +53,7 @@ class Folders:
             return None
         if _ODD.isdisjoint(value):
             texts: Iterable[str] = (value,)
+        # C programs end the path there, others do not.
         elif "\0" in value:
             return None
         else:
@@ -68,6 +71,7 @@ class Folders:
 
     def _has(self, path: str) -> bool:
         plain = os.path.normpath(path) if "/." in path or "//" in path else path
+        # `/proc/self/root` is inside or outside depending on who opens it.
         if plain.startswith(_PER_PROCESS):
             return False
         if ".." not in path:

@@ -22,6 +22,8 @@ from multitap.config.scope import Scope, expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError
 
+# All are read again before each start, which a large project must not draw out; files beyond this
+# number are not part of what is trusted.
 MAX_FILES = 500
 LARGEST = 64 * 1024 * 1024
 """Bytes of one file; of a larger one, only the size and the time of change count."""
@@ -85,6 +87,8 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     for path in paths:
         if not is_within(path, root):
             continue
+        # By real path, so that a file behind two links counts once, and a changed link changes what
+        # is trusted.
         real = Path(os.path.realpath(path))
         name = real.relative_to(home).as_posix()
         if name not in found and (held := _held(real)):
@@ -124,6 +128,7 @@ def _of_program(config: StdioServer, root: Path, scope: Scope) -> Iterator[Path]
     if "/" in config.command:
         yield from _put(config.command, scope, place)
     words = [*config.args]
+    # NODE_OPTIONS, PYTHONPATH and their like name files that run as well.
     words += (word for value in config.env.values() for word in _SEPARATORS.split(value))
     words += (word.partition("=")[2] for word in config.args if "=" in word)
     for word in filter(None, words):

@@ -104,6 +104,8 @@ class Projects:
     def check_start(
         self, root: Path, folder: Path, name: str, config: ServerConfig
     ) -> frozenset[str]:
+        # Computed again at each start, not remembered from the review: files may change after a
+        # person said yes.
         digest = server_part(name, config, root, folder).digest
         for part in self._known(root).values():
             if part.digest == digest:

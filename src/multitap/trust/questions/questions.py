@@ -13,6 +13,7 @@ from multitap.trust.questions.secret_forms import asked_secrets
 
 SERVER_KEY = "multitap/server"
 """The member of `_meta` that names the server that asks."""
+# A longer text could push who asks, and what for, off the screen.
 LONGEST_MESSAGE = 16 * 1024
 
 _BYTES_PER_TOKEN = 4
@@ -71,6 +72,8 @@ class Questions:
         message, schema = params.get("message"), params.get("requestedSchema")
         if not isinstance(message, str):
             return params  # that it is malformed is found out elsewhere
+        # The name first, in our words: a server must not be able to speak as Multitap, or as
+        # another server.
         words = f"{server} asks: {printable(message[:LONGEST_MESSAGE])}"
         form: Mapping[str, Any] = schema if is_table(schema) else {}
         if params.get("mode") != "url" and (secrets := asked_secrets(message, form)):

@@ -47,6 +47,8 @@ class SamplingBudget:
         if left < 1:
             raise OverBudget(f"it may use {tokens:,} tokens an hour (`sampling.tokens`)")
         granted = max(1, min(answer, left))
+        # Counted before it is made, with all that was granted: requests side by side cannot spend
+        # the same tokens.
         self._asked.append(now)
         self._spent.append((now, prompt + granted))
         self._total += prompt + granted

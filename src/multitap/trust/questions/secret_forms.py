@@ -18,6 +18,7 @@ _LOOKALIKES = str.maketrans(
         **dict(zip("@013$5|", "aoiessl", strict=True)),
     }
 )
+# `p a s s w o r d` and `p.a.s.s` read the same to a person.
 _SPACED = re.compile(r"\b(?:\w[\s._*-]+){3,}\w\b")
 
 _KINDS: Mapping[str, tuple[str, ...]] = {

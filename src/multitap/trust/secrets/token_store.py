@@ -131,6 +131,8 @@ class TokenStore:
         with self._file.locked():
             content = self._read()
             text = msgspec.json.encode(login.secrets).decode()
+            # The keyring before the file: the other way round, a crash leaves a login whose secrets
+            # are nowhere.
             if system_keyring.keep(_keyring_name(login), text):
                 login = msgspec.structs.replace(login, secrets=None)
             content.logins[_key(login.server, login.url)] = login
@@ -185,6 +187,7 @@ def _taken(lock: int) -> bool:
     return True
 
 
+# By URL as well: an entry that gets another address must not send it the tokens of the old one.
 def _key(server: str, url: str) -> str:
     return f"{server} {url}"
 

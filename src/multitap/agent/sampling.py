@@ -1,4 +1,4 @@
-"""ToolAnswers the sampling requests of MCP servers with a model."""
+"""Answers the sampling requests of MCP servers with a model."""
 
 from collections.abc import Iterator, Mapping
 
@@ -26,6 +26,7 @@ from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolDef
 from multitap.upstream.handlers import RequestOrigin, Sample
 
+# The user pays for what a server asks: a server gets a long answer, not any answer.
 MAX_TOKENS = 4096
 _REASONS: Mapping[StopReason, types.StopReason] = {
     StopReason.END: "endTurn",
@@ -39,7 +40,7 @@ _REASONS: Mapping[StopReason, types.StopReason] = {
 def sampler(model: Model, *, max_tokens: int = MAX_TOKENS) -> Sample:
     """For `Handlers.sample`: servers may ask this model.
 
-    Which model they would prefer is not heeded: there is this one.
+    Their model preferences are ignored: there is only this one.
 
     Args:
         model: Who answers.

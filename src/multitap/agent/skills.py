@@ -24,6 +24,7 @@ LONGEST_TEXT = 50_000
 
 _HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+# These limits, and the form of names, are those of the SKILL.md format.
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1024
 
@@ -189,6 +190,7 @@ def _read_within(folder: Path, file: str) -> str:
     """A file's text, if it is in the folder itself and not only linked or led to from there."""
     root = folder.resolve()
     path = (root / PurePosixPath(file)).resolve()
+    # The model chooses the name: `../../.ssh/id_rsa`, or a link in the folder, must not lead out.
     if not path.is_relative_to(root):
         raise ValueError("it is outside the folder")
     if not path.is_file():

@@ -61,6 +61,8 @@ class NameBook:
             own |= chosen
             new = {name: (server, raw) for raw, name in chosen.items()}
             self.holders = {**self.holders, **new}
+        # A server that renames its tools with each list must not fill the memory; its old names are
+        # free again.
         if len(own) > len(raws) + MOST_UNUSED:
             self._release(server, raws)
         return {raw: own[raw] for raw in raws}

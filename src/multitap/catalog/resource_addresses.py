@@ -10,6 +10,7 @@ _HEAD = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://)?)(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 _PATH_ONLY = frozenset("/?#")
 """What a plain variable of a template never stands for."""
+# The comparison is quadratic, and runs for each pair of templates of two servers.
 LONGEST_COMPARED = 512
 """Characters of templates that are compared exactly; longer ones count as overlapping."""
 

@@ -22,7 +22,7 @@ class Mark(NamedTuple):
 
 
 class Malformed(ValueError):
-    """The text is no valid document."""
+    """The text is not a valid document."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)

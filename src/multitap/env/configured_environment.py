@@ -100,6 +100,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     async def _equip(self) -> None:
         loaded, scope = self.servers.files.loaded, self.servers.scope
+        # Importing functions runs code of the user, which may take its time.
         found = await to_thread.run_sync(gather, loaded, scope, abandon_on_cancel=True)
         for tool in self._equipment.tools:
             self.registry.unregister(tool.name)

@@ -43,10 +43,14 @@ class EnvDispatch:
             return _failed(f"{exc}; {exc.hint}" if exc.hint else str(exc))
         except Exception as exc:  # boundary: what breaks in a world is its own problem
             logger.exception("%s could not be answered", tool.listed)
+            # Only the type: the message of a foreign exception may hold what the client must not
+            # see.
             return _failed(f"the environment could not answer: {type(exc).__name__}")
 
     async def _answer(self, tool: EnvTool, arguments: Mapping[str, Any]) -> BaseModel:
         powers = self._powers()
+        # Checked for each call as well: a client may know the name of a tool that is not listed, or
+        # no longer.
         if not powers.get(tool.name, True):
             raise NotAllowed(
                 f"{tool.listed} is turned off in this environment",

@@ -225,7 +225,7 @@ class Calls:
                 self._audit.append(record)
             log = self._log
             log.append(record)
-            # seldom: all three are worked off together, some at a time
+            # rarely: all three are processed together, in batches
             if len(log) == 1 or len(log) >= FLUSH_COUNT:
                 self._metrics.count_up()
                 self._backlog.stir()

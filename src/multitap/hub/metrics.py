@@ -70,7 +70,7 @@ class _Row:
         self.bytes_in = 0
         self.bytes_out = 0
         self.last_error: tuple[int, str] | None = None
-        """The how manieth of all errors it was, and its words."""
+        """Its number among all errors, and its words."""
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)

@@ -120,7 +120,7 @@ class Reloader:
         decisions = {*seen.approval.files}
         async with aclosing(changes(seen.watched, since=seen.stamps)) as news:
             async for changed in news:
-                # A person who withdraws trust is heeded even while `auto_reload` is off.
+                # Trust that a person withdraws ends at once, even while `auto_reload` is off.
                 if hub.settings.auto_reload or not decisions.isdisjoint(changed):
                     await self.reload(hub)
 

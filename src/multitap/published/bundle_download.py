@@ -11,6 +11,7 @@ from multitap.http.client.http_client import http_client
 from multitap.published.bundle_file import MAX_FILE
 
 TIMEOUT = 120.0
+# Release pages need one or two; more is a loop.
 MOST_REDIRECTS = 5
 _FOUND = 200
 _ELSEWHERE = frozenset({301, 302, 303, 307, 308})

@@ -15,6 +15,8 @@ import platformdirs
 
 from multitap.errors import ConfigError, quoted
 
+# Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
+# are large and have many files.
 MAX_FILE = 512 * 1024 * 1024
 MAX_UNPACKED = 1024 * 1024 * 1024
 MOST_ENTRIES = 50_000
@@ -68,6 +70,8 @@ def _kept(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     if home.is_dir():
         return home
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Unpacked aside and renamed when complete: a folder with the digest as its name is always
+    # whole.
     draft = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder))
     try:
         _unpack(file, draft, name)
@@ -118,6 +122,8 @@ def _unpack(file: BinaryIO, folder: Path, name: str) -> None:
 def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
     """Write one file; what it says about its size is not believed."""
     mode = 0o700 if (entry.external_attr >> 16) & _EXECUTABLE else 0o600
+    # O_EXCL and O_NOFOLLOW again, although names were checked: nothing is ever written over or
+    # through something.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     size = 0
     with os.fdopen(descriptor, "wb") as out, archive.open(entry) as packed:
@@ -138,6 +144,8 @@ def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
     for entry in entries:
         for reason in _objections(entry):
             raise BadBundle(f"{name}: {quoted(entry.filename)} {reason}")
+        # Case does not count on every file system: there, `A` would overwrite the `a` that was
+        # checked.
         key = entry.filename.rstrip("/").casefold()
         if key in files:
             raise BadBundle(f"{name}: {quoted(entry.filename)} appears twice")
@@ -157,6 +165,7 @@ def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
 def _objections(entry: zipfile.ZipInfo) -> Iterator[str]:
     """Why an entry must not be unpacked."""
     path, mode = entry.filename, entry.external_attr >> 16
+    # Python cuts the name there, other programs do not.
     if entry.orig_filename != path and "\0" in entry.orig_filename:
         yield "has a NUL character in its name"
     if not path or len(path) > LONGEST_PATH or not path.isprintable():

@@ -13,7 +13,7 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def shown(text: object) -> str:
-    """Words for a person, on one line; empty where it is no text."""
+    """Words for a person, on one line; empty if it is not text."""
     if not isinstance(text, str):
         return ""
     # cut first: nobody has to look through megabytes

@@ -23,6 +23,8 @@ HINTS: Mapping[PackageKind, frozenset[str]] = {
 }
 """Programs that a publisher may ask for."""
 
+# A name begins with no hyphen and has no space, URL or path in it: `--registry=…` or
+# `git+https://…` as a "package" would make the launcher run something else.
 _NAMES: Mapping[PackageKind, re.Pattern[str]] = {
     "npm": re.compile(r"(@[a-z0-9~][a-z0-9._~-]*/)?[a-zA-Z0-9~][a-zA-Z0-9._~-]*"),
     "pypi": re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"),

@@ -22,6 +22,7 @@ TIMEOUT = 15.0
 """Seconds for everything that is asked at once."""
 MAX_BYTES = 4 * 1024 * 1024
 """Of one answer, after decompression."""
+# 250 servers: nobody reads more, and a cursor that never ends must not keep us asking.
 MOST_PAGES = 5
 PAGE = 50
 LONGEST_CURSOR = 1024

@@ -15,6 +15,8 @@ from multitap.results.image_dimensions import JPEG_MAGIC, dimensions
 _SPACE = b" \t\r\n"
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
+# PNG, GIF and WebP have their size in the first bytes: a picture of megabytes is not decoded to
+# describe it.
 _HEAD = 64
 _JPEG_HEAD = 350_000  # the size of a JPEG comes after its profile and thumbnail
 _ONE_LINE = 200

@@ -129,6 +129,7 @@ def _pieces(content: Raw) -> tuple[Raw, ...]:
 
 
 def _json(raw: Raw) -> Any:
+    # If somebody else has switched it off, it stays off.
     if len(raw) <= EXACT or not gc.isenabled():
         return msgspec.json.decode(raw) if len(raw) else None
     gc.disable()  # it would look through what is half decoded again and again: half of the time

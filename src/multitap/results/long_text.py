@@ -16,6 +16,8 @@ else:
     jsonschema_rs = Later("jsonschema_rs")
 
 SMALLEST_CAP = 100
+# Models write these patterns. Rows overlap by this much, so that no hit is lost between two of
+# them; a longer pattern would make a search read everything twice.
 _LONGEST_PATTERN = 200
 _ROW = 500
 _ID_LENGTH = 6

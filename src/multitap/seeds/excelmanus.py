@@ -47,6 +47,7 @@ class MCPClientWrapper:
             Untrusted: A project's file says it, and nobody has trusted that.
             Unavailable: It does not come up; says why.
         """
+        # Reads the files that are trusted, so not on the loop.
         await to_thread.run_sync(self.config.check_trust)
         await self._board.connect(self.config.name, self.config.server())
 
@@ -132,6 +133,7 @@ class MCPManager:
     async def shutdown(self) -> None:
         """Close all connections; the tools leave the registry."""
         if self._registry is not None and self._tools is not None:
+            # Before the servers end: an agent must not choose a tool that is about to vanish.
             self._registry.detach(self._tools)
         self._registry = self._tools = None
         self.clients = {}

@@ -76,7 +76,7 @@ SELECT id, 0 AS source, at, level, kind, server, text,
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, and is no call."""
+    """Something that happened, other than a call."""
 
     at: float
     """Seconds since the epoch."""

@@ -102,6 +102,7 @@ class ToolDef:
         if inspect.iscoroutinefunction(self.func):
             output = await work()
         else:
+            # A thread cannot be stopped: when the call is cancelled, nobody waits for it.
             output = await to_thread.run_sync(work, abandon_on_cancel=True)
         return said(self._text(output), tool=self.name)
 

@@ -21,8 +21,11 @@ else:
 MAX_ARGUMENT_DEPTH = 128
 """The validator recurses, and the stack of a thread may be small."""
 _EXPLAINED = 10_000  # words cost fifteen microseconds for each failed check
+# A model mends a few mistakes at a time; the rest would only cost tokens.
 _REPORTED = 3
 _LONGEST = 300
+# The pattern is the server's, the text the caller's: without a limit, `(a+)+$` holds up the loop
+# for as long as the server likes. A pattern that is given up refuses nothing.
 _BACKTRACKS = 100_000
 _PATTERN_SIZE = 1_000_000
 _VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
@@ -131,6 +134,7 @@ def _patterns(*, linear: bool) -> "jsonschema_rs.RegexOptions | jsonschema_rs.Fa
     return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS, size_limit=_PATTERN_SIZE)
 
 
+# A server must not make us request an address: it could be one of the local network.
 def _never_fetch(uri: str) -> Any:
     raise ValueError(f"{uri} is not part of the schema")
 

@@ -9,6 +9,8 @@ from urllib.parse import unquote
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.records import dataclass
 
+# Schemas come from servers, and are compiled and run in our process: what exceeds a bound is left
+# unchecked, and the server is the one that judges its arguments.
 MAX_DEPTH = 64
 MAX_SUBSCHEMAS = 2_000
 MAX_REF_CHAIN = 64
@@ -21,7 +23,7 @@ Schema = Mapping[str, Any]
 
 
 def bounds(schema: Schema) -> str | None:
-    """Why checking against `schema` could cost too much, if so; recursion is no reason."""
+    """Why checking against `schema` could cost too much, if so; recursion alone is not a reason."""
     try:
         survey = _Survey(schema)
     except _OutOfBounds as exc:
@@ -156,6 +158,8 @@ class _Survey:
             raise _OutOfBounds(f"it is nested more than {MAX_DEPTH} levels deep")
         if len(self._nodes) == MAX_SUBSCHEMAS:
             raise _OutOfBounds(f"it has more than {MAX_SUBSCHEMAS:,} subschemas")
+        # It changes the base of the references below, which this survey does not follow; an unknown
+        # path is an unknown cost.
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in _IDS):
             raise _OutOfBounds("a part of it has an `$id`, so that references may lead anywhere")
         named = schema.get("patternProperties")

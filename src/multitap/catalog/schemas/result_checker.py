@@ -39,6 +39,7 @@ class ResultChecker:
             return None
         if len(structured) <= _SMALL:
             return self._found(checker, structured)
+        # CPU time of this thread: on a busy machine, waiting for a turn is not the schema's fault.
         started = time.thread_time()
         try:
             return self._found(checker, structured)

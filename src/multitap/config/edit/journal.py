@@ -29,7 +29,7 @@ from multitap.records import dataclass
 KEPT = 50
 """Operations that can be undone."""
 # Hosts do not know our lock and write when they like. Beyond this, somebody writes all the time,
-# and a person should hear of it.
+# and the user has to stop them.
 ATTEMPTS = 5
 """How often files are read again that others change at the same time."""
 

@@ -10,6 +10,7 @@ from multitap.tools.providers.offer import Answered, RawCall, ToolCall
 from multitap.tools.providers.pictures import Frame, text_of
 
 NAME = "Gemini"
+# More function declarations make the API refuse the request.
 MOST_TOOLS = 128
 _FRAME = Frame(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}),

@@ -48,6 +48,8 @@ class _Inliner:
         if not is_object(target):
             self._note(path, f"any value is taken for `{reference!s:.100}`", "it leads nowhere")
             return {}
+        # By identity, so that a schema which contains itself ends here, and one that is used twice
+        # does not.
         if id(target) in chain or len(chain) > MAX_CHAIN:
             self._note(path, f"only the type of `{reference}` is given", "it contains itself")
             return outline(target)

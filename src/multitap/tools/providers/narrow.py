@@ -23,6 +23,7 @@ _KEPT = frozenset(
         *("minProperties", "maxProperties"),
     }
 )
+# Its types have no null; a string that may be null is the nearest.
 _NULL: Schema = {"type": "STRING", "nullable": True}
 _WHY = "Gemini does not take it"
 
@@ -99,6 +100,7 @@ def _kept(node: Schema, note: Note, path: Path) -> Schema:
         made["format"] = node["format"]
     if portable(node.get("pattern")):
         made["pattern"] = node["pattern"]
+    # Only strings may have an enum there, and none of them may be empty.
     if kind == "string" and (values := [value for value in node.get("enum", ()) if value]):
         made |= {"enum": values, "format": "enum"}
     apart = {"type", "description", "items", "properties", "required"}

@@ -10,6 +10,7 @@ from multitap.tools.providers.offer import Answered, RawCall
 from multitap.tools.providers.pictures import Frame, ResultImage, text_of
 
 NAME = "OpenAI"
+# More tools make the API refuse the request.
 MOST_TOOLS = 128
 dialect = Loose(NAME)
 _FRAME = Frame(
@@ -18,7 +19,7 @@ _FRAME = Frame(
 
 
 class ChatCompletions:
-    """ChatCompletions Completions, which most other providers speak too."""
+    """Chat Completions, which most other providers speak too."""
 
     def declared(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", "function": _function(name, tool)}

@@ -3,6 +3,7 @@
 import re
 import warnings
 
+# Compiled in our process, from a server's schema.
 _LONGEST = 1_000
 _PECULIAR = re.compile(r"\(\?|\\[pPkKuxGAZzbB1-9]|\[\[:")
 

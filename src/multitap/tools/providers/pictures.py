@@ -53,7 +53,7 @@ class Frame:
 
 
 def text_of(result: ToolResult) -> str:
-    """What the model reads of a result, with a line for each thing that is no text."""
+    """What the model reads of a result, with a line for everything that is not text."""
     text = result.error if result.is_error else result.text
     return text if text and text.strip() else NOTHING
 

@@ -10,6 +10,8 @@ from multitap.tools.providers.restore import SAME, Back, either
 from multitap.tools.providers.single_types import plain
 from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
 
+# OpenAI's documented limits for strict mode. Beyond them it refuses the whole request, so such a
+# tool is offered without strict mode.
 MOST_PROPERTIES = 5_000
 MOST_LEVELS = 10
 MOST_VALUES = 1_000
@@ -82,6 +84,8 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     added = frozenset(name for name in optional if not _nullable(made[name]))
     if added:
         note(path, f"{listed(sorted(added))} may be null", "strict mode has no optional properties")
+    # The model says null for what it leaves out, and `Back.optional` drops it again: many servers
+    # refuse a null.
     for name in added:
         made[name] = _or_null(made[name])
     whole = {

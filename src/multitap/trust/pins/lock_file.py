@@ -107,7 +107,7 @@ class LockContent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class LockFile:
-    """One file of pins; whoever changes it reads it first, one after the other.
+    """One file of pins; each change reads it first, one change at a time.
 
     Args:
         path: Where it is; it need not be there yet.

@@ -12,7 +12,7 @@ LONGEST = 4096
 """Characters; no system takes a longer path."""
 
 _ODD = frozenset("%~$\\\0 \t\r\n:")
-"""What may be read in more than one way, or is no part of an honest path."""
+"""What may be read in more than one way, or has no place in an honest path."""
 _PER_PROCESS = ("/proc/", "/dev/fd/")
 """Where the same path leads each process somewhere else."""
 # Each proxy or framework on the way may decode once; `%25252e` is meant to survive the check before

@@ -57,6 +57,7 @@ class PrivatePaths:
         is opened entry by entry. What is created in it later is not open before the next start.
         """
         real = os.path.realpath(path)
+        # By real path: a link to `.ssh` with an innocent name opens nothing.
         if any(is_within(real, one) for one in self.never):
             return ()
         below = real if real.endswith("/") else f"{real}/"

@@ -221,6 +221,7 @@ def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
 def _system_paths(ours: Mapping[str, str], home: Path) -> Iterator[str]:
     yield from _PROGRAMS
     yield from (f"/etc/{name}" for name in _FACTS)
+    # Our PATH, not the server's: a project could name any folder in its own.
     for folder in ours.get("PATH", "").split(os.pathsep):
         if os.path.isabs(folder) and not _holds(Path(folder), home):
             yield folder

@@ -38,6 +38,7 @@ _MUTE = frozenset({"$schema", "$ref", "$id", "type", "format", "required", "name
 """Members that say nothing to a model; names of tools are looked at by themselves."""
 _SAMPLE = re.compile(r"example|x{6}|\*{4}|\.{4}|your", re.IGNORECASE)
 _FEW_LETTERS = 3
+# Bounds the work for a text that repeats one phrase.
 _MATCHES = 8
 
 
@@ -159,6 +160,7 @@ def _instructions(text: str) -> Iterator[Finding]:
         from html import unescape  # noqa: PLC0415 - its tables of entities take a while
 
         plain = unescape(plain)
+    # Look-alike letters, entities and base64 hide a sentence from a pattern, not from a model.
     for reading in (plain, *_decoded(text)):
         found = sorted(_matches(reading), key=lambda one: one[0].start())
         for match, rule in _heaviest(reading, found):
@@ -225,6 +227,7 @@ def _secrets(text: str) -> Iterator[Finding]:
         for match in re.finditer(pattern, text):
             secret = match[0]
             if len({*secret[4:]}) > _FEW_LETTERS and not _SAMPLE.search(secret):
+                # Never the secret itself: findings go to logs and screens.
                 yield Finding(SECRET, what, f"{secret[:6]}…")
                 break
 

@@ -47,6 +47,8 @@ def expand_server(
             return config
     given = {name: getattr(config, name) for name in config.model_fields_set}
     try:
+        # Validated again: a variable may hold a line break for a header, or anything but an
+        # address.
         expanded = type(config).model_validate({**given, **changed})
     except ValidationError as exc:
         error = exc.errors(include_input=False)[0]
@@ -54,6 +56,7 @@ def expand_server(
         invalid = ConfigError(f"not valid after its variables are expanded: {reason}")
         raise put.placed(invalid, str(error["loc"][0])) from None
     expanded = expanded.at_home(config.home)
+    # From here on, logs and errors of this server leave these values out.
     expanded.redact.learn(put.confided)
     return expanded
 
@@ -82,7 +85,7 @@ def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:
 
 
 def may_wait(config: ServerConfig) -> bool:
-    """Whether to put in the variables may take a while: they are in a keyring or in files.
+    """Whether expanding the variables may take a while: they are in a keyring or in files.
 
     The files of a project's server are compared with what was trusted, too.
     """
@@ -106,6 +109,7 @@ class _Put:
         except ConfigError as exc:
             raise self.placed(exc, key) from exc
 
+    # Folders aside: to blank out the home folder in every message would hide no secret.
     def _confide(self, key: str, reference: Reference, value: str) -> None:
         if reference.source != "folder":
             telling = reference.source == "auth" or is_telling(key) or is_telling(reference.name)

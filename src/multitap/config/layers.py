@@ -49,6 +49,8 @@ def merge(
         approval: Who decides what counts of a project; nothing does if not given.
         folder: The folder that is worked in.
     """
+    # The user's layers first, on their own: what a project may add depends on them, and never the
+    # other way round.
     own = [layer.reading for layer in layers if layer.project is None]
     hub, problems = _hub(own)
     problems = [*(problem for layer in layers for problem in layer.reading.problems), *problems]

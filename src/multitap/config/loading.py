@@ -176,6 +176,8 @@ def load(
     """
     wanted = where or search.native(Surroundings.here())
     decides = approval or NobodyAsked()
+    # Before anything is read: what changes during the read differs from these stamps, and is read
+    # again.
     before = stamps((*wanted.sources, *_decisions(decides)))
     seen: list[Seen] = []
     layers = [_defaults(wanted)]

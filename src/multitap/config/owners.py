@@ -29,6 +29,7 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
             Place(path),
             hint="put the file itself there",
         )
+    # Both ways to it: who can change the link decides as much as who can change the file.
     return next(
         (found for one in (real, path) if (found := _writers(one, path, named=named))), None
     )
@@ -57,6 +58,7 @@ def _writers(path: Path, written: Path, *, named: bool) -> Problem | None:
         return _problem(written, path, f"can be changed by {who}", "chmod go-w")
     for folder in path.parents:
         above = _status(folder)
+        # In a sticky folder, others cannot rename or replace what is not theirs.
         if above is None or above.st_mode & stat.S_ISVTX:
             continue
         if folder == path.parent and is_foreign(above) and not named:

@@ -109,6 +109,8 @@ def adopted(
         servers: The user's servers.
     """
     decision = approval.decide(said.proposal)
+    # As a whole, not field by field: a project that could add an `env` to the user's server would
+    # run its own code with the user's secrets.
     stacks = {name: stack for name, stack in said.stacks.items() if name not in servers}
     fields, refused = _not_owned(said.fields, hub.fields)
     problems = [one for one in said.problems if one.server is None or one.server not in servers]
@@ -223,6 +225,7 @@ def _confined(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[Fi
         case ("prompts", name, "file"):
             _check_inside(str(node.value), root, folder)
             scope = folders_only(folder)
+            # The text, not the path, so that what a person trusts is what the model will read.
             text = content(expand(str(node.value), scope), scope)
             return ("prompts", name, "text"), node.of(text)
         case ("environment", "skills"):

@@ -99,6 +99,7 @@ class CatalogBuilder:
         self.shelves = shelves
         if is_stocked:
             self._on_stocked()
+        # Only names over which two clashed are written: the rest follow from the settings.
         if chosen := self.books.take_unsaved():
             self._store.servers.save_choices(chosen, self.books.servers)
         fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)

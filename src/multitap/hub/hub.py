@@ -118,6 +118,7 @@ class Hub(ResourcesAndPrompts):
         self.pins = pins or Pins()
         """The tool definitions that people rely on."""
         vetting = Vetting(self.pins)
+        # By a callable, since the builder does not exist yet, and replaces its shelves.
         self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
         self._packages = PackageLookup(tasks, self.pins, self._vet_again)
         self._builder = CatalogBuilder(
@@ -174,6 +175,7 @@ class Hub(ResourcesAndPrompts):
         self.settings = settings
         self.calls.recording = settings.record
         self._trail.apply(settings.audit)
+        # All of this before `_supervisor.apply`, which starts links that already read it.
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         self._builder.apply(settings, self.links)

@@ -17,7 +17,7 @@ else:
 
 SMALLEST_CAP = 100
 # Models write these patterns. Rows overlap by this much, so that no hit is lost between two of
-# them; a longer pattern would make a search read everything twice.
+# them; longer patterns would mean more overlap, and more to search.
 _LONGEST_PATTERN = 200
 _ROW = 500
 _ID_LENGTH = 6

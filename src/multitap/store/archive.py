@@ -178,6 +178,7 @@ class Archive:
         return [*islice(self._filtered(query), page_size(query.limit) + 1)]
 
     def _filtered(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
+        # Page by page: a filter that matches little reads all records, but never holds them all.
         step = replace(query, limit=MAX_LIMIT)
         while True:
             rows = self._database.rows(*step.select())

@@ -87,6 +87,8 @@ class CallHistories:
         since = max(first, known)
         for server, tool, at, *counted in rows(_SELECT, (step, since * step, MOST_ROWS)):
             steps.setdefault((server, tool), {})[at] = tuple(counted)
+        # A step is final `LATE` seconds after its end: until then, calls that ended in it may still
+        # wait in the backlog.
         self._kept[step] = (max(since, int((now - LATE) / step)), _within(steps, first))
         if len(self._kept) > MOST_SPANS:
             del self._kept[next(iter(self._kept))]

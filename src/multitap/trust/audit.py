@@ -62,7 +62,7 @@ def record(
     state_dir: Path | None = None,
     keep: int = Audit().keep,
 ) -> None:
-    """Write down what a command, or the program itself, did.
+    """Record what a command, or the program itself, did.
 
     If that is not possible, the log of the program says why, and what was done stays done.
 
@@ -87,6 +87,7 @@ def record(
         decision=decision,
         detail=detail,
     )
+    # Opened for one entry: commands are short, and a gateway may be writing to the same file.
     file = audit_file.AuditFile(state_directory(state_dir))
     try:
         file.append([entry.body()], keep=keep)

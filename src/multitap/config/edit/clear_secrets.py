@@ -88,6 +88,7 @@ class _Book:
 
     def hidden(self, key: str, text: str, secrets: Iterable[str]) -> str:
         """The text with its secrets named; variables in it are none."""
+        # The longest first: one secret may be part of another.
         for secret in sorted({one for one in secrets if "${" not in one}, key=len, reverse=True):
             if secret in text:
                 text = text.replace(secret, self.refer(self._name(key, secret)))

@@ -20,7 +20,7 @@ def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
         changes: One after the other.
 
     Raises:
-        ConfigError: The text is no valid document, or the changes cannot be made in place.
+        ConfigError: The text is not a valid document, or the changes cannot be made in place.
     """
     wanted = [*changes]
     before, kind = _document(text, path)
@@ -32,6 +32,8 @@ def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
             after = _made(editor, after, change)
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
             raise _impossible(path, change) from exc
+    # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
+    # that says anything else than intended is never written.
     if not wanted or _same(_document(after, path)[0], expected):
         return after
     raise _impossible(path, wanted[0])

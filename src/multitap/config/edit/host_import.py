@@ -141,6 +141,7 @@ def is_gateway(name: str, config: Program) -> bool:
     if isinstance(config, StdioServer):
         words = (PurePath(config.command).name, *config.args)
         return words[:2] == ("multitap", "serve") or words[1:4] == ("-m", "multitap", "serve")
+    # By name as well: other programs may serve MCP on this machine.
     return name == "multitap" and urlsplit(config.url).hostname in _LOCAL
 
 

@@ -39,6 +39,8 @@ def parse(text: str) -> Parsed:
         Malformed: with the offset of the first thing that does not fit.
     """
     check_size(text, "toml")
+    # Before `tomllib`, which has no limits: a few kilobytes of nested brackets or dotted keys can
+    # keep it busy for minutes.
     _check_shape(text)
     try:
         data = tomllib.loads(text)

@@ -17,6 +17,8 @@ def parse(text: str) -> Parsed:
         Malformed: with the offset of the first thing that does not fit.
     """
     check_size(text, "yaml")
+    # Safe: no tag makes an object. Pure: the composer of the C library cannot be stopped by
+    # `_bound`.
     yaml: Any = YAML(typ="safe", pure=True)
     _bound(yaml.composer)
     try:

@@ -14,6 +14,7 @@ from multitap.tools.search.stems import Stems
 from multitap.tools.search.tool_document import ToolDocument, read
 from multitap.tools.tool import ToolInfo
 
+# As in BM25: a description that repeats a word ten times must not win by that.
 SATURATION = 3.0
 """The weight at which a word has half of the effect it can have."""
 MEANT = 0.65
@@ -29,6 +30,7 @@ ELSEWHERE = 0.6
 """What is left of a tool's score when the request names another server."""
 INTRUSIVE = 0.5
 """What is left of it when the request is a question and the tool changes something."""
+# More than all words together can score: a tool that is named comes first.
 NAMED = 1_000.0
 """What being asked for by name adds to it."""
 
@@ -113,7 +115,7 @@ class Index:
         return scores
 
     def _doubt(self, scores: _Scores, request: SearchRequest) -> None:
-        """Take from the score of what is likely not meant, well as its words may fit."""
+        """Lower the score of what is probably not meant, however well its words fit."""
         servers = request.words & self._servers
         for number in scores:
             document = self._documents[number]

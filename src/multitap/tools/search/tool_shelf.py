@@ -152,7 +152,7 @@ def _schema(tool: ToolInfo) -> str:
 
 
 def _overview(query: str, tools: tuple[ToolInfo, ...]) -> str:
-    """What to tell who found nothing: where there would be something."""
+    """What a search that finds nothing returns: which servers have tools."""
     count = Counter(server_of(tool) or "built in" for tool in tools)
     places = ", ".join(f"{place} ({number})" for place, number in sorted(count.items()))
     found = f"nothing matches {quoted(query)}; " if query.strip() else ""

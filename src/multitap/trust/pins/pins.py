@@ -113,6 +113,7 @@ class Pins:
             if isinstance(reading := self._readings.get(file), LockError):
                 return Drift(damage=str(reading))
         before = pins = self._entry(own, server)
+        # Under `enforce`, a changed command is not an excuse: a project could change both at once.
         if pins is not None and pins.identity != identity and mode != "enforce":
             pins = None  # the user chose another server of that name
         locked = None if project is None else self._entry(project, server)
@@ -222,6 +223,7 @@ class Pins:
         if change.before == change.after:
             return
         if (earlier := self._noted.get((file, server))) is not None:
+            # `before` stays what the file said: that is what a save compares with.
             change = PinChange(earlier.before, change.after)
         self._noted[file, server] = change
         self.on_unsaved()

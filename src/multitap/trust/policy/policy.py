@@ -103,6 +103,8 @@ class Guard:
         if self.always is not None:
             return self.always
         given = decoded(arguments)
+        # A server's own rules cannot loosen the shared ones: of both decisions, the stricter
+        # counts.
         return _strictest(_first(clauses, given) for clauses in self.lists)
 
 
@@ -145,6 +147,7 @@ class Policy:
         if not lists:
             return None
         guard = Guard(lists, _always(lists))
+        # Most tools have no guard: their calls do not pay for a policy.
         return None if guard.always == ALLOWED else guard
 
 
@@ -195,7 +198,7 @@ def _always(lists: Iterable[tuple[Clause, ...]]) -> Ruling | None:
 
 
 def _steady(clauses: tuple[Clause, ...]) -> Ruling | None:
-    """The one decision that a list can come to, by its last rule."""
+    """The only decision that a list can reach, given its last rule."""
     possible = {clause.ruling.decision for clause in clauses}
     last = clauses[-1]
     if last.tests:

@@ -203,6 +203,8 @@ def _secrets_for(
                 hint="`multitap trust` shows it and asks",
             )
         origin = None
+        # An address that itself contains a secret has no origin that could be checked before the
+        # secret is known; such a server gets no secret that is bound to one.
         if isinstance(config, HttpServer) and _AUTH_VARIABLE not in config.url:
             origin = origin_of(expand(config.url, scope))
         return _value_or_reason(server, origin, name)

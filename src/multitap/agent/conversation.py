@@ -136,6 +136,8 @@ def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(_mended(tuple(messages)))
 
 
+# Providers refuse a call without its answer and an answer without its call, and with it every later
+# request: a broken history could never be continued.
 def _mended(messages: tuple[Message, ...]) -> Iterator[Message]:
     for at, message in enumerate(messages):
         if isinstance(message, ToolAnswers):

@@ -121,6 +121,7 @@ def _above(where: Surroundings) -> Iterator[Path]:
             return
         for path in where.folder.parents:
             status = path.stat()
+            # Above that, others decide what lies there, and the home folder is not a project.
             if os.path.realpath(path) == home or is_foreign(status) or status.st_dev != device:
                 return
             yield path

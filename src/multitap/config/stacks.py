@@ -127,6 +127,7 @@ def built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
         model, problems = validate.server(entry)
         if model is not None and stack.project:
+            # Set here, not read: no file can say that it is the user's.
             model = model.model_copy(update={"provenance": "project"})
             model, refused = restrained(model, entry)
             problems = (*problems, *refused)

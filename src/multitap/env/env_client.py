@@ -118,6 +118,8 @@ class EnvClient:
     async def _ask(self, name: str, question: BaseModel, answer: type[_Answer]) -> _Answer:
         tool = await self._find(name)
         result = await self._hub.call(tool.name, plain(question))
+        # With structured content, a failed tool is an outcome that the protocol describes, not a
+        # failure of the environment.
         if result.is_error and result.structured is None:
             raise ToolFailed(self._server, result.text)
         try:

@@ -95,6 +95,8 @@ class EnvHubServer:
         return {own_name(tool, settings.naming): tool for tool in self._dispatch.tools()}
 
     async def _list_tools(self, _context: _Context, _params: _Paged) -> types.ListToolsResult:
+        # The hub lists once after a reload: tools of the previous configuration would stay in its
+        # catalog.
         await self._host.ready()
         own, protocol = self._host.own_tools, self._protocol()
         if (reading := own.get(READ_SKILL)) is not None:  # nothing else tells a client about skills
@@ -191,6 +193,7 @@ class EnvHubServer:
             contents=[types.TextResourceContents(uri=params.uri, text=text)]
         )
 
+    # Reads a folder each time, so not on the loop.
     async def _skills(self) -> Skills:
         return await to_thread.run_sync(lambda: self._host.skills)
 

@@ -144,6 +144,7 @@ async def _asked(
         since: When the time began, by the loop's clock.
     """
     deadline = LIBRARY.deadline(link.config, context=context, since=since)
+    # Repeatable: these requests change nothing, so one that got lost is sent again.
     request = made(method, params, deadline, call=context, repeatable=True)
     request.on_progress = context.on_progress
     return await link.request(request)
@@ -156,6 +157,7 @@ def _typed(model: type[_Model], result: Any, server: str) -> _Model:
         raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
 
 
+# Not quoted, since an answer may hold what the server was given in confidence.
 def _mistakes(exc: pydantic.ValidationError) -> str:
     """What is wrong with an answer, without quoting it."""
     first = exc.errors(include_url=False, include_input=False)[0]

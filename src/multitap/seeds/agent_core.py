@@ -68,6 +68,7 @@ class McpManager:
         Raises:
             ConfigError: The configuration is wrong, or nobody can, or may, listen there.
         """
+        # Read first: a wrong configuration leaves the previous server running.
         serve = config if isinstance(config, Serve) else _serve(config)
         await self.stop_server()
         server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)

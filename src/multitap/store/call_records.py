@@ -156,7 +156,7 @@ class CallQuery:
         """The statement and its values; it yields one row more than `limit` if there are more.
 
         Raises:
-            BadArguments: The cursor is none of ours.
+            BadArguments: The cursor is not one of ours.
         """
         wanted = Conditions()
         if self.server is not None:

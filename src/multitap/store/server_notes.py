@@ -136,5 +136,7 @@ class ServerNotes:
                 for kind in choices.keys() | self._choices.keys()
             }
             self._pending.set()
+        # Two gateways share the store: the name that was written first holds for both, or clients
+        # of one would call tools that the other names differently.
         elif not agreed and self.on_disagreement is not None:
             self.on_disagreement()

@@ -207,6 +207,8 @@ class _HeardFragments:
             self._texts.append(text)
             yield text
 
+    # The latest first: where numbers repeat, a piece without an id continues the call that came
+    # last.
     def _fragment(self, piece: ChoiceDeltaToolCall) -> _Fragment:
         """The call that a piece belongs to; some endpoints number all of them 0, or none."""
         for fragment in reversed(self._fragments):

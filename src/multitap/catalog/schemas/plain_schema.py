@@ -5,6 +5,7 @@ from typing import Any
 
 from multitap.catalog.schemas.json_values import is_list, is_object
 
+# Deeper ones go to the library, which has bounds of its own; this recurses.
 _DEEPEST = 16
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _VERSIONS = frozenset(

@@ -65,6 +65,8 @@ def converted(
         notes((), f"{listed(found)} made one object", "the top of a schema has to be one")
     about = " ".join(filter(None, (description.strip(), words)))
     made = _made(about, flat, dialect, notes, wants_strict=wants_strict)
+    # Each step starts from the whole schema, not from the last attempt: cuts of cuts would read
+    # badly.
     for step in STEPS:
         if made.tokens <= budget:
             return made

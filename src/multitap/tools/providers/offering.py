@@ -54,6 +54,8 @@ class Conversions:
         key = (id(schema), tool.description, provider.dialect, provider.strict, budget)
         known = self._kept.get(key)
         if known is None or known[0] is not schema:
+            # All at once: this happens rarely, and keeping track of which is oldest would cost each
+            # lookup.
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             known = self._kept[key] = (schema, _converted(tool, provider, budget))

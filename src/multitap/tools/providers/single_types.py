@@ -68,6 +68,7 @@ def _single(schema: Schema, note: Note, path: Path) -> Schema:
         note(path, "the parts of `allOf` are made one", _WHY)
     if "const" in node:
         node["enum"] = [node.pop("const")]
+    # No provider of this small dialect knows `oneOf`; the server still checks that only one fits.
     if is_list(choice := node.pop("oneOf", None)) and "anyOf" not in node:
         note(path, "`oneOf` became `anyOf`", _WHY)
         node["anyOf"] = choice

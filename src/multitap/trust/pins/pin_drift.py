@@ -71,7 +71,7 @@ def drift_of(
     package: LockedPackage | None,
     others: Mapping[str, ToolPin],
 ) -> Drift:
-    """What is different; at first sight nothing is but what the project's lock says otherwise.
+    """What is different; for a server never seen before, only what the project's lock contradicts.
 
     Args:
         seen: What the server offers, by its own names.
@@ -105,6 +105,8 @@ def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
         if key in known:
             if known[key].sha256 != pin.sha256:
                 yield key
+        # Resources appear and vanish with the data behind them: only a changed one is worth a
+        # question.
         elif not comes_and_goes(key):
             yield key
 

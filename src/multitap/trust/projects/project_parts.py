@@ -97,6 +97,8 @@ def skill_part(path: Path, root: Path) -> Part:
 
 def visible(text: str) -> str:
     """A text in which nothing is hidden: what a terminal would act on, or not show, is escaped."""
+    # A project could otherwise hide half of its command from the person who reads it, with an
+    # escape sequence or a right-to-left mark.
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
@@ -175,5 +177,7 @@ def _within(root: Path, path: Path) -> str:
 
 def _digest(name: str, content: Mapping[str, Any], files: Mapping[str, str]) -> str:
     whole = {"name": name, "content": content, "files": files}
+    # Canonical, so that the same content has the same digest: otherwise a reordered table would ask
+    # a person again.
     text = json.dumps(whole, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()

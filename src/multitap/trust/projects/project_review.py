@@ -59,7 +59,7 @@ class ProjectReview:
 
 
 def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[Problem]]:
-    """The projects whose files are used by who works in a folder, and what is wrong with them.
+    """The projects whose files count for work in a folder, and what is wrong with them.
 
     Raises:
         ProjectsError: The record of trusted projects cannot be used.
@@ -81,7 +81,7 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
 
 
 class _Collector(NobodyAsked):
-    """Takes down what is proposed."""
+    """Collects what is proposed."""
 
     def __init__(self) -> None:
         self.proposals: list[Proposal] = []
@@ -103,6 +103,8 @@ def _proposals(folder: Path) -> tuple[list[Proposal], list[Problem]]:
 def _searches(folder: Path) -> Iterator[Search]:
     """The project's part of each search; what the user names is not the project's."""
     here = Surroundings.here(folder)
+    # Without variables: MULTITAP_CONFIG would replace the project's files by those that the user
+    # named.
     where = Surroundings(here.folder, here.home, here.config, {})
     for search in SEARCHES:
         found = search(where)

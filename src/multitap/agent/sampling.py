@@ -26,7 +26,7 @@ from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolDef
 from multitap.upstream.handlers import RequestOrigin, Sample
 
-# The user pays for what a server asks: a server gets a long answer, not any answer.
+# The user pays for what servers ask: this bounds each answer, whatever a server requests.
 MAX_TOKENS = 4096
 _REASONS: Mapping[StopReason, types.StopReason] = {
     StopReason.END: "endTurn",

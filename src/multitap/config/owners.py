@@ -29,7 +29,7 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
             Place(path),
             hint="put the file itself there",
         )
-    # Both ways to it: who can change the link decides as much as who can change the file.
+    # Both ways to it: changing the link is as good as changing the file.
     return next(
         (found for one in (real, path) if (found := _writers(one, path, named=named))), None
     )

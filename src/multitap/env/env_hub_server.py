@@ -95,8 +95,7 @@ class EnvHubServer:
         return {own_name(tool, settings.naming): tool for tool in self._dispatch.tools()}
 
     async def _list_tools(self, _context: _Context, _params: _Paged) -> types.ListToolsResult:
-        # The hub lists once after a reload: tools of the previous configuration would stay in its
-        # catalog.
+        # Otherwise a list right after a reload would show the tools of the previous configuration.
         await self._host.ready()
         own, protocol = self._host.own_tools, self._protocol()
         if (reading := own.get(READ_SKILL)) is not None:  # nothing else tells a client about skills

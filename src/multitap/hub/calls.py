@@ -286,7 +286,7 @@ async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> 
     Raises:
         BadArguments: Rules look at the arguments, and servers may read them differently.
     """
-    # A thread costs more than to decode this much; `always` does not look at the arguments.
+    # A thread costs more than decoding this much; `always` does not look at the arguments.
     if len(given) <= SMALL or guard.always is not None:
         return guard.decide(given)
     await in_task(light)

@@ -36,7 +36,7 @@ class PrivateFile:
             raise self._error(f"{self.path} cannot be read: {exc.strerror}") from None
         with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
             # Of the open file, not of the path, which may lead to another one by now. The folder
-            # too: who can write there can replace the file.
+            # too: anyone who can write there can replace the file.
             self._check_owner(self.path, os.fstat(file.fileno()))
             self._check_owner(self.path.parent, self.path.parent.stat())
             return file.read()

@@ -110,7 +110,7 @@ KEYS: Rules = {
     "bearer_token_env_var": TwoWay(_bearer, _token_variable),
     "env_http_headers": TwoWay(_header_variables, _named_headers),
     "http_headers": table("headers"),
-    # A shell command: to read a file of another host must not run anything.
+    # A shell command: reading the file of another host must not run anything.
     "http_headers_helper": unsupported("is not run; write the headers instead"),
     "scopes": words("oauth", "scope"),
     "oauth": oauth(

@@ -104,7 +104,7 @@ KEYS: Rules = {
     "httpUrl": TwoWay(_streamable, _streamable_url),
     "tcp": unsupported("WebSocket servers are not supported"),
     "headers": table("headers"),
-    # A shell command of Claude Code: to read a file of another host must not run anything.
+    # A shell command of Claude Code: reading the file of another host must not run anything.
     "headersHelper": unsupported("is not run; write the headers instead"),
     "oauth": TwoWay(_oauth, oauth(_CLIENT).write),
     "oauthClient": oauth(_CLIENT),
@@ -120,13 +120,13 @@ KEYS: Rules = {
     "includeTools": strings("filter", "allow"),
     "excludeTools": strings("filter", "deny"),
     "disabledTools": strings("filter", "deny"),
-    # VS Code approves the calls of sandboxed servers by itself: who relied on the sandbox has to
-    # know that there is none.
+    # VS Code approves the calls of sandboxed servers by itself: anyone who relied on the sandbox
+    # has to know that there is none here.
     "sandboxEnabled": unsupported("the server runs without a sandbox here"),
     **dict.fromkeys(
         (
             # `alwaysAllow`, `autoApprove` and `trust` are permissions that a person gave to another
-            # host: to take them over would let calls pass that nobody has allowed here.
+            # host: taking them over would let calls pass that nobody has allowed here.
             "alwaysAllow",
             "alwaysLoad",
             "autoApprove",

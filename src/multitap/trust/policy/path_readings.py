@@ -15,8 +15,8 @@ _ODD = frozenset("%~$\\\0 \t\r\n:")
 """What may be read in more than one way, or has no place in an honest path."""
 _PER_PROCESS = ("/proc/", "/dev/fd/")
 """Where the same path leads each process somewhere else."""
-# Each proxy or framework on the way may decode once; `%25252e` is meant to survive the check before
-# the last.
+# Each layer on the way to the file may decode once: `%25252e` passes a check that decodes only once
+# or twice.
 _MOST_DECODINGS = 3
 
 

@@ -7,8 +7,7 @@ from multitap.config.secrets import in_text, is_telling
 from multitap.printable import printable
 from multitap.redaction import MARK, Redactor
 
-# For a person who has to decide: what fits on a screen, of a value that a server or model may make
-# any size.
+# For a person who has to decide: as much as fits on a screen, of values that may have any size.
 LONGEST_TEXT = 500
 MOST_MEMBERS = 50
 DEEPEST = 6

@@ -13,6 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from secrets import token_hex
 
 from multitap.config.expand import variables
 from multitap.config.models import ServerConfig, StdioServer
@@ -22,9 +23,11 @@ from multitap.config.scope import Scope, expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError
 
-# All are read again before each start, which a large project must not draw out; files beyond this
-# number are not part of what is trusted.
 MAX_FILES = 500
+"""Files that are read: all of them again before each start, which must not take long. Of those
+beyond, only the size and the times of change count."""
+MOST_FILES = 20_000
+"""Files that are looked at; a project with more cannot be compared, and so is never unchanged."""
 LARGEST = 64 * 1024 * 1024
 """Bytes of one file; of a larger one, only the size and the time of change count."""
 SOURCES = frozenset(
@@ -84,6 +87,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     """What those files hold that are in the project, and are there."""
     home = Path(os.path.realpath(root))
     found: dict[str, str] = {}
+    rest: dict[str, str] = {}
     for path in paths:
         if not is_within(path, root):
             continue
@@ -91,11 +95,28 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
         # is trusted.
         real = Path(os.path.realpath(path))
         name = real.relative_to(home).as_posix()
-        if name not in found and (held := _held(real)):
-            found[name] = held if refusal(real) is None else f"{held}, and others can change it"
+        if name in found or name in rest:
+            continue
         if len(found) == MAX_FILES:
-            break
+            rest[name] = _times(real)
+            if len(rest) == MOST_FILES:
+                rest[name] = token_hex()  # equal to nothing: what follows may change unseen
+                break
+        elif held := _held(real):
+            found[name] = held if refusal(real) is None else f"{held}, and others can change it"
+    if rest:
+        summary = sha256("\n".join(f"{name} {rest[name]}" for name in sorted(rest)).encode())
+        found[f"({len(rest):,} more files)"] = f"sha256:{summary.hexdigest()}"
     return dict(sorted(found.items()))
+
+
+def _times(path: Path) -> str:
+    """A file's size and times; nobody can set the second one back."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _held(path: Path) -> str | None:

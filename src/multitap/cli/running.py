@@ -23,7 +23,7 @@ def run_async(work: Callable[[], Awaitable[_Done]], *, fast: bool = False) -> _D
     """What `work` returns; on a faster loop, where there is one and it matters.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed, and everything is put away.
+        KeyboardInterrupt: Ctrl-C was pressed, and everything is cleaned up.
         Terminated: The same after SIGTERM or SIGHUP.
     """
     options = {"use_uvloop": fast and sys.platform != "win32"}
@@ -47,9 +47,12 @@ async def _until_stopped(work: Callable[[], Awaitable[_Done]]) -> _Done | _Stopp
             done = await work()
             tasks.cancel_scope.cancel()
             return done
+    # only reached when the signal cancelled the scope, so this does not wait
     return _Stopped(await stopped)
 
 
 async def _cancel(scope: anyio.CancelScope, stopped: "asyncio.Future[int]") -> None:
+    # when the work is done first, this is cancelled: the future must not be, because a late signal
+    # still sets it
     await asyncio.shield(stopped)
     scope.cancel()

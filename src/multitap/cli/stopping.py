@@ -12,10 +12,12 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 LONGEST = 5.5
-"""Seconds for a clean stop. Then the program ends as it is, and the warden ends the servers."""
+"""Seconds for a clean stop, so that it takes six at most.
+
+Then the program ends as it is, and the warden ends the servers."""
 LOOK = 0.5
-"""Seconds between two looks whether the terminal is still there."""
-_MOMENT = 0.005  # seconds
+"""Seconds between two checks that the terminal is still there."""
+_MOMENT = 0.005  # seconds until a signal is tried again; the lock is freed long before
 
 _SIGNALS = tuple(
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))
@@ -44,6 +46,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     """
 
     def first(number: int, frame: FrameType | None) -> None:
+        # by a timer, not by waiting: the interrupted frame goes on only after we return
         if _swallows(frame):
             signal.signal(signal.SIGALRM, lambda _, now: first(number, now))
             signal.setitimer(signal.ITIMER_REAL, _MOMENT)
@@ -52,6 +55,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
             signal.signal(
                 one, _ignore
             )  # Python complains of one that comes just when it is SIG_IGN
+        # before `act`, which may raise
         _hurry(number)
         act(number)
 
@@ -80,6 +84,7 @@ def ended_with_terminal() -> Generator[None]:
     The signal may be ignored from the start, or meant for another process group. A thread looks,
     because the loop may be stuck in writing to what is no longer there.
     """
+    # a daemon: it must not keep the interpreter, which may end while it sleeps
     over = threading.Event()
     threading.Thread(target=_watch_terminal, args=(over,), daemon=True).start()
     try:
@@ -91,6 +96,7 @@ def ended_with_terminal() -> Generator[None]:
 def _watch_terminal(over: threading.Event) -> None:
     while not over.wait(LOOK):
         if _is_gone(sys.__stdin__):
+            # the usual way first; `os._exit` only if the loop is too stuck to take it
             os.kill(os.getpid(), signal.SIGTERM)
             if not over.wait(LONGEST):
                 os._exit(128 + signal.SIGTERM)

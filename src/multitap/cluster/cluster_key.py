@@ -13,7 +13,7 @@ from multitap.errors import ConfigError
 
 VARIABLE = "MULTITAP_CLUSTER_KEY"
 _SIZE = 32
-_LEAST = 16
+_LEAST = 16  # characters; the key protects everything that replicas say to each other
 _PROOF = b"the key of a multitap cluster"
 _HINT = f"give all replicas the same key: `--cluster-key-file FILE`, {VARIABLE}, or none of them"
 
@@ -52,6 +52,7 @@ async def agreed_key(records: Records, given: bytes | None) -> bytes:
         if await records.read("key-proof") is not None and await records.read("key") is None:
             raise ConfigError("the cluster has a key that this replica was not given", hint=_HINT)
         fresh = base64.b64encode(secrets.token_bytes(_SIZE))
+        # replicas that start together all offer one: the first is kept, and all read that
         await records.swap("key", None, fresh)
         kept = await records.read("key") or fresh
         try:
@@ -65,6 +66,7 @@ async def agreed_key(records: Records, given: bytes | None) -> bytes:
         )
     else:
         await keep_key(records, given, is_shared=False)
+    # read again: another replica may have written its own proof first
     if not hmac.compare_digest(await records.read("key-proof") or b"", _proof(given)):
         raise ConfigError(
             "the cluster's key is not the one that this replica was given", hint=_HINT

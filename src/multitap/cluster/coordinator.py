@@ -13,7 +13,7 @@ from multitap.records import dataclass
 from multitap.upstream.signals import Bell
 
 WINDOW_PARTS = 60
-"""Into how many parts a window is divided: its oldest part ends as a whole."""
+"""Parts of a window: each expires as a whole, so a window of a minute is exact to a second."""
 
 
 class CoordinatorDown(MultitapError):
@@ -218,7 +218,7 @@ class Coordinator(Protocol):
 
     @property
     def health_changed(self) -> Bell:
-        """Rings when `health` is another one."""
+        """Rings when `health` changes."""
         ...
 
     async def time(self) -> float:
@@ -229,6 +229,7 @@ class Coordinator(Protocol):
 class Subscriber:
     """What one subscription has not taken yet; bounded, so that a slow one misses some."""
 
+    # beyond that the reader is told that it missed some, and reads the records instead
     MOST = 1024
 
     def __init__(self) -> None:
@@ -250,6 +251,7 @@ class Subscriber:
         return self
 
     async def __anext__(self) -> Message | None:
+        # only after what was queued before the gap: the reader looks at everything once
         if self._missed and self._waiting.empty():
             self._missed = False
             return None

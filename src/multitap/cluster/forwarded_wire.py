@@ -32,7 +32,7 @@ _PUBLIC = {
 """Errors of the owner that reach the caller as they are: it has tried what there was to try."""
 
 PATIENCE = 15.0
-"""Seconds that an owner has to finish what is under way."""
+"""Seconds for an owner to finish what is under way: well beyond its own limit for draining."""
 
 HANDSHAKE = frozenset({"initialize", "server/discover", "ping"})
 """What the owner answers by itself: it has shaken hands with the server already."""
@@ -74,11 +74,14 @@ class ForwardedWire:
         if self._is_leaving:
             await in_task(request.light)
             raise await self._left(request)
+        # refused rather than queued: `send` never waits, so this is what bounds the memory
         if connection.is_congested:
             raise RequestFailed("the replica that runs it does not keep up", sent=False)
+        # nothing is awaited between this and `send`, so that an answer always finds its request
         pending = exchange.begin(request)
         call = request.call
         try:
+            # an id is unique for as long as the object lives, and the call keeps it alive
             owner = -1 if call is None else id(owner_of(call))
             now = self._loop.time()
             connection.send(say.Ask.of(self._number, pending.id, request, now=now, owner=owner))
@@ -87,8 +90,10 @@ class ForwardedWire:
                 await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()
+        # nothing reached the server, so it is safe to send it again to the next owner
         except Elsewhere as exc:
             exchange.failed(pending, exc, None)
+            # it runs while the link connects: the link itself looks for the new owner
             if request.method in HANDSHAKE:
                 raise
             await in_task(request.light)
@@ -158,7 +163,7 @@ class ForwardedWire:
             case say.Close(reason=reason):
                 exchange.close(Moved(reason, sent=True))
             case _:
-                pass  # what only owners are told
+                pass  # meant for owners only
 
     def cut(self, reason: str) -> None:
         """The connection is gone."""
@@ -232,13 +237,16 @@ async def open_forwarded(
                 connection.send(say.PeerReply(number, asked, message))
 
             exchange = Exchange(respond, tasks, server, _JUNK, redact)
+            # before `Open` is sent: what comes back must find it
             wire = wires[number] = ForwardedWire(server, number, connection, exchange)
             connection.send(say.Open(number, server))
+            # it may have closed before the wire was known, and nobody would have cut it
             if connection.is_closed:
                 wire.cut(connection.reason)
             try:
                 yield wire
             finally:
+                # first: what the owner still says must not reach an exchange that is closed
                 del wires[number]
                 exchange.close(None)
                 connection.send(say.Close(number, "its user left"))

@@ -22,10 +22,12 @@ from multitap.cluster.coordinator import (
 from multitap.records import dataclass
 from multitap.upstream.signals import Bell
 
+# There is no lock in this module: no method awaits anything between its look and its change, so
+# each is one step, as it is in Redis.
 Clock = Callable[[], float]
 
 _SWEEP = 256
-"""Writes after which what has expired is forgotten."""
+"""Writes between two sweeps of what has expired: rare enough that a sweep costs a write nothing."""
 
 
 class LocalRecords:
@@ -88,6 +90,7 @@ class LocalLeases:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # never swept: the next token must be greater than the last, however long ago that was
         self._kept: dict[str, tuple[str, int, float, bytes]] = {}
 
     async def acquire(
@@ -146,6 +149,7 @@ class LocalChannels:
         self._subscribers: dict[str, set[Subscriber]] = {}
 
     async def publish(self, channel: str, data: bytes) -> None:
+        # a copy, and no await: `feed` never blocks, so a slow subscriber cannot hold up the others
         for subscriber in tuple(self._subscribers.get(channel, ())):
             subscriber.feed(Message(channel, data))
 
@@ -176,6 +180,7 @@ class LocalStreams:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[str, _Stream] = {}
+        # one for all streams: those who wait look again, which costs next to nothing in memory
         self._grown = Bell()
         self._appended = 0
 
@@ -186,6 +191,7 @@ class LocalStreams:
             found = self._kept[stream] = _Stream(OrderedDict())
         moment = int(now * 1000)
         last, number = found.last
+        # ids rise even if several entries fall into one millisecond, or the clock stands still
         found.last = (moment, 0) if moment > last else (last, number + 1)
         entry_id = "{}-{}".format(*found.last)
         found.entries[entry_id] = data

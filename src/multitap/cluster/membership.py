@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 BEAT = 1.0
 TTL = 4.0
-"""Seconds without a sign of life after which a replica is forgotten."""
+"""Seconds without a sign of life after which a replica is forgotten: three may get lost."""
 CLOCKS = 5.0
 """Seconds that a machine's clock may differ from the coordinator's: tokens end by it."""
-_INDEX = "members"
-_TRIES = 20  # of a change to the index, which others may change at the same moment
+_INDEX = "members"  # a list of ids, because a scan would step through all keys of Redis
+_TRIES = 20  # of a change that others keep overtaking; the next beat makes it up
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Membership:
     def __init__(self, coordinator: Coordinator, me: Member) -> None:
         self.me = me
         self.members: Mapping[str, Member] = {me.id: me}
-        """All that showed life lately, this one included; by id."""
+        """All that showed life recently, this one included; by id."""
         self.changed = Bell()
         self._coordinator = coordinator
         self._records = coordinator.records
@@ -122,6 +122,7 @@ class Membership:
         """Show life, and look who else does."""
         self.me = msgspec.structs.replace(self.me, seen=await self._coordinator.time())
         await self._records.write(f"member/{self.me.id}", msgspec.json.encode(self.me), ttl=TTL)
+        # after the record: one that is listed without a record counts as gone
         await self._list(come={self.me.id})
         await self._look()
 
@@ -134,9 +135,10 @@ class Membership:
     async def _look(self) -> None:
         index = _parse_index(await self._records.read(_INDEX) or b"[]")
         found = await known_members(self._records)
-        # those only that were listed before: one that joins meanwhile is listed last
+        # only those that were listed before we looked: one that joins meanwhile is listed last
         if gone := set(index) - found.keys():
             await self._list(gone=gone)
+        # ours as it is now: `describe` may have changed it during the awaits
         found[self.me.id] = self.me
         before, self.members = self.members, found
         if before.keys() != found.keys():
@@ -156,7 +158,7 @@ class Membership:
 
 
 async def known_members(records: Records) -> dict[str, Member]:
-    """All replicas that showed life lately, by id."""
+    """All replicas that showed life recently, by id."""
     found: dict[str, Member] = {}
     for one in _parse_index(await records.read(_INDEX) or b"[]"):
         kept = await records.read(f"member/{one}")

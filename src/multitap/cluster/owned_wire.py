@@ -15,7 +15,8 @@ from multitap.wire.jsonrpc.request import Request
 from multitap.wire.wire import Inbound, Owned, Params, Wire
 
 PATIENCE = 5.0
-"""Seconds that a request waits for a lease that could not be renewed."""
+"""Seconds that a request waits for a lease that could not be renewed: enough for Redis to restart,
+short enough that a client sees the reason rather than its own timeout."""
 
 _UNCERTAIN = "the cluster's coordinator is away, so that it is not certain which replica owns it"
 
@@ -28,7 +29,7 @@ CHANGES = frozenset(
         "notifications/subscriptions/acknowledged",
     }
 )
-"""What concerns all replicas, no matter whose call it comes with."""
+"""What concerns all replicas, whichever call it comes with."""
 
 
 class RelayedWire(Protocol):
@@ -79,7 +80,7 @@ class OwnedWire:
         self._wire = wire
         self._lease = lease
         self._users = users
-        self._send = wire.request
+        self._send = wire.request  # looked up once: every call takes this way
         self.in_flight = 0
         """Requests that the server works on and that have an end."""
         self.kind = wire.kind
@@ -103,6 +104,7 @@ class OwnedWire:
         if not self._lease.is_valid:
             await in_task(request.light)
             await self._regained(request.deadline)
+        # a subscription has no end: draining would wait for it in vain
         if request.deadline.timeout is None:
             return await self._send(request)
         self.in_flight += 1
@@ -133,6 +135,7 @@ class OwnedWire:
         """Wait while the lease cannot be renewed or is being given back."""
         lease = self._lease
         left = deadline.at - anyio.current_time()
+        # a lease that is being given back ends by itself; one that cannot be renewed may never
         with anyio.move_on_after(left if lease.is_leaving else min(left, PATIENCE)):
             while not lease.is_valid and not lease.is_lost:
                 await lease.changed.wait()
@@ -157,6 +160,7 @@ class _SharedInbound:
         self._inbound.notification(method, params, None if isinstance(call, RelayedCall) else call)
         # what belongs to one of several calls is told to nobody rather than to the wrong one
         if method in CHANGES or call is None:
+            # a copy: users come and go with their connections
             for user in tuple(self._users):
                 user.tell(None, method, params)
 

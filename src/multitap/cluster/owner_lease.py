@@ -12,7 +12,7 @@ class OwnerLease:
     """One lease that this replica holds, or held.
 
     It is valid until a moment by our own steady clock, counted from before the renewal was sent:
-    the coordinator's own count begins later, so it cannot give the lease to another one before.
+    the coordinator's own count begins later, so it cannot give the lease away before that.
 
     Args:
         name: Which lease.
@@ -39,6 +39,7 @@ class OwnerLease:
         return self._clock() < self._until and not self.is_lost and not self.is_leaving
 
     def extend(self, until: float) -> None:
+        # a renewal under way when it was lost must not bring it back
         if not self.is_lost:
             self._until = max(self._until, until)
             self.changed.ring()
@@ -49,6 +50,7 @@ class OwnerLease:
 
     def lose(self) -> None:
         """End it for good."""
+        # the flag before the events: what wakes up reads it
         self.is_lost = True
         self.lost.set()
         self.changed.ring()

@@ -19,15 +19,17 @@ logger = logging.getLogger(__name__)
 TTL = 1.6
 """Seconds after its last renewal at which a lease may be taken by another replica."""
 MARGIN = 0.2
-"""Seconds before that at which its holder stops to rely on it: two clocks may run differently."""
+"""Seconds before that at which its holder stops relying on it: two clocks may run differently."""
 RENEWAL = 0.4
+"""Seconds between two renewals: three in a row may fail before the holder has to stop."""
 LOOK = 0.2
-"""Seconds between two looks at the leases of others."""
+"""Seconds between two looks at the leases of others: adds to how long a dead owner is missed."""
 EPOCH = "epoch"
 """A lease that nobody uses: another token means that the coordinator has lost everything."""
-_LONG = 30 * 86400.0
+_LONG = 30 * 86400.0  # nobody renews it: only its token counts, and that outlives it
 COURTESY = 0.15
-"""Seconds that each replica leaves to the one that is to have a free server rather than itself."""
+"""Seconds that each replica leaves to the one that should have a free server:
+enough for that one to take it first, so that replicas do not race for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Ownership:
         replica: Our id.
         address: Where others reach the servers that we own.
         peers: Who else could own them.
-        on_change: Told of a server whose owner is another one, or none.
+        on_change: Called with a server whose owner changed, or that has none any more.
         clock: Our own steady clock.
         is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
     """
@@ -121,6 +123,7 @@ class Ownership:
 
     async def wait_change(self, server: str, owner: Owner) -> bool:
         """Wait until a server has another owner; whether it has one before its lease can end."""
+        # a dead owner's lease ends within one TTL; the next one has as long to look and to take it
         with anyio.move_on_after(2 * TTL):
             while owner in self.owners.get(server, ()):
                 await self._changed.wait()
@@ -144,8 +147,10 @@ class Ownership:
 
     async def hand_over(self) -> None:
         """Give all leases back, so that others take them at once."""
+        # first: `run` may be in the middle of taking a lease, and checks this after its await
         self.is_draining = True
         for name, lease in tuple(self.held.items()):
+            # before it is released: others may have it from that moment on
             self._lose(name)
             try:
                 await self._leases.release(lease.name, lease.token)
@@ -160,6 +165,7 @@ class Ownership:
         held = {lease.name: lease.token for lease in self.held.values()}
         if not held:
             return
+        # before it is asked: the coordinator's count begins later, and so ends later than ours
         since = self._clock()
         try:
             kept = await self._leases.renew(held, ttl=TTL)
@@ -168,6 +174,8 @@ class Ownership:
         for server, lease in tuple(self.held.items()):
             if lease.name in kept:
                 lease.extend(since + TTL - MARGIN)
+            # a lease may have been lost and taken again during the await: the reply is not about
+            # that
             elif held.get(lease.name) == lease.token:
                 await self._missing(server, lease)
 
@@ -190,6 +198,7 @@ class Ownership:
             return
         if token is None:
             self._lose(server)
+        # ours may have ended during the await, and another replica may have run it since
         elif lease.is_valid:
             lease.token = token
             lease.extend(since + TTL - MARGIN)
@@ -207,6 +216,8 @@ class Ownership:
         if found is None or not await self._remembers(found.get(EPOCH)):
             return
         for server, names in others.items():
+            # a reload may have removed it while we awaited the leases, or one further up in this
+            # loop
             if server not in self._wanted:
                 continue
             seen = {name: found[name] for name in names if name in found}
@@ -263,22 +274,27 @@ class Ownership:
             )
         except CoordinatorDown:
             return
+        # whatever the outcome: if another one has it, its time starts again
         self._free_since.pop(name, None)
         if token is None:
             return
+        # both may have changed during the await; given back now, nobody has to wait for its end
         if server not in self._wanted or self.is_draining:
             with contextlib.suppress(CoordinatorDown):
                 await self._leases.release(name, token)
             return
+        # counted from `now`, which is before the coordinator was asked
         self.held[server] = OwnerLease(name, token, self._clock, now + TTL - MARGIN)
         self.owners.pop(server, None)
         self._announce(server)
 
     def _rank(self, server: str, name: str) -> int | None:
-        """How many others are to have it rather than us; None: it is not for us."""
+        """How many others come before us; None: we do not fit at all."""
         fit = self._peers.candidates(self._wanted[server].labels)
         if self._replica not in fit:
             return None
+        # by a hash of both names: all replicas find the same order without talking, and each comes
+        # first for its share of the servers
         ranked = sorted(fit, key=lambda one: hashlib.sha256(f"{name} {one}".encode()).digest())
         return ranked.index(self._replica)
 

@@ -1,8 +1,8 @@
 """A connection between two replicas: both prove that they know the cluster's key.
 
 Each side sends a random number. The keys of both directions follow from these and from the
-cluster's key, and from there on every batch of messages is sealed with AES-GCM under a counter: who
-does not know the key can neither read, nor change, repeat or drop a batch without being noticed.
+cluster's key. From then on every batch of messages is sealed with AES-GCM under a counter: without
+the key nobody can read a batch, nor change, repeat or drop one without being noticed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PATIENCE = 3.0
 
 
 class _Transport(Protocol):
-    """What is used of a transport; those of uvloop are no subclasses of asyncio's."""
+    """What is used of a transport; those of uvloop are not subclasses of asyncio's."""
 
     def write(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
@@ -80,10 +80,11 @@ class PeerConnection(asyncio.Protocol):
         self._opening: AESGCM | None = None
         self._sent = self._opened = 0
         self._batch: list[PeerMessage] = []
+        # from the first byte on: one that says nothing must not keep a place among the strangers
         self._timer = self._loop.call_later(PATIENCE, self._too_late)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
+        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
         self._write(_MAGIC + self._ours)
 
     @property
@@ -94,6 +95,8 @@ class PeerConnection(asyncio.Protocol):
 
     def send(self, message: PeerMessage) -> None:
         """Send a message with all others of this turn of the loop; dropped if it is closed."""
+        # no await and no lock: callers are callbacks as often as tasks. Sealing costs about the
+        # same for one message as for many, so those of one turn travel together.
         self._batch.append(message)
         if len(self._batch) == 1:
             self._loop.call_soon(self._flush)
@@ -102,6 +105,7 @@ class PeerConnection(asyncio.Protocol):
         """End it now."""
         if not self.is_closed:
             self.reason = reason
+            # what was sent in this turn is still in the batch, the reason for leaving among it
             self._flush()
             if self._transport is not None:
                 self._transport.close()
@@ -137,6 +141,8 @@ class PeerConnection(asyncio.Protocol):
             return
         theirs = bytes(self._received[len(_MAGIC) : size])
         del self._received[:size]
+        # both numbers go into both keys, in the same order on both sides: keys are new for each
+        # connection, and so a counter may serve as the nonce
         caller, called = (self._ours, theirs) if self._is_caller else (theirs, self._ours)
         keys = [
             AESGCM(hmac.digest(self._key, way + caller + called, hashlib.sha256))
@@ -156,11 +162,13 @@ class PeerConnection(asyncio.Protocol):
             return False
         sealed = bytes(received[_HEAD : _HEAD + size])
         del received[: _HEAD + size]
+        # the count is not sent: a batch that was dropped or repeated does not open
         batch = self._opening.decrypt(self._opened.to_bytes(12), sealed, None)
         self._opened += 1
         for message in messages(batch):
             if isinstance(message, Greeting):
                 self._prove(message)
+            # nothing is taken from a side that has not greeted, though it knows the key
             elif self.peer is not None:
                 self._on_message(self, message)
         return True
@@ -197,6 +205,7 @@ class PeerConnection(asyncio.Protocol):
         self._over()
 
     def _over(self) -> None:
+        # reached twice: from here, and again when the transport reports its loss
         if self.is_closed:
             return
         self.is_closed = True

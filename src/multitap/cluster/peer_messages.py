@@ -179,6 +179,7 @@ PeerMessage = (
     | Leave
 )
 
+# `_parse_all` is the fast way; a batch with a message of a newer version is taken apart
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _parse = msgspec.msgpack.Decoder(PeerMessage).decode

@@ -65,6 +65,8 @@ class Peers:
         Raises:
             Elsewhere: It cannot be reached.
         """
+        # one lock for each address: wires that open together share a connection, and a replica that
+        # does not answer holds up nobody else
         lock = self._opening.setdefault(address, asyncio.Lock())
         async with lock:
             known = self._lines.get(address)
@@ -81,6 +83,7 @@ class Peers:
             on_message=self._serve,
             on_close=self._left,
         )
+        # counted before it is one itself
         strangers = sum(1 for one in self._relays if one.peer is None)
         self._relays[connection] = Relay(connection, self._tasks, self._find, self.users)
         if strangers >= _STRANGERS:
@@ -88,6 +91,7 @@ class Peers:
         return connection
 
     def close(self) -> None:
+        # copies: closing one calls back, which changes both
         for line in tuple(self._lines.values()):
             line.connection.close("this replica is leaving")
         for connection in tuple(self._relays):
@@ -108,6 +112,7 @@ class Peers:
                 wire.take(message)
 
         def over(connection: PeerConnection) -> None:
+            # a copy: a wire that is cut may leave at once
             for wire in tuple(wires.values()):
                 wire.cut(connection.reason)
 
@@ -123,6 +128,7 @@ class Peers:
                 else:
                     host, _, port = address.rpartition(":")
                     await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+                # the future is the connection's own: our timeout must not cancel it
                 await asyncio.shield(connection.ready)
         except (OSError, ValueError, TimeoutError) as exc:
             connection.close("it could not be opened")
@@ -145,7 +151,7 @@ async def open_peers(
         key: The cluster's.
         replica: Our id.
         find: The link to a server that we own, if we may answer for it now.
-        listen: `HOST:PORT`, which others are told as well, or `unix:PATH`. Port 0 is any.
+        listen: `HOST:PORT`, which is also announced to others, or `unix:PATH`. Port 0 is any.
 
     Raises:
         ConfigError: That is not possible.
@@ -172,6 +178,7 @@ async def open_peers(
         try:
             yield peers
         finally:
+            # before the connections: none may come in while they are closed
             server.close()
             peers.close()
             if listen.startswith(UNIX):

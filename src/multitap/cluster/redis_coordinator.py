@@ -42,19 +42,19 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT = 2.0  # seconds for one answer: a call that waits for Redis has a deadline of its own
 _CONNECTIONS = 16  # more requests at once wait for one of these
-_PROBE = 1.0  # seconds between two looks whether it answers
-_PAGE = 500  # keys that one step of a scan looks at
+_PROBE = 1.0  # seconds between two checks that it answers; `health` is at most this old
+_PAGE = 500  # keys per step of a scan: Redis serves nobody else during a step
 _SENTINEL_PORT = 26379
 _EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HOST,HOST/NAME"
 
 
 class RedisLine:
-    """The way to one Redis: what fails on it becomes `CoordinatorDown`, and shows in `health`.
+    """The way to one Redis: failures become `CoordinatorDown`, and show in `health`.
 
     Args:
         client: Connects, and connects again.
         place: Where it is, for messages; without the password.
-        namespace: What all keys begin with.
+        namespace: The prefix of all keys.
     """
 
     def __init__(self, client: Any, place: str, namespace: str) -> None:
@@ -62,7 +62,7 @@ class RedisLine:
         self.health = Health(is_up=True)
         self.health_changed = Bell()
         self.is_open = True
-        """Until nobody uses it any more; `redis` may swallow that a task was cancelled."""
+        """False once nobody uses it any more; `redis` may swallow the cancellation of a task."""
         self._place = place
         self._namespace = namespace
         self._scripts: dict[str, Any] = {}
@@ -83,6 +83,7 @@ class RedisLine:
                 result = await answer
         except (exceptions.RedisError, OSError, TimeoutError) as exc:
             reason = str(exc) or type(exc).__name__
+            # a refusal is an answer: Redis is up, and `health` stays as it is
             if _is_refusal(exc):
                 raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
             self._note(Health(is_up=False, reason=reason))
@@ -107,7 +108,7 @@ class RedisLine:
             self.health_changed.ring()
 
     async def watch(self) -> None:
-        """Look once a second whether it answers."""
+        """Check once a second that it answers."""
         while self.is_open:
             await anyio.sleep(_PROBE)
             with suppress(CoordinatorDown):
@@ -231,6 +232,7 @@ class RedisChannels:
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
         subscriber = Subscriber()
         keys = [self._key(channel) for channel in channels]
+        # before Redis is asked: the first message may come with its confirmation
         for key in keys:
             self._subscribers.setdefault(key, set()).add(subscriber)
         self._wanted.ring()
@@ -241,6 +243,8 @@ class RedisChannels:
                     await self._listening.wait()
             yield subscriber
         finally:
+            # nothing is awaited here, so that a second cancellation cannot leave a subscriber
+            # behind
             for key in keys:
                 self._subscribers[key].discard(subscriber)
                 if not self._subscribers[key]:
@@ -258,6 +262,7 @@ class RedisChannels:
                 async with self._line.client.pubsub() as pubsub:
                     await self._receive(pubsub)
             except (exceptions.RedisError, OSError, TimeoutError):
+                # a new connection has no subscriptions: `_agree` asks for all of them again
                 self._subscribed, self._asked_for = set(), set()
                 await anyio.sleep(_PROBE / 4)
 
@@ -268,6 +273,8 @@ class RedisChannels:
                 subscriber.feed(None)
         while self._line.is_open:
             await self._agree(pubsub)
+            # looked at again: a bell has no memory, and `stop` may have rung while we awaited
+            # `_agree`
             if not self._subscribers and self._line.is_open:
                 await self._wanted.wait()
                 continue
@@ -277,6 +284,8 @@ class RedisChannels:
                 self._take(found)
 
     async def _agree(self, pubsub: Any) -> None:
+        # subscribers may come and go while we await: what is missed here is seen in the next turn.
+        # What was asked for and is not confirmed yet must not be asked for twice.
         wanted = set(self._subscribers)
         if added := wanted - self._subscribed - self._asked_for:
             await pubsub.subscribe(*added)
@@ -301,7 +310,7 @@ class RedisChannels:
 
 
 class RedisStreams:
-    """See `Streams`. Waiting takes no connection: whoever appends says so on one channel."""
+    """See `Streams`. Waiting takes no connection: each append is announced on one channel."""
 
     GROWN = "streams"
 
@@ -322,6 +331,7 @@ class RedisStreams:
         key = self._key(stream)
         if wait <= 0:
             return await self._after(key, after, limit)
+        # shared by all who wait for this stream, hence the count: the last one takes it away
         bell = self._grown.setdefault(key, Bell())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         try:
@@ -329,6 +339,8 @@ class RedisStreams:
             # asyncio's own: a scope of anyio may take a cancellation of its task for its own
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
+                    # a ring during the look goes unheard: the wait then lasts its full time, and
+                    # the caller looks again
                     while not (found := await self._after(key, after, limit)):
                         await bell.wait()
             return found
@@ -358,6 +370,7 @@ class RedisStreams:
         async with channels.subscribe(self.GROWN) as messages:
             async for message in messages:
                 if message is None:
+                    # any of the streams may have grown while nobody heard
                     for bell in tuple(self._grown.values()):
                         bell.ring()
                 elif (waited_for := self._grown.get(message.data.decode())) is not None:
@@ -416,7 +429,7 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
     Args:
         url: `redis://`, `rediss://` with TLS, `unix://`, or `redis+sentinel://` with the name of
             the service as its path; each with user and password if needed.
-        namespace: What all keys begin with: several clusters may share one Redis.
+        namespace: The prefix of all keys: several clusters may share one Redis.
 
     Raises:
         ConfigError: The address cannot be used, or `redis` is not installed.
@@ -437,9 +450,11 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
             try:
                 yield coordinator
             finally:
+                # before the tasks are cancelled: should `redis` swallow that, they end by this
                 line.is_open = False
                 coordinator.channels.stop()
     finally:
+        # we are usually cancelled here, and sockets left open would outlive the loop
         with anyio.CancelScope(shield=True):
             await client.aclose(close_connection_pool=True)
 
@@ -461,6 +476,7 @@ def _client(url: str) -> tuple[Any, str]:
             return _behind_sentinels(parts.path, login, hosts, options, tls="ss" in scheme), place
         if scheme not in {"redis", "rediss", "unix"}:
             raise ValueError(f"{scheme or 'nothing'!r} is not a scheme for Redis")  # noqa: TRY301 - one way out
+        # blocking: the usual pool fails at once when all of its connections are in use
         pools: Any = redis.BlockingConnectionPool  # its keywords have no types
         pool = pools.from_url(url, max_connections=_CONNECTIONS, timeout=_TIMEOUT, **options)
         return redis.Redis(connection_pool=pool), place
@@ -481,6 +497,7 @@ def _behind_sentinels(
     sentinels = [_host_and_port(one) for one in hosts.split(",")]
     make: Any = sentinel.Sentinel  # it has no types
     watched = make(sentinels, ssl=tls, **options)
+    # this pool cannot wait for a free connection, so it may open more
     return watched.master_for(service, db=int(database or 0), max_connections=4 * _CONNECTIONS)
 
 

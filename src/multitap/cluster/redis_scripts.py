@@ -1,4 +1,4 @@
-"""What Redis does in one step; each script sees and changes its keys as nobody else does."""
+"""Scripts that Redis runs atomically: nothing else happens between their look and their change."""
 
 SWAP = """
 local now = redis.call('GET', KEYS[1])
@@ -15,7 +15,9 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 """
 
-# A lease is kept long after it has expired: its absence means that everything was lost.
+# A lease is kept for a day after it has expired: its absence means that everything was lost. Its
+# token follows the clock of Redis, so that it rises even then; `%.0f` writes it without an
+# exponent, whatever its size.
 ACQUIRE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -30,6 +32,7 @@ redis.call('PEXPIRE', KEYS[1], 86400000)
 return string.format('%.0f', token)
 """
 
+# An expired lease is renewed, too, if nobody has taken it: its token is still the greatest.
 RENEW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -45,6 +48,7 @@ end
 return kept
 """
 
+# The token stays: the next holder needs a greater one.
 RELEASE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -70,6 +74,7 @@ end
 return found
 """
 
+# Announced in the same step: who hears of an entry can read it.
 APPEND = """
 local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'd', ARGV[2])
 if ARGV[3] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
@@ -77,12 +82,14 @@ redis.call('PUBLISH', ARGV[4], KEYS[1])
 return id
 """
 
+# Only the first amount sets the end: a counter that is used all the time must end as well.
 COUNT = """
 local value = redis.call('INCRBY', KEYS[1], ARGV[1])
 if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return value
 """
 
+# Time is that of Redis, so that replicas with different clocks share one window.
 TAKE = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000

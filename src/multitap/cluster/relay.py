@@ -26,7 +26,7 @@ from multitap.wire.wire import RpcError
 logger = logging.getLogger(__name__)
 
 _UNCOUNTED = frozenset({"subscriptions/listen"})
-"""What has no end, and so must not take the place of calls."""
+"""What has no end, and so must not use up the slots of calls."""
 _GONE = "the replica of the client that was asked is gone"
 
 
@@ -77,10 +77,11 @@ class Relay:
                 if (known := self._servers.get(number)) is not None:
                     known.take(message)
             case _:
-                pass  # what only users are told
+                pass  # meant for users only
 
     def close(self) -> None:
         """The other replica is gone: its calls are given up."""
+        # first, so that a call that ends below finds nothing to answer
         servers, self._servers = self._servers, {}
         for one in servers.values():
             self._forget(one)
@@ -115,15 +116,18 @@ class RelayedServer:
     def take(self, message: say.Ask | say.Cancel | say.Tell | say.PeerReply) -> None:
         match message:
             case say.Ask():
+                # known before it runs: it may end, and remove itself, in its first step
                 light = self._calls[message.number] = LightTask(self._tasks)
                 light.run(self._serve(message, light))
             case say.Cancel(number=number):
                 if (called_off := self._calls.get(number)) is not None:
                     called_off.cancel()
             case say.Tell():
+                # in a task: this is a callback of the connection, and pipes may be full
                 self._tasks.start_soon(self._pass_on, message)
             case say.PeerReply(question=question, message=answer):
                 asked = self._questions.get(question)
+                # the server may have withdrawn its question while the answer was on its way
                 if asked is not None and not asked.done():
                     asked.set_result(answer)
 
@@ -158,6 +162,7 @@ class RelayedServer:
         self._connection.send(say.Close(self._number, reason))
 
     def close(self) -> None:
+        # a copy: each removes itself as it ends
         for light in tuple(self._calls.values()):
             light.cancel()
         for answered in self._questions.values():
@@ -168,6 +173,7 @@ class RelayedServer:
         try:
             result = await self._result(ask, light)
         except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
+            # its frames would keep the request alive for as long as the error is
             exc.__traceback__ = None
             self._connection.send(_failed(self._number, ask.number, exc))
         else:
@@ -185,6 +191,7 @@ class RelayedServer:
         if session is not None and session.wire.kind == "cluster":
             raise _NotOurs  # it was another one's a moment ago, and is about to be started here
         if ask.method in HANDSHAKE:
+            # it may wait for the server to start, which only a task can
             await in_task(light)
             try:
                 session = await link.availability.session_by(ask.deadline(now))
@@ -197,6 +204,7 @@ class RelayedServer:
             ask.deadline(now),
             ask.name,
             None if ask.owner < 0 else RelayedCall(self, ask.number, self._owner(ask.owner)),
+            # the holder's number is unique at its own replica only
             (self._connection.peer, ask.holder),
             light,
             lambda done, total, words: self._connection.send(

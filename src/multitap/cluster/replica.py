@@ -33,8 +33,8 @@ from multitap.wire.wire import Wire
 
 logger = logging.getLogger(__name__)
 
-_KEEP = 5.0  # seconds between two looks whether the coordinator still has what newcomers need
-_HASTE = 0.01
+_KEEP = 5.0  # seconds between two checks that the coordinator still has what newcomers need
+_HASTE = 0.01  # seconds; polled, because a counter costs each request less than an event would
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,22 +128,27 @@ class Replica:
         Args:
             timeout: Seconds for what is under way.
         """
+        # in this order: we take nothing new, others no longer count on us, and only then do they
+        # find our servers free
         self.ownership.is_draining = True
         self.membership.describe(drains=True)
         with contextlib.suppress(CoordinatorDown):
             await self.membership.beat()
+        # side by side: one slow server must not use up the time of the others
         async with anyio.create_task_group() as tasks:
             for server in tuple(self.ownership.held):
                 tasks.start_soon(self._hand_over, server, timeout)
 
     async def _hand_over(self, server: str, timeout: float) -> None:
         lease = self.ownership.held[server]
+        # before the users are told: what they send meanwhile is not begun any more
         lease.leave()
         for user in tuple(self._peers.users[server]):
             user.leave()
         with anyio.move_on_after(timeout):
             while (wire := self._owned.get(server)) is not None and wire.in_flight:
                 await anyio.sleep(_HASTE)
+        # looked up before `drop`, which closes the wire and so takes it out
         ended = self._ended.get(server)
         self.ownership.drop(server)
         if ended is not None:  # before the lease: no two of its processes shall be there
@@ -157,11 +162,14 @@ class Replica:
         owners = self.ownership.owners.get(server, ())
         if server not in self.ownership.held:
             self.membership.describe(owns=sorted(self.ownership.held))
+        # a copy: a wire that is cut may leave at once
         for wire, owner in tuple(self._forwarded.get(server, {}).items()):
             if owner not in owners:
                 wire.cut("another replica owns it by now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
+        # its link may be backing off after a failure that was the old owner's; one that sleeps is
+        # left alone
         if link is not None and (
             link.state is LinkState.ERROR
             or (link.state is LinkState.DISCONNECTED and not link.availability.is_asleep)
@@ -198,12 +206,15 @@ class Replica:
                 try:
                     yield owned
                 finally:
+                    # first: `_hand_over` must not wait for requests on a wire that is closing
                     self._owned.pop(name, None)
                     owned.closed.set()
                     for user in tuple(users):
                         user.cut("its owner has ended it")
         finally:
+            # only here the process is gone, and the lease may be given back
             ended.set()
+            # the next start may have put its own there already
             if self._ended.get(name) is ended:
                 del self._ended[name]
 
@@ -253,6 +264,8 @@ async def open_replica(
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
+    # peers may connect before the replica exists, which needs their address; until then nothing is
+    # ours
     late: list[Replica] = []
 
     def find(server: str) -> Any:
@@ -278,6 +291,7 @@ async def open_replica(
             is_fresh=options.is_fresh,
         )
         try:
+            # before any lease is asked for: one that does not fit must not run anything
             await membership.join(allow_drift=options.allow_drift)
         except CoordinatorDown as exc:
             raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
@@ -287,6 +301,8 @@ async def open_replica(
         try:
             yield replica
         finally:
+            # we are usually cancelled here. Without a coordinator the leases end by themselves, so
+            # it is not waited for long.
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await replica.ownership.hand_over()
                 await membership.leave()

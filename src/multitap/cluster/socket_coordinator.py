@@ -29,9 +29,10 @@ from multitap.upstream.signals import Bell
 
 logger = logging.getLogger(__name__)
 
-_HEAD = 4
-_MOST = 64 * 1024 * 1024
+_HEAD = 4  # bytes of the length before each message
+_MOST = 64 * 1024 * 1024  # bytes of a message: a length beyond that is taken for garbage
 _ROOMS = frozenset({"records", "leases", "channels", "streams", "limits"})
+# what a worker may call: the names come over the socket, and `getattr` would find anything
 _METHODS = frozenset(
     {
         *("read", "write", "swap", "touch", "delete", "scan"),
@@ -94,6 +95,8 @@ class _Line:
         self.health_changed = Bell()
 
     async def order(self, room: str, method: str, *args: Any, **named: Any) -> msgspec.Raw:
+        # nothing is awaited from here to the wait: `listen` cannot end in between, after which
+        # nobody would answer
         if not self.health.is_up:
             raise CoordinatorDown(f"the coordinator is gone: {self.health.reason}")
         number = next(self._numbers)
@@ -112,6 +115,7 @@ class _Line:
                 self._take(_outcome(await _read(self._reader)))
         except (OSError, EOFError, msgspec.DecodeError) as exc:
             self.health = Health(is_up=False, reason=str(exc) or "its process has ended")
+            # nobody else will: without this they would wait forever
             for answered in self._waiting.values():
                 if not answered.done():
                     answered.set_exception(CoordinatorDown("the coordinator is gone"))
@@ -124,6 +128,7 @@ class _Line:
                 subscriber.feed(message)
             return
         answered = self._waiting.get(outcome.number)
+        # whoever asked may have been cancelled since
         if answered is None or answered.done():
             return
         if outcome.error is None:
@@ -134,12 +139,14 @@ class _Line:
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
         subscriber = Subscriber()
+        # before the order is sent: messages may arrive together with its outcome
         for channel in channels:
             self._subscribers.setdefault(channel, set()).add(subscriber)
         try:
             await self.order("channels", "subscribe", *channels)
             yield subscriber
         finally:
+            # the other process is not told, and goes on sending: `_take` drops what nobody wants
             for channel in channels:
                 self._subscribers[channel].discard(subscriber)
 
@@ -291,6 +298,8 @@ async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncG
             tasks.start_soon(_serve, coordinator, reader, writer)
 
         server = await asyncio.start_unix_server(accept, str(path), limit=_MOST)
+        # a moment after it exists: until then the folder, which only the user can enter, protects
+        # it
         os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
         try:
             yield
@@ -305,6 +314,7 @@ async def _serve(
         async with Tasks() as tasks:
             while True:
                 order = _order(await _read(reader))
+                # each in a task of its own: one that waits for a stream must not hold up a renewal
                 if (order.room, order.method) == ("channels", "subscribe"):
                     tasks.start_soon(_forward, coordinator, order, writer)
                 else:
@@ -331,6 +341,7 @@ async def _obey(coordinator: Coordinator, order: _Order, writer: asyncio.StreamW
 
 async def _forward(coordinator: Coordinator, order: _Order, writer: asyncio.StreamWriter) -> None:
     async with coordinator.channels.subscribe(*order.args) as messages:
+        # only now: what is published once the caller knows must reach it
         _write(writer, _Outcome(order.number, msgspec.Raw(_encode(None))))
         async for message in messages:
             if message is not None:
@@ -338,6 +349,8 @@ async def _forward(coordinator: Coordinator, order: _Order, writer: asyncio.Stre
 
 
 def _write(writer: asyncio.StreamWriter, value: msgspec.Struct) -> None:
+    # head and body in one write, and no await: messages of several tasks cannot mix, so there is no
+    # lock. A peer that is gone is noticed by the side that reads.
     data = _encode(value)
     with contextlib.suppress(OSError, RuntimeError):
         writer.write(len(data).to_bytes(_HEAD) + data)

@@ -34,8 +34,8 @@ else:
 logger = logging.getLogger(__name__)
 
 VARIABLE = "MULTITAP_WORKER"
-_AGAIN = 0.5  # seconds before a worker that died is started again
-_GRACE = 5.0  # seconds that workers have to stop by themselves
+_AGAIN = 0.5  # seconds before a worker that died is restarted: one that dies at once must not spin
+_GRACE = 5.0  # seconds for workers to stop; less than `stopping.LONGEST`, which ends us as well
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -79,6 +79,7 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
         listen=f"unix:{folder}/worker-{worker.number}-{os.getpid()}",
         key=bytes.fromhex(worker.key),
         allow_drift=True,  # they read the same files, one a moment before the other
+        # the coordinator lives in the parent, so it cannot have lost a lease of an earlier worker
         is_fresh=True,
         id=f"worker-{worker.number}-{os.getpid()}",
     )
@@ -91,7 +92,7 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
 
 
 async def wait_for_parent(joined: "replica.Replica") -> None:
-    """Return never; raise once the parent has ended.
+    """Wait until the parent has ended, and raise.
 
     Raises:
         MultitapError: It has.
@@ -110,8 +111,11 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
         path = Path(folder)
+        # in the parent, which does nothing else: it outlives each worker, and so do leases and
+        # sessions
         coordinator = local_coordinator.LocalCoordinator()
         with contextlib.ExitStack() as stack:
+            # bound before any worker starts, so that clients can wait for one that is not ready yet
             listeners = [
                 stack.enter_context(contextlib.closing(one)) for one in _listeners(count, address)
             ]
@@ -132,6 +136,7 @@ def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
         raise ConfigError("this system cannot spread clients over several workers")
     host, port = address
     first = bind(host, port, shared=True)
+    # the first may have asked for any port; the others have to share the one it got
     port = first.getsockname()[1]
     return [first, *(bind(host, port, shared=True) for _ in range(count - 1))]
 
@@ -150,12 +155,14 @@ class _Crew:
                 for worker in self._workers:
                     tasks.start_soon(self._keep, worker, tasks.cancel_scope)
         finally:
+            # we are usually here because we were cancelled, and processes must not be left behind
             with anyio.CancelScope(shield=True):
                 await self._stop()
         return Exit.DONE if self._refused is None else self._refused
 
     async def _keep(self, worker: Worker, scope: anyio.CancelScope) -> None:
         while True:
+            # kept after it died, too: `_stop` ignores the dead, and knows all that may live
             process = self._running[worker.number] = await self._start(worker)
             code = await process.wait()
             if code == Exit.CONFIG:  # the others would say the same
@@ -175,11 +182,13 @@ class _Crew:
 
     async def _stop(self) -> None:
         for process in self._running.values():
+            # all are told before any is waited for: they stop side by side
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
         with anyio.move_on_after(_GRACE):
             for process in self._running.values():
                 await process.wait()
         for process in self._running.values():
+            # its servers have a warden, which ends them
             if process.returncode is None:
                 process.kill()

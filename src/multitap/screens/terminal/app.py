@@ -103,6 +103,7 @@ class Terminal(App[None]):
 
     def on_mount(self) -> None:
         self._board.list.focus()
+        # two groups of workers: a slow look at the rest does not hold up the counters
         self.set_interval(BEAT, lambda: self._keep_up("pulse", self._take_pulse()))
         self.set_interval(SLOW_BEAT, self._look_again)
         self._look_again()
@@ -119,8 +120,10 @@ class Terminal(App[None]):
     def _keep_up(self, group: str, work: Coroutine[None, None, None]) -> None:
         """Look at something, unless the last look is not over yet."""
         if any(worker.group == group and worker.is_running for worker in self.workers):
+            # a coroutine that is neither awaited nor closed makes Python complain
             work.close()
         else:
+            # Textual would end the whole app with the first error of a worker
             self.run_worker(work, group=group, exit_on_error=False)
 
     @on(Board.Visited)
@@ -139,6 +142,7 @@ class Terminal(App[None]):
 
     def _show(self) -> None:
         self._board.show()
+        # not `self.screen`: a window may be open on top, which has no title
         self.screen_stack[0].query_one("#title", Static).update(printable(self.view.title))
 
     def _try(self, work: Coroutine[None, None, None]) -> None:
@@ -180,6 +184,8 @@ class Terminal(App[None]):
         self._board.type_filter()
 
     def action_prompt(self) -> None:
+        # focus moves before the next key is looked at, see `BINDINGS`; `box.focus()` would wait a
+        # turn
         box = self.query_one("#prompt", Input)
         box.value = "/"
         box.cursor_position = 1

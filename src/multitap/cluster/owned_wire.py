@@ -15,8 +15,7 @@ from multitap.wire.jsonrpc.request import Request
 from multitap.wire.wire import Inbound, Owned, Params, Wire
 
 PATIENCE = 5.0
-"""Seconds that a request waits for a lease that could not be renewed: enough for Redis to restart,
-short enough that a client sees the reason rather than its own timeout."""
+"""Seconds that a request waits for a lease that could not be renewed; then it fails."""
 
 _UNCERTAIN = "the cluster's coordinator is away, so that it is not certain which replica owns it"
 

@@ -105,7 +105,7 @@ class PeerConnection(asyncio.Protocol):
         """End it now."""
         if not self.is_closed:
             self.reason = reason
-            # what was sent in this turn is still in the batch, the reason for leaving among it
+            # what was sent in this turn is still in the batch
             self._flush()
             if self._transport is not None:
                 self._transport.close()

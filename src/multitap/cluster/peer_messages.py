@@ -179,7 +179,6 @@ PeerMessage = (
     | Leave
 )
 
-# `_parse_all` is the fast way; a batch with a message of a newer version is taken apart
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _parse = msgspec.msgpack.Decoder(PeerMessage).decode
@@ -193,6 +192,7 @@ def messages(batch: bytes) -> list[PeerMessage]:
         msgspec.DecodeError: It is not a batch.
     """
     try:
+        # in one go, as nearly always works; one message of a newer version fails the whole batch
         return _parse_all(batch)
     except msgspec.ValidationError:
         return [one for raw in _decode(batch) if (one := _known(raw)) is not None]

@@ -81,7 +81,7 @@ class Relay:
 
     def close(self) -> None:
         """The other replica is gone: its calls are given up."""
-        # first, so that a call that ends below finds nothing to answer
+        # emptied first: what still arrives meanwhile finds no server
         servers, self._servers = self._servers, {}
         for one in servers.values():
             self._forget(one)

@@ -31,7 +31,7 @@ TURN = 1.0
 """Seconds a client waits for its turn before it gets another session."""
 RETRY = 30.0
 """Seconds until another attempt after one to get another session failed."""
-_SETTLE = 5.0
+_SETTLE = 5.0  # seconds for a server to read that a call was given up
 _SHARE = 4  # parts of a call's time, one of which it may wait here before it goes another way
 _LOOK = 0.2  # seconds between two looks at a server that is starting
 
@@ -69,6 +69,7 @@ class _Place:
         left = self._left
         if left is not None and left is not owner:
             await self.link.requests.settle(_SETTLE)
+            # another one may have given up a call during the await
             if self._left is left:
                 self._left = None
 
@@ -145,6 +146,7 @@ class ExclusiveUse:
             return
         owner = context.owner
         queue = self._queue(link)
+        # counted before any await: a queue with visitors is not forgotten
         queue.visitors += 1
         try:
             place = await self._place(queue, subject, owner, holder, deadline)
@@ -157,6 +159,7 @@ class ExclusiveUse:
                     yield place.link
         finally:
             queue.visitors -= 1
+            # everybody looks again: the turn is free, or a session has become so
             link.habits.changed.ring()
 
     @contextmanager
@@ -217,6 +220,8 @@ class ExclusiveUse:
                 place = queue.first if is_over or queue.first.is_used_only_by(owner) else None
             else:
                 is_urgent = waited >= turn
+                # sessions end by themselves while we wait: when idle, or when their server is
+                # replaced
                 queue.spares = [one for one in queue.spares if self._private.has(one.link)]
                 place = queue.pick(owner, is_urgent=is_urgent)
                 pause = RETRY if is_urgent else turn - waited
@@ -245,6 +250,7 @@ class ExclusiveUse:
         return True
 
     async def _start(self, queue: _Queue, link: Link) -> None:
+        # without a limit: `PrivateLinks` sets it even for one that was ended before it started
         await link.availability.first_settled.wait()
         queue.visitors -= 1
         if link.state is LinkState.CONNECTED or link.availability.is_asleep:

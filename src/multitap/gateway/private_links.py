@@ -17,10 +17,10 @@ from multitap.upstream.link import Link
 from multitap.upstream.session import Era
 
 MOST = 256
-"""Private links at the same time, over all clients and servers."""
+"""Private links at the same time, over all clients and servers; each may be a process."""
 IDLE = 900.0
 """Seconds without a call after which one ends; the next call opens another."""
-_LOOK = 15.0
+_LOOK = 15.0  # seconds, by which one may outlive `IDLE`
 _HANDSHAKE = "(handshake)"
 """Holds the sessions that all clients share which can be asked; no principal is called so."""
 
@@ -171,6 +171,7 @@ class PrivateLinks:
             )
 
     def _start(self, key: tuple[object, str], private: _Private) -> None:
+        # known before it runs: the next call of the client must find it, not start another
         self._links[key] = private
         self._tasks.start_soon(self._run, key, private)
 

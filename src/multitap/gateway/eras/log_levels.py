@@ -14,7 +14,7 @@ from multitap.upstream.link import Link
 logger = logging.getLogger(__name__)
 
 PATIENCE = 1.0
-"""Seconds a client waits for servers to take the log level it wants."""
+"""Seconds a client waits for servers to take the log level it wants; slower ones take it later."""
 
 
 class LogLevels:
@@ -46,6 +46,7 @@ class LogLevels:
         """Have a server send what one request wants to see, which others need not be told."""
         if level is None:
             return
+        # never less than others want: a server has one level for all of its clients
         current = link.notifications.log_level
         usual = current or self._wanted_of(link.name) or USUAL_LEVEL
         if level_of(level) < level_of(usual) or current is None:

@@ -36,11 +36,11 @@ else:
     request_state = Later("mcp.server.request_state")
 
 TTL = 600.0
-"""Seconds a call waits for its client to come back."""
+"""Seconds a call waits for its client to come back: a person may have to think, or log in."""
 MOST, MOST_EACH = 1024, 24
-"""Calls that may wait: altogether, and of one principal."""
+"""Calls that may wait: in total, and of one principal; the one that waits longest makes room."""
 MOST_ERRANDS = 5
-"""How often a person is sent elsewhere before a call counts as failed."""
+"""How often a person is sent elsewhere before a call counts as failed: some servers never cease."""
 
 _PREFIX = "multitap:"
 _ELICIT = "elicitation/create"
@@ -78,7 +78,7 @@ def places_of(exc: ServerError) -> list[dict[str, Any]]:
 
 
 class ParkedCall:
-    """One such call; a `OnBehalfOf` that outlives the requests it is made for."""
+    """One such call; an `OnBehalfOf` that outlives the requests it is made for."""
 
     def __init__(self, request: ClientRequest, subject: str) -> None:
         self.id = secrets.token_urlsafe(12)
@@ -146,6 +146,8 @@ class ParkedCall:
 
     async def round(self, request: ClientRequest, ttl: float) -> Result | None:
         """The result, or None when the client has to be asked first, for which it has `ttl`."""
+        # two requests may come with one ticket: the later one gets what the server says from here
+        # on
         self._turn = request
         if self._expiry is not None:
             self._expiry.cancel()
@@ -178,6 +180,7 @@ class ParkedCall:
 
     def expire(self) -> None:
         """Give it up: its client does not come back."""
+        # both: the call ends, and `_run` does not wait for its client either
         self.scope.cancel()
         self.collected.set()
 
@@ -199,6 +202,7 @@ class ParkedCall:
     def adopt(self, request: dict[str, Any], answer: "asyncio.Future[Raw]") -> None:
         """Ask the client something with the next answer to it."""
         key = f"{request['method'].partition('/')[0]}-{next(self._keys)}"
+        # kept until it is answered: a client that repeats its request is asked the same again
         self._asks[key] = (request, answer)
         self._stirred.set()
 
@@ -286,6 +290,7 @@ class ParkedCalls:
         self._claim(request.client)
         parked = ParkedCall(request, subject)
         self._parked_calls[parked.id] = parked
+        # in a task of its own: the request that began it may end long before it
         self._tasks.start_soon(self._run, parked, work)
         return await self._round(parked, request)
 
@@ -299,6 +304,7 @@ class ParkedCalls:
         state = self._unsealed(request, subject)
         if self._replica and state.replica != self._replica:
             raise AtReplica(state.replica)
+        # nothing is awaited until `_round`: it cannot expire in between
         parked = self._parked_calls.get(state.parked)
         if parked is None:
             raise Refused(
@@ -349,6 +355,8 @@ class ParkedCalls:
         self._release(parked)
 
     def _release(self, parked: ParkedCall) -> None:
+        # reached twice for one that was given up: at once, so that its place is free, and when its
+        # task ends
         if parked.is_counted:
             parked.is_counted = False
             self._shares.give(parked.client.holder)
@@ -371,6 +379,7 @@ class ParkedCalls:
     async def _run(self, parked: ParkedCall, work: Work) -> None:
         try:
             await parked.run(work)
+            # at once, not when it is collected: the server waits for these answers
             self._hand_over(parked)
             with anyio.move_on_after(self._ttl):  # its client may be away, asking a person
                 await parked.collected.wait()

@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer", bound="pydantic.BaseModel")
 
 _ELICIT, _SAMPLE = "elicitation/create", "sampling/createMessage"
 MOST_AWAY = 1024
-"""Persons sent elsewhere of whom is remembered who sent them."""
+"""People sent elsewhere, with the client that is to hear when they are done."""
 
 
 class ServerRequests:
@@ -113,7 +113,7 @@ class ServerRequests:
             return await self._typed(asked, _SAMPLE, told, kind)
         except RpcError as exc:
             if exc.code != types.METHOD_NOT_FOUND:
-                return _error(exc)  # a person who declines is not gone around
+                return _error(exc)  # nobody else is asked after a person has declined
             if self._host.sample is not None:
                 return await self._host.sample(asked, params)
             return await self._from_person(asked, _SAMPLE, told, kind, exc)

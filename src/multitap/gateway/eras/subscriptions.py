@@ -29,12 +29,15 @@ logger = logging.getLogger(__name__)
 DEBOUNCE = 0.05
 """Seconds in which changes count as one."""
 BACKLOG = 4096
+"""Events that wait while clients are told of earlier ones."""
 MOST_LISTENERS = 1024
+"""Streams of changes, each of which holds a connection; further ones are refused."""
 MOST_URIS = 1000
-"""Resources that one client may follow."""
+"""Resources that one client may follow; in the stateless era, further ones are left out."""
 MOST_FOLLOWED = 50_000
 """Resources that all of them may."""
 LONGEST_URI = 8192
+"""Characters of an address, which is kept for as long as it is followed."""
 
 _KINDS = ("tools", "prompts", "resources")
 
@@ -216,6 +219,7 @@ class Subscriptions:
         chosen = frozenset(kind for kind, on in kinds.items() if on)
         listener = Listener(request.outlet, audience, holder, chosen, meta)
         self._shown.setdefault(audience, [self._view(audience)])
+        # before the servers are asked: a list that changes meanwhile must reach it
         self._streams.add(listener)
         try:
             honored = {f"{kind}ListChanged": True for kind in _KINDS if kind in chosen}
@@ -223,6 +227,8 @@ class Subscriptions:
             acknowledged: dict[str, Any] = dict(honored)
             if uris:
                 acknowledged["resourceSubscriptions"] = uris
+            # acknowledged only afterwards: the client may rely on hearing of every change from then
+            # on
             await self._follow_all(listener, uris, find)
             listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
             await listener.ended.wait()
@@ -261,6 +267,8 @@ class Subscriptions:
     def _tell_of_lists(self) -> None:
         if not self._is_listed:
             return
+        # no await in here: what is shown meanwhile would be neither in this comparison nor in the
+        # next
         for audience, shown in tuple(self._shown.items()):
             listeners = [one for one in self._listeners() if one.audience == audience]
             if not listeners:
@@ -312,10 +320,12 @@ class Subscriptions:
         try:
             await link.notifications.subscribe(raw)
         except MultitapError:
+            # it also gives back the share that was taken above
             await self._unfollow(listener, uri)
             raise
 
     async def _unfollow(self, listener: Listener, uri: str) -> None:
+        # taken out before the server is told: of two who unfollow at once, one does it
         link, raw = listener.uris.pop(uri, (None, ""))
         if link is None:
             return

@@ -105,6 +105,7 @@ async def run(
     except MultitapError as exc:
         return refusal(exc), b""
     finally:
+        # after everything, also a cancellation: somebody waits in `next`
         progress.end()
 
 

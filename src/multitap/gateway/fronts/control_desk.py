@@ -64,7 +64,7 @@ from multitap.version import VERSION
 from multitap.wire.process.stderr_log import last_lines, log_path
 
 WORK = 30.0
-"""Seconds for an answer to be found."""
+"""Seconds for an answer to be found: a question must not hold its place forever."""
 BACKLOG = 4096
 """Events that wait for a person's program to read them; further ones are left out."""
 
@@ -116,7 +116,7 @@ class ControlDesk:
         )
 
     async def answer(self, question: Quick) -> ControlAnswer:
-        """The answer to a question, or why there is none."""
+        """The answer to a question, or the reason why there is none."""
         try:
             return ok(await self.find(question))
         except MultitapError as exc:
@@ -246,6 +246,8 @@ class ControlDesk:
             raise MultitapError("the gateway has no files to change")
         if server not in self.gateway.hub.settings.servers:
             raise UnknownName(f"the gateway has no server named {server!r}")
+        # it writes a file; another change of that file may come before the reload, which then takes
+        # both
         await to_thread.run_sync(self._switch, server, on)
         return await self._reload()
 

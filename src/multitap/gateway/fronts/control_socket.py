@@ -38,14 +38,14 @@ logger = logging.getLogger(__name__)
 PATIENCE = 5.0
 """Seconds for a command to ask, and to read a line of the answer."""
 MOST = 32
-"""Commands at the same time."""
+"""Commands at the same time; further ones are closed without an answer."""
 MOST_ACTIONS = 24
 """Those among them that wait for servers, so that others still get an answer."""
 PIECE = 256 * 1024
 """Bytes of a result that are handed over in one turn of the loop."""
 
-_PAUSE = 1.0
-_CHATTER = 64 * 1024
+_PAUSE = 1.0  # seconds; without descriptors, accepting fails again at once
+_CHATTER = 64 * 1024  # bytes from a command that has nothing more to say
 _GONE = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
@@ -143,6 +143,7 @@ class ControlSocket:
             ended.append(await control_actions.run(self._desk.gateway, action, progress))
 
         async with anyio.create_task_group() as tasks:
+            # beside the work: a command that leaves cancels what it asked for
             tasks.start_soon(_hear, stream, tasks.cancel_scope, progress)
             tasks.start_soon(work)
             while (line := await progress.next()) is not None:
@@ -187,6 +188,7 @@ async def open_control(desk: ControlDesk, state: Path) -> AsyncGenerator[None]:
             try:
                 yield
             finally:
+                # before it stops answering: a socket that exists answers
                 control_places.leave(path)
                 tasks.cancel_scope.cancel()
 

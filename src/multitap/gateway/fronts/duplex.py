@@ -19,7 +19,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.tasks import LightTask, Tasks
 
 MOST = 1024
-"""Requests of one client that are worked on at the same time."""
+"""Requests of one client that are worked on at the same time; further ones are refused at once."""
 _BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
 
 
@@ -104,6 +104,7 @@ class Duplex:
 
     def _ended(self, message: ClientMessage, key: bytes, became: Result | Exception | None) -> None:
         """Answer a request; one that was cancelled gets no answer."""
+        # before the answer is sent: the client may use the id again as soon as it has it
         del self._client.scopes[key]
         self._shares.give(self._client.holder)
         if isinstance(became, Exception):

@@ -13,6 +13,7 @@ class LogLimits:
     """How much is kept of what one session was sent."""
 
     events: int = 1024
+    """Events of all its streams together; the oldest go first."""
     room: int = 4 * 1024 * 1024
     """Bytes; the newest event is kept even if it is longer."""
     age: float = 300.0
@@ -25,7 +26,7 @@ NOTHING_KEPT = LogLimits(events=0)
 """For streams that cannot be resumed."""
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Bytes that are kept for all sessions."""
+"""Bytes that are kept for all sessions; beyond a client's share, its events are sent, not kept."""
 
 
 class LoggedEvent(NamedTuple):
@@ -65,7 +66,7 @@ class EventLog:
         return len(self._events)
 
     def add(self, event: LoggedEvent) -> None:
-        """Keep an event, and drop older ones for it where that must be."""
+        """Keep an event, and drop older ones if there are too many."""
         if self.on_add is not None:
             self.on_add(event)
         if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):

@@ -152,6 +152,8 @@ class HttpFront:
         if isinstance(admitted, Rejected):
             return admitted
         if admitted.rate is not None:
+            # in a cluster all replicas count together, which takes an await: `SharedFront.count`
+            # does it
             if self.shared is None and (wait := admitted.rate.take(self._clock())):
                 return too_fast(wait)
             head.edition = None  # each request counts, and so each is looked at
@@ -211,9 +213,12 @@ class HttpFront:
                 )
                 return None
             if type(known) is HttpSession and known.is_open:
+                # what `find` would note: this way does without it
                 known.used = self._clock()
                 known.uses += 1
                 client = known.client
+                # nothing is awaited between this look and the entry in `_answer`, whose first step
+                # runs inside `run`: two requests cannot both get the id
                 if key not in client.scopes and len(client.scopes) < self._most_requests:
                     http_request.is_pending = True
                     http_request.keeper = known.streams
@@ -276,6 +281,7 @@ class HttpFront:
     ) -> ToDo:
         if message.method == "initialize" and message.is_request:
             return self._initialize(http_request, message)
+        # once only: a session that is not found then does not exist anywhere
         if is_fresh and self.shared is not None and self.shared.is_unknown(http_request):
             again = partial(self._post_legacy, http_request, message, is_fresh=False)
             return self.shared.fetch(http_request, again)
@@ -333,6 +339,8 @@ class HttpFront:
         self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
     ) -> ToDo:
         client, key = session.client, bytes(message.id)
+        # checked only now: the session may have had to be fetched, and other requests came
+        # meanwhile
         if key in client.scopes or len(client.scopes) >= self._most_requests:
             self._refuse_another(http_request, client, message.id)
         else:
@@ -376,6 +384,8 @@ class HttpFront:
         """
         became: Result | Exception | None = None
         if key is not None:
+            # before the first await: from here on the client can cancel it, and nobody else has its
+            # id
             client.scopes[key] = http_request
         try:
             try:
@@ -405,10 +415,13 @@ class HttpFront:
                 else:
                     became = await self._gateway.answer(request, message)
             except asyncio.CancelledError:
+                # a cancellation is ours to swallow only if the client asked for it; a shutdown goes
+                # on
                 if http_request.is_gone or not http_request.stopped:
                     raise
                 http_request.recover()  # its client does not want the answer any more
             except AtReplica as exc:
+                # the call it continues, or its client's own session with the server, is there
                 became = await relay(self.shared, exc.replica, http_request, client)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
@@ -434,6 +447,7 @@ class HttpFront:
                 await in_task(http_request)
                 await poured.wait()
         except BaseException as exc:
+            # also after an error of our own: the client must not wait for an answer forever
             http_request.give_up(exc)
             if not isinstance(exc, Exception):  # the client is gone
                 raise
@@ -441,6 +455,7 @@ class HttpFront:
             became = None  # or an error would keep this frame, and the frame the error
             if key is not None:
                 del client.scopes[key]
+            # exactly once, whichever way it ended: the connection counts on it
             if http_request.is_pending:
                 http_request.carrier.finished(http_request)
 
@@ -470,11 +485,13 @@ class HttpFront:
                 http_request.say(400, UNKNOWN_EVENT)
                 return
             stream = found
+        # nothing is awaited since `find`: the stream cannot have been dropped in between
         writer = stream.connect(after)
         try:
             extra = [(SESSION_FIELD, session.id.encode())]
             await writer.pour(http_request, extra, stream.opening(after))
         finally:
+            # with the writer: by now the client may follow the stream over another connection
             streams.leave(stream, writer)
 
     async def _delete(self, http_request: HttpRequest) -> None:
@@ -484,6 +501,7 @@ class HttpFront:
         session = self._session(http_request, _NO_ID)
         if session is None:
             return
+        # elsewhere first: if that fails the session stays, and the client can try again
         if self.shared is not None and not await self.shared.end(http_request, session):
             return
         await self.sessions.close(session)
@@ -550,6 +568,7 @@ async def serve_http(
     """Within the block, clients are answered; its value is the address they use."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
+            # started before the server, and cancelled after it has drained
             tasks.start_soon(front.sessions.reap)
             if front.shared is not None:
                 tasks.start_soon(front.shared.sessions.run)

@@ -24,11 +24,11 @@ class SessionLimits:
     """What sessions may cost."""
 
     most: int = 10_000
-    """Sessions at the same time."""
+    """Sessions at the same time; beyond that, hardly used ones make room."""
     idle: float = 1800.0
     """Seconds without a message after which a session ends."""
     look: float = 15.0
-    """Seconds between two looks for such sessions."""
+    """Seconds between two looks for such sessions, so one may last this much longer."""
     requests: int = 1024
     """Requests of one session that are worked on at the same time."""
     grace: float = 60.0
@@ -135,6 +135,7 @@ class HttpSessions:
         home: str | None = None,
     ) -> HttpSession | None:
         """A session of this id; None where there are too many that are in use."""
+        # `_make_room` frees the shares at once, though servers hear of it later
         if not self.shares.take(holder):
             self._make_room(holder)
             if not self.shares.take(holder):
@@ -161,6 +162,7 @@ class HttpSessions:
         return session
 
     async def close(self, session: HttpSession) -> None:
+        # it may have been closed already: by the reaper, a revocation or another replica
         if session.id in self._sessions:
             self._forget(session)
             await self._gateway.left(session.client)
@@ -200,6 +202,7 @@ class HttpSessions:
         self._gateway.tasks.start_soon(self._gateway.left, session.client)
 
     def _forget(self, session: HttpSession) -> None:
+        # heads of connections remember the session, and look at this before they use it
         session.is_open = False
         if self.shared is not None:
             self.shared.detach(session)

@@ -26,7 +26,8 @@ else:
 
 _NO_STREAM = "Session not found: open /sse again"
 _CONNECTION = 86_400.0
-"""Seconds for which other replicas know where a stream is."""
+"""Seconds for which other replicas know where a stream is: nobody renews it, so longer than any
+stream should last."""
 
 
 class LegacySse:
@@ -69,6 +70,7 @@ class LegacySse:
             return
         if self._shared is not None:
             try:
+                # before the client learns its address: its first message may reach another replica
                 record = session_records.SessionRecord.of(session.client, self._shared.bus.name)
                 await self._shared.records.write(session.id, record, ttl=_CONNECTION)
             except CoordinatorDown as exc:

@@ -21,12 +21,13 @@ from multitap.http.server.event_writer import (
 from multitap.shares import Shares
 
 MOST_AWAY = 1024
-"""Requests of all clients that go on though their clients are away."""
+"""Requests of all clients that go on though their clients are away; further ones are given up."""
 RETRY = 1000
 """Milliseconds after which a client that lost a stream should ask for it again."""
 MAILBOX = "0"
 """The stream of what belongs to no request."""
 
+# bounded: the header is the client's, and a long number is slow to convert
 _EVENT_ID = re.compile(rb"([a-z0-9]{1,24})-([0-9]{1,9})")
 
 
@@ -116,11 +117,13 @@ class ResumableStream:
 
     def connect(self, after: int) -> EventWriter:
         """The stream from after an event on, for a client that came (back); an earlier one ends."""
+        # no await in here: an event is either among the missed ones or pushed to the new writer
         missed = self._log.after(self.name, after)
         self.disconnect()
         if self.expiry is not None:
             self.expiry.cancel()
             self.expiry = None
+        # room for all that was missed, which must not count against the usual backlog
         writer = EventWriter(len(missed) + BACKLOG)
         for one in missed:
             writer.push(one.encoded)
@@ -135,6 +138,7 @@ class ResumableStream:
         current = self._writer
         if writer is not None:
             writer.end()
+            # the client was quicker: it came back before we noticed that it had left
             if writer is not current:
                 return False
         if current is not None:
@@ -252,6 +256,7 @@ class SessionStreams:
     def close(self) -> None:
         """End all of them: the session is over."""
         self.mailbox.end()
+        # their requests are not given up here: the client's scopes are cancelled when it has left
         for stream in self._streams.values():
             self._done(stream)
             stream.disconnect()
@@ -273,6 +278,7 @@ class SessionStreams:
         if stream.expiry is not None:
             stream.expiry.cancel()
         loop = asyncio.get_running_loop()
+        # a timer, not a task: there may be a thousand of them, and `connect` only has to cancel it
         stream.expiry = loop.call_later(self.log.limits.away, self._give_up, stream)
         return True
 
@@ -292,6 +298,7 @@ class SessionStreams:
 
     def _ended(self, stream: ResumableStream, is_answered: bool) -> None:  # noqa: FBT001 - a callback
         self._done(stream)
+        # the request is done: nothing is left to give up
         stream.give_up = None
         if not is_answered:
             self._forget(stream.name)

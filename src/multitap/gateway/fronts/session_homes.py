@@ -94,6 +94,7 @@ class SessionHomes:
         if elsewhere is None or not elsewhere.is_guest:
             return
         async with elsewhere.lock:
+            # looked at again: whoever had the lock before us may have moved it here
             if not elsewhere.is_guest:
                 return
             record = await self._records.read(session.id)
@@ -101,6 +102,7 @@ class SessionHomes:
                 return
             left: _LeftBehind | None = None
             if record.home != self._bus.name and self._bus.is_alive(record.home):
+                # it died while it was asked: we take over as if it had been dead before
                 with suppress(Unavailable):
                     reply = await self._bus.ask(
                         record.home, "resign", InSession(session.id).packed()
@@ -116,6 +118,7 @@ class SessionHomes:
         left: "_LeftBehind | None",
     ) -> None:
         mailbox = session.streams.mailbox
+        # the last await before the switch below: what arrives until then takes the old route
         kept = await self._events.read(session.id, MAILBOX)
         found = {one.number: one.encoded for one in kept}
         found |= dict(left.events) if left is not None else {}
@@ -130,10 +133,12 @@ class SessionHomes:
             mailbox.number, mailbox.heard = max(mailbox.number, left.number), left.heard
         else:
             mailbox.heard = mailbox.number
+        # home and route change together, without an await: no message falls in between
         elsewhere.home = self._bus.name
         mailbox.route = None
         self._gateway.subscriptions.joined(session.client)
         record.home = self._bus.name
+        # the record before the note: those who miss the note read the record
         await self._records.write(session.id, record)
         await self._bus.tell_all("home", InSession(session.id, self._bus.name.encode()).packed())
         for uri in record.uris:
@@ -161,6 +166,7 @@ class SessionHomes:
         session = self._sessions.of(InSession.of(note).session_id)
         if session is None:
             return _pack(_LeftBehind())
+        # before its mailbox is packed: nothing can be added to what is left behind
         self._become_guest(session, note.sender)
         mailbox = session.streams.mailbox
         # with it, rather than from the coordinator: the last ones may not be written yet
@@ -179,6 +185,7 @@ class SessionHomes:
             return
         was_home, elsewhere.home = not elsewhere.is_guest, home
         session.streams.mailbox.route = elsewhere.mail
+        # the client follows it at the new home; here it would hear nothing more
         session.streams.mailbox.disconnect()
         if was_home:
             self._gateway.tasks.start_soon(self._release, session.client)

@@ -55,6 +55,7 @@ class SharedFront:
             try:
                 allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)
             except CoordinatorDown as exc:
+                # refused: a limit that does not hold without the coordinator would not be one
                 say_down(http_request, "requests with this token cannot be counted", exc)
                 return
             if not allowance.allowed:

@@ -43,7 +43,9 @@ class _OtherReplicas:
         self.name = shared.bus.name
         self.session_id = session.id
         self.home = home
+        # moving home takes several awaits, and two requests may both want it
         self.lock = anyio.Lock()
+        # until then the record is missing because nobody wrote it, not because the session ended
         self.is_saved = False
 
     @property
@@ -55,6 +57,8 @@ class _OtherReplicas:
 
     async def request(self, method: str, params: Raw) -> Result | None:
         """The answer of the home, where only that may answer; None: this replica may."""
+        # the home is dead: the first replica that is asked moves in, so that nobody waits for the
+        # dead
         if not self._shared.bus.is_alive(self.home):
             await self._shared.homes.come_home(self._session)
         if not self.is_guest:
@@ -165,6 +169,7 @@ class SharedSessions:
             return
         record = SessionRecord.of(session.client, elsewhere.home)
         await self.records.write(session.id, record)
+        # the first time nobody else can know the session
         if elsewhere.is_saved:
             await self.bus.tell_all("changed", InSession(session.id).packed())
         elsewhere.is_saved = True
@@ -187,10 +192,12 @@ class SharedSessions:
         if session is None:
             return None
         record.introduce(session.client)
+        # nothing is awaited from `adopt` to `joined`: other requests find the session complete
         self._known[session_id].is_saved = True
         self._gateway.subscriptions.joined(session.client)
         await self.records.touch(session_id)
         if not self.bus.is_alive(record.home):
+            # in a task: the request that brought the session here need not wait for the move
             self._gateway.tasks.start_soon(self.homes.try_to_come_home, session)
         return session
 
@@ -200,6 +207,7 @@ class SharedSessions:
         Raises:
             CoordinatorDown: That cannot be done now.
         """
+        # the record first: a replica that misses the note finds it gone at its next look
         await self.records.delete(session.id)
         await self.bus.tell_all("end", InSession(session.id).packed())
         await self.events.delete(session.id)
@@ -214,11 +222,13 @@ class SharedSessions:
             elsewhere = self._known.get(session.id)
             if elsewhere is None or not elsewhere.is_saved:
                 continue
+            # twice the interval: a use just after the last look must still count in this one
             is_used = session.busy or session.used > now() - 2 * self._sessions.limits.look
             if is_used:
                 there = await self.records.touch(session.id)
             else:
                 there = await self.records.read(session.id) is not None
+            # it may have been closed here during the await
             if not there and session.is_open:
                 self._sessions.close_soon(session)
 

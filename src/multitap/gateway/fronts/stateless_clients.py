@@ -21,7 +21,8 @@ from multitap.wire.jsonrpc.vocabulary import (
 )
 
 _ADDRESSES = 1024
-"""Clients without a name that are remembered; the next one has them forgotten."""
+"""Clients that are remembered; beyond that, those without a token are forgotten, who lose nothing:
+the next request makes them again."""
 VERSION_FIELD = VERSION_HEADER.encode()
 """The header that says which version of MCP a request speaks."""
 

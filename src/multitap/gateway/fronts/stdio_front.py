@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of one message; a longer one is dropped."""
 BACKLOG = 256 * 1024 * 1024
-"""Bytes that may wait for the client to read them."""
+"""Bytes that may wait for the client to read them; what comes beyond is dropped."""
 INSTEAD = "let a client start it (in a container with `docker run -i`), or use `--http PORT`"
 """What to do if no client can use the pipes."""
 LAST_ANSWERS = 1.0
-"""Seconds for the requests that are under way when the client closes its end."""
+"""Seconds for requests in progress when the client closes its end: it may have asked and left."""
 _CHUNK = 256 * 1024
 
 
@@ -61,6 +61,7 @@ class _ClientOutput(asyncio.Protocol):
 
     def send(self, message: bytes) -> bool:
         transport = self._transport
+        # callers are callbacks and cannot wait, so this bound is all that protects the memory
         if transport is None or transport.get_write_buffer_size() > BACKLOG:
             return False
         transport.write(line_of(message))
@@ -90,6 +91,7 @@ class _Descriptor:
         if len(self._unwritten) > BACKLOG:
             return False
         self._unwritten += line_of(message)
+        # while blocked the loop calls `_write`: to write here as well would cost a call for nothing
         return self._blocked or self._write()
 
     def _write(self) -> bool:
@@ -155,6 +157,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
         with ungrouped():
             async with Tasks() as tasks:
                 if _is_waitable(target) and not _is_input_too(source, target):
+                    # a copy, because a transport closes its descriptor, and ours is restored below
                     pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(
                         lambda: _ClientOutput(ended.set), pipe

@@ -16,9 +16,10 @@ from multitap.http.server.event_writer import EventWriter, Headers, Streaming, e
 from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
 
 _SIGN_OF_LIFE = 20.0
-"""Seconds between two words to a replica that somebody follows one of its streams."""
+"""Seconds between two notes to a replica that somebody follows one of its streams: well below the
+minute after which it gives the request up."""
 _FULL = 0.05
-"""Seconds until a client that reads slowly is sent more."""
+"""Seconds until a client that reads slowly is sent more; polled, as writers do not say when."""
 
 
 class StreamsElsewhere:
@@ -34,6 +35,8 @@ class StreamsElsewhere:
         self._sessions = sessions
         self._bus = bus
         self._events = events
+        # replicas number their streams on their own: the prefix keeps names apart, and holds no
+        # dash, which separates the number
         self._prefix = hashlib.sha256(bus.name.encode()).hexdigest()[:8] + "x"
         bus.on("resumed", self._on_resumed)
 
@@ -62,6 +65,7 @@ class StreamsElsewhere:
                 first = opening(name, after, is_primed=session.streams.is_primed())
                 await writer.pour(response, extra, first)
             finally:
+                # the client left, or the stream ended: either way nobody reads what is fed
                 tasks.cancel_scope.cancel()
         return True
 
@@ -82,6 +86,8 @@ class StreamsElsewhere:
         except CoordinatorDown:
             writer.end()  # the client asks again
             return
+        # a request without an answer would hang at the client; the call is not repeated, because it
+        # may have been done
         if last is not None and not last.is_last and request_id:
             words = "the replica that worked on this request is gone; it may have been done"
             error = Refused(SERVER_ERROR, words, {"reason": "unavailable"})

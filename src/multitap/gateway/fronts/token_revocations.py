@@ -13,7 +13,7 @@ LOOK = 0.25
 """Seconds between two looks for tokens that were revoked, here or elsewhere."""
 
 _KEY = "revoked-tokens"
-_TRIES = 20  # others may revoke at the same moment
+_TRIES = 20  # others may revoke at the same moment; beyond that the next look tries again
 
 _decode = msgspec.json.Decoder(frozenset[str]).decode
 

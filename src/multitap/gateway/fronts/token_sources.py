@@ -128,6 +128,7 @@ class TokenSources:
 
     async def note_uses(self) -> None:
         """Keep when tokens were used since the last time."""
+        # swapped before the await: uses during it go to the next note
         used, self.keys.used = self.keys.used, {}
         if used:
             try:
@@ -142,6 +143,8 @@ class TokenSources:
         stamp = self._store.stamp()
         if stamp == self._store_stamp:
             return
+        # before it is read: a change during the read has another stamp, and is read at the next
+        # look
         self._store_stamp = stamp
         try:
             self._all = tuple(self._store.all())

@@ -14,7 +14,7 @@ LOOK = 0.25
 NOTE = 10.0
 """Seconds between two notes of when tokens were used."""
 _LAST_NOTE = 2.0
-"""Seconds for the last one."""
+"""Seconds for the last one, which a slow disk must not stretch."""
 
 
 class TokenWatch:
@@ -59,6 +59,7 @@ class TokenWatch:
                     connections.forget_heads()
                     noted = anyio.current_time()
         finally:
+            # cancelled is how this always ends, and the uses since the last note would be lost
             with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_NOTE):
                 await self._sources.note_uses()
 
@@ -66,6 +67,8 @@ class TokenWatch:
         gone = self._sources.refresh()
         if gone is None:
             return
+        # in this order, without an await: no request can come in with a revoked token after its
+        # connections were closed
         self._access.tokens, self._access.keys = self._sources.tokens, self._sources.keys
         connections.forget_heads()
         if gone:

@@ -15,11 +15,11 @@ from multitap.gateway.replicas.session_records import name_of
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 8192
-"""Events that wait to be written while the coordinator is slow or away."""
+"""Events that wait to be written while the coordinator is slow or away; the oldest go first."""
 _AGAIN = 0.25
 """Seconds until another attempt to write."""
 _LOOK = 1.0
-"""Seconds between two looks whether the replica that writes a stream is alive."""
+"""Seconds between two checks that the replica that writes a stream is alive."""
 _PAGE = 256
 
 
@@ -81,6 +81,7 @@ class KeptEvents:
     async def run(self) -> None:
         """Write events until cancelled."""
         while True:
+            # before the queue is looked at: what is added from here on sets it again
             self._stirred.clear()
             while self._waiting:
                 session_id, event = self._waiting[0]
@@ -93,6 +94,7 @@ class KeptEvents:
                 # only now: it counts as waiting until it is written
                 if self._waiting and self._waiting[0][1] is event:
                     self._waiting.popleft()
+            # nothing was awaited since the queue was found empty
             self._drained.set()
             await self._stirred.wait()
 

@@ -63,6 +63,7 @@ class _RelayOutlet:
         self._is_sending = False
 
     def send(self, message: bytes) -> bool:
+        # one sender at a time: notes sent side by side could arrive in another order
         self._waiting.append(message)
         if not self._is_sending:
             self._is_sending = True
@@ -77,6 +78,7 @@ class _RelayOutlet:
                 with suppress(CoordinatorDown):
                     await self._bus.tell(self._note.sender, "relayed", data)
         finally:
+            # no await since the queue was found empty, so nothing can have been left in it
             self._is_sending = False
 
 
@@ -109,12 +111,14 @@ class RelayedRequests:
             Unavailable, CoordinatorDown: It cannot be asked.
         """
         key = secrets.token_urlsafe(9)
+        # before it is sent: progress may come ahead of the reply
         self._outlets[key] = outlet
         try:
             reply = await self._bus.ask(
                 replica, "request", _encode(request), within=_FOREVER, key=key
             )
         except BaseException:  # also when the client is gone
+            # from a task of the bus: this one may be cancelled
             self._bus.tell_soon(replica, "drop", key.encode())
             raise
         finally:
@@ -136,6 +140,7 @@ class RelayedRequests:
                 outcome = await self._outcome(relayed, message, outlet)
         finally:
             del self._running[note.key]
+        # what still waits goes out before the answer
         await outlet.drain()
         return _encode(outcome)
 

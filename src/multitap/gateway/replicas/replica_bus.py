@@ -27,12 +27,12 @@ else:
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds in which another replica takes a message."""
+"""Seconds for another replica to reply; it is given up earlier if it is known to be gone."""
 
 _EVERYBODY = "replicas"
 _NONCE = 12
 _LOOK = 0.5
-"""Seconds between two looks whether a replica is alive that is expected to answer."""
+"""Seconds between two checks that a replica we wait for is alive."""
 
 
 class Note(msgspec.Struct, array_like=True):
@@ -80,6 +80,7 @@ class Seal:
         self._cipher = aead.AESGCM(key)
 
     def seal(self, data: bytes, purpose: str) -> bytes:
+        # random, since all replicas share the key and cannot share a counter
         nonce = os.urandom(_NONCE)
         return nonce + self._cipher.encrypt(nonce, data, purpose.encode())
 
@@ -174,6 +175,7 @@ class ReplicaBus:
         """
         key = key or secrets.token_urlsafe(9)
         waiting: asyncio.Future[Note] = asyncio.get_running_loop().create_future()
+        # before the note is sent: the reply may be quicker than the return of `publish`
         self._waiting[key] = waiting
         try:
             await self._send(_channel(replica), Note(kind, self.name, key, data))
@@ -196,6 +198,7 @@ class ReplicaBus:
         async with channels.subscribe(_channel(self.name), _EVERYBODY) as messages:
             async for message in messages:
                 if message is None:
+                    # in tasks: a look asks the coordinator, and notes must not wait for that
                     for look in self.on_gap:
                         self.tasks.start_soon(self._look, look)
                     continue
@@ -212,6 +215,8 @@ class ReplicaBus:
             if waiting is not None and not waiting.done():
                 waiting.set_result(note)
         elif note.sender != self.name and (handler := self._handlers.get(note.kind)) is not None:
+            # each in a task: a request may take minutes. So notes may overtake each other, and none
+            # may depend on an earlier one.
             self.tasks.start_soon(self._work_on, note, handler)
 
     async def _work_on(self, note: Note, handler: On) -> None:

@@ -6,7 +6,9 @@ from multitap.gateway.client import AtReplica, Client
 from multitap.gateway.replicas.replica_bus import ReplicaBus
 
 SEAT = 3600.0
-"""Seconds for which a replica keeps the sessions of a client's own after the last call."""
+"""Seconds that a client is bound to a replica after its last call.
+
+More than `private_links.IDLE`: by then the session there has ended."""
 
 
 class Seats:
@@ -35,6 +37,7 @@ class Seats:
         owner = f"principal {client.principal}" if elsewhere is None else elsewhere.session_id
         key = f"seat:{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{server}"
         own = self._bus.name.encode()
+        # a lost swap means that another replica was quicker, which the next look finds
         for _ in range(3):
             seat = await self._records.read(key)
             if seat == own:

@@ -77,6 +77,7 @@ class SessionRecords:
     async def write(
         self, session_id: str, record: SessionRecord, *, ttl: float | None = None
     ) -> None:
+        # sealed for this id: a record copied to another key does not open
         sealed = self._seal.seal(_encode(record), f"{_PURPOSE} {session_id}")
         await self._records.write(_key(session_id), sealed, ttl=ttl or self._ttl)
 

@@ -20,7 +20,7 @@ from multitap.store.audit_file import AuditBatch
 logger = logging.getLogger(__name__)
 
 MOST_BATCHES = 1_000_000
-"""Batches that wait to be written; beyond that the oldest are lost."""
+"""Batches that wait to be written; beyond that, the oldest are lost."""
 LEASE = 3.0
 """Seconds after which another replica goes on if the one that writes is gone."""
 _AGAIN = 0.5
@@ -62,6 +62,8 @@ class SharedAudit:
         async with self._lock:
             while self._waiting:
                 sealed = self._bus.seal.seal(_encode(self._waiting[0]), _STREAM)
+                # removed only when it is sent: if the reply is lost it is sent twice, and its id
+                # tells
                 await self._coordinator.streams.append(_STREAM, sealed, most=MOST_BATCHES)
                 self._waiting.popleft()
 
@@ -89,8 +91,11 @@ class SharedAudit:
                 batches = [one for one in map(self._opened, entries) if one is not None]
                 if batches and not await self._store.write_audit_batches(batches):
                     return  # another one may have a disk that works
+                # only what is on disk: whoever dies before this has it written again, and its ids
+                # tell
                 await streams.trim(_STREAM, before=_after(entries[-1].id))
         finally:
+            # given back also when cancelled, or the next one waits for its end
             with anyio.CancelScope(shield=True), suppress(CoordinatorDown):
                 await leases.release(_STREAM, token)
 

@@ -42,6 +42,7 @@ class ConnectionPool:
         """The idle connection that was used last: it is the least likely to be closed soon."""
         oldest = self.loop.time() - self._keep_alive
         while self._idle:
+            # taken out before it is used, and without an await: no two requests can share it
             connection = self._idle.pop()
             transport = connection.transport
             # as `usable` has it, which would be one more frame for every request
@@ -77,6 +78,7 @@ class ConnectionPool:
             for one in made:
                 self.leave(one)  # uvloop tells nobody that it closed what was given up
             raise
+        # it may have been closed again between its opening and our turn
         if not connection.usable:
             words = f"{self.name} closed the connection at once"
             raise RequestFailed(words, sent=False)
@@ -84,6 +86,7 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close all connections, whatever they are at."""
+        # before they are aborted: `leave` may be called right there
         self._closed = self.loop.create_future()
         if self._timer is not None:
             self._timer.cancel()

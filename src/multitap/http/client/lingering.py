@@ -4,7 +4,7 @@ import asyncio
 
 from multitap.http.client.response import Response
 
-_LINGER = 0.1  # seconds, at least
+_LINGER = 0.1  # seconds at least, twice that at most, since one timer serves all
 
 
 class Lingering:
@@ -31,6 +31,7 @@ class Lingering:
         """Close them all."""
         if self._timer is not None:
             self._timer.cancel()
+        # a copy: one that is closed removes itself
         for response in tuple(self._until):
             response.close()
 

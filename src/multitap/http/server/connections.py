@@ -30,6 +30,7 @@ class HttpLimits:
     """What connections may cost."""
 
     connections: int = 20_000
+    """At the same time, or half of the descriptors that the system allows, if that is less."""
     head: int = 64 * 1024
     """Bytes of a request's head, and of anything else around a body."""
     fields: int = 100
@@ -52,7 +53,7 @@ class HttpLimits:
     ping: float = 15.0
     """Seconds of silence after which a client is shown that its request is still worked on."""
     drain: float = 2.0
-    """Seconds for requests under way when the server ends."""
+    """Seconds for requests in progress when the server ends; then their connections are closed."""
 
 
 class OpenConnection(TurnTaker, Protocol):
@@ -158,6 +159,7 @@ class Connections:
 
     def abort(self, is_meant: Callable[[RequestHead], bool]) -> None:
         """Close the connections on which one of these requests is not answered yet."""
+        # a copy: one that is closed leaves at once
         for member in tuple(self._members):
             if member.concerns(is_meant):
                 member.abort()
@@ -167,6 +169,7 @@ class Connections:
         idle = [one for one in self._members if one.idle]
         count = 1 + self.most // _AT_ONCE  # looking through all for each would be slow
         for one in heapq.nsmallest(count, idle, key=lambda one: (one.answered, one.since)):
+            # at once, though its transport ends later: the new one needs the place now
             self._members.discard(one)
             one.abort()
         return bool(idle)

@@ -49,6 +49,8 @@ class RateLimit:
 
     def take(self, now: float) -> float:
         """Count a request; the seconds to wait if it may not be made yet, else 0."""
+        # one number instead of a list of times: it costs the same for any rate. No lock, since
+        # nothing is awaited.
         full_at = max(self._full_at, now) + self._step
         wait = full_at - now - self.rate.seconds
         # a sum of many steps is a little off, and nobody is to wait for that

@@ -18,7 +18,7 @@ from multitap.screens.page.request_checks import FORM, cookies, foreign, safe, s
 from multitap.tasks import in_task
 
 MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a question: a call has arguments."""
+"""Bytes of a question: a call has arguments. Longer ones are refused by their head."""
 
 _HTML = b"text/html; charset=utf-8"
 _KINDS = {
@@ -26,7 +26,7 @@ _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-_LONGEST_FILTER = 1000
+_LONGEST_FILTER = 1000  # characters; no person types more
 _NONE = Admitted()
 _encode = msgspec.json.Encoder().encode
 _question = msgspec.json.Decoder(Quick).decode
@@ -157,6 +157,7 @@ class Console:
 
     async def _events(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
+        # nothing is awaited between this look and the count in `pour`
         if self._feed.is_full:
             http_request.say(503, "too many pages are open", extra=safe((b"retry-after", b"5")))
             return
@@ -180,6 +181,7 @@ class Console:
         except _UNREADABLE as exc:
             _say(http_request, ControlAnswer(error=f"unknown action: {exc}"), 400)
             return
+        # nothing is awaited between this look and the entry in `run`
         if self._actions.is_full:
             words = "too many calls of pages are under way"
             _say(http_request, ControlAnswer(error=words, kind="unavailable"), 503)

@@ -19,8 +19,8 @@ MOST_LINKS = 16
 ATTEMPTS = "10/min"
 """Wrong keys: there is nothing to guess in 256 bits, but no reason to let anybody try."""
 NAME = "console"
-_LOOK = 0.02
-_PATIENCE = 5.0
+_LOOK = 0.02  # seconds
+_PATIENCE = 5.0  # seconds; then the browser gets a token that holds a moment later
 
 
 class ConsoleKeys:
@@ -76,6 +76,7 @@ class ConsoleKeys:
             if wait := self._wrong.take(time.monotonic()):
                 raise TooManyAttempts(wait)
             return None
+        # the key is taken before this await: two browsers cannot both use it
         token, kept = await to_thread.run_sync(self._create)
         # the gateway looks at the tokens four times a second, and the browser comes back at once
         with anyio.move_on_after(_PATIENCE):

@@ -14,9 +14,9 @@ from multitap.gateway.fronts.control_messages import CommandReply, ControlAnswer
 from multitap.gateway.gateway import Gateway
 
 MOST = 24
-"""At the same time, of all pages together."""
+"""At the same time, of all pages together; further ones are refused at once."""
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a result that a page is given to show."""
+"""Bytes of a result that a page is given to show; a browser would stall over more."""
 
 Write = Callable[[bytes], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
@@ -83,6 +83,7 @@ class PageActions:
             for answer, result in ended:
                 await write(_event(b"answer", _told(answer, result)))
         finally:
+            # also if the browser left: a server that waits for an answer must be told
             progress.end()
             del self._running[who, name]
 

@@ -33,15 +33,15 @@ TICK = 0.25
 LOOK = 1.0
 """Seconds between two looks at all the rest."""
 SHARE = 25
-"""A look is followed by a pause of at least this many times what it took."""
+"""A look is followed by a pause of at least this many times what it took: 4 % of the time."""
 MOST_CALLS = 60
 """Calls in one frame; the counters are exact anyway."""
 FIRST_CALLS = 200
 """Calls in the first one."""
 MOST_STREAMS = 64
-"""Pages that are open at a time."""
+"""Pages that are open at a time; each holds a connection, and further ones are asked to wait."""
 PING = 15.0
-"""Seconds of silence after which a stream shows that it is alive."""
+"""Seconds of silence after which a stream shows that it is alive: proxies close silent ones."""
 
 Write = Callable[[bytes], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
@@ -91,12 +91,16 @@ class PageFeed:
         self._streams += 1
         try:
             if not self._is_looking:
+                # before the first await: a second page that comes meanwhile must not start another
+                # look
                 self._is_looking = True
                 await self._look(self.recent.made)
                 self._tasks.start_soon(self._keep_looking, name="page feed")
             seen = self._number
             await write(self._whole())
             while not self._is_closed:
+                # taken before the number is compared: `_publish` replaces it, and the old one stays
+                # set
                 news = self._news
                 if seen == self._number:
                     try:
@@ -128,11 +132,13 @@ class PageFeed:
                     self._publish(changed)
                 pause = max(TICK, (loop.time() - started) * SHARE)
         finally:
+            # the last page left; the next one starts the looking again
             self._is_looking = False
 
     def _publish(self, changed: Mapping[str, bytes]) -> None:
         self._number += 1
         self._frame = _event(changed)
+        # replaced before it is set: who wakes up and waits again waits for the next frame
         news, self._news = self._news, asyncio.Event()
         news.set()
 

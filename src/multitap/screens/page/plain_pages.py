@@ -39,7 +39,7 @@ PLACES: Mapping[str, str] = {
 }
 """The last part of each address, and its title."""
 STATIC = Path(__file__).parent / "static"
-_ROWS = 200
+_ROWS = 200  # of a list; the filter finds the others
 _BAR = 120
 _PHASES = ("queue", "connect", "server", "encode")
 Row = tuple[str, Sequence[Content]]

@@ -39,9 +39,9 @@ from multitap.store.log_records import Happening
 from multitap.store.record_filter import RecordFilter
 
 MOST_LINES = 200
-"""Of the log that are shown."""
+"""Lines of the log that are shown; the filter finds older ones."""
 MOST_READ = 20
-"""Servers whose standard error is looked at every second."""
+"""Servers whose standard error is read every second, each from its file; others are left out."""
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
 
 

@@ -27,7 +27,7 @@ else:
     replica = Later("multitap.cluster.replica")
 
 _OWN = frozenset({"state_dir", "start_concurrency", "serve"})
-"""Settings that each machine may have its own of."""
+"""Settings that may differ from machine to machine."""
 DRAIN = 3.5
 """Seconds for calls under way when a replica leaves; the process has a little longer to stop."""
 
@@ -83,6 +83,7 @@ async def follow(joined: "replica.Replica", hub: Hub) -> None:
 
 async def drain(joined: "replica.Replica") -> None:
     """Hand everything over before the process ends."""
+    # we are being stopped, so usually cancelled; half a second more to give the leases back
     with anyio.CancelScope(shield=True), anyio.move_on_after(DRAIN + 0.5):
         await joined.drain(DRAIN)
 
@@ -127,5 +128,5 @@ def _address(options: ClusterOptions) -> str:
     try:
         towards = (place.hostname or "127.0.0.1", place.port or 6379)
     except ValueError:
-        return "127.0.0.1:0"  # which is wrong with the address is said when it is used
+        return "127.0.0.1:0"  # what is wrong with the address is reported when it is used
     return f"{peers.own_address(towards)}:0"

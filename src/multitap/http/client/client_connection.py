@@ -24,7 +24,7 @@ _END = b"\r\n\r\n"
 
 @runtime_checkable
 class Transport(Protocol):
-    """What a connection needs of one; the transports of uvloop are no `asyncio.Transport`."""
+    """What a connection needs of one; the transports of uvloop are not `asyncio.Transport`s."""
 
     def write(self, data: bytes, /) -> None: ...
     def abort(self) -> None: ...
@@ -136,6 +136,7 @@ class ClientConnection(asyncio.Protocol):
             end = data.find(_END) + len(_END)
             known = reader.heads.get(data[:end])
             if known is not None and end + known.length == len(data):
+                # taken out first: `heard` may send the next request on this very connection
                 self._heard = None
                 transport = self.transport
                 if transport is not None and not self._unsent and not transport.is_closing():
@@ -221,6 +222,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, fault: WireFault) -> None:
         heard, response = self._heard, self._reader.response
+        # before anybody is told: `_cut` calls back here when the transport is lost
         self._heard = self._reader.response = None
         self._cut()
         if response is not None:

@@ -16,8 +16,8 @@ from multitap.http.client.origin_route import OriginRoute, Resolve
 from multitap.http.client.origins import proxy_for, shown
 from multitap.http.client.response import Response
 
-_PATIENCE = 1.0  # seconds for a tidy close
-_REPEATABLE = frozenset({"GET", "DELETE"})
+_PATIENCE = 1.0  # seconds for a tidy close; what is not closed then is left to the system
+_REPEATABLE = frozenset({"GET", "DELETE"})  # a POST may be a call, which must not be made twice
 
 
 class PreparedHead(NamedTuple):
@@ -46,7 +46,7 @@ class HttpClient:
 
     Raises:
         RequestFailed: From every method: the request or its answer did not get through.
-        AnswerInvalid: What came back is no HTTP.
+        AnswerInvalid: What came back is not HTTP.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class HttpClient:
         answer: asyncio.Future[Response | WireFault] = self.loop.create_future()
         heard = partial(_settle, answer)
         if pending is not None:
+            # before it is written: once it is, nobody can say that it did not arrive
             pending.sent = True
         connection.send(head, body, heard)
         try:

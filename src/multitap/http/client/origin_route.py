@@ -15,6 +15,7 @@ from yarl import URL
 from multitap.http.client.headers import lines
 from multitap.http.client.origins import without_credentials
 
+# seconds, seconds, times: a peer that vanished is noticed within a minute
 _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _HEAD_START = 0.25  # seconds an address has before the next one is tried as well
 _LONGEST_REPLY = 64 * 1024  # bytes of a proxy's answer
@@ -98,6 +99,7 @@ class OriginRoute:
             transport.abort()
             raise
         if secured is not None and not secured.is_closing():
+            # `start_tls` leaves that to its caller
             made.connection_made(secured)
         return made
 

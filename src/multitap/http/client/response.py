@@ -135,6 +135,7 @@ class Response(msgspec.Struct, eq=False):
 
     async def _more(self) -> None:
         more = self.source.loop.create_future()
+        # a reader that was cancelled leaves a future that is done
         self._news = lambda: None if more.done() else more.set_result(None)
         try:
             await more

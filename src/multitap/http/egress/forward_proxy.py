@@ -22,11 +22,11 @@ from multitap.http.egress.host_rules import HostRules
 from multitap.http.egress.traffic import Traffic
 from multitap.tasks import Tasks
 
-_LONGEST_HEAD = 32 * 1024
+_LONGEST_HEAD = 32 * 1024  # bytes; a longer one is refused with 431
 _PIECE = 64 * 1024
 _PATIENCE = 30.0  # seconds for a request's head, and for a connection to its host
 _LINGER = 60.0  # seconds a host may go on after the program has said everything
-_MOST_CONNECTIONS = 256  # of one program
+_MOST_CONNECTIONS = 256  # of one program: each costs us two descriptors
 _HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
 
 
@@ -87,7 +87,7 @@ class ForwardProxy:
             self._server.close()
 
     def admit(self, access: ProxyAccess) -> str:
-        """Let a program in; the address of the proxy for it alone."""
+        """Admit a program; the address of the proxy for it alone."""
         word = f"multitap:{access.password}"
         self._accesses[base64.b64encode(word.encode())] = access
         return f"http://{word}@127.0.0.1:{self.port}"
@@ -118,6 +118,7 @@ class ForwardProxy:
         if access.connections >= _MOST_CONNECTIONS:
             raise _Refused("503 Service Unavailable", "too many connections at once")
         target = _target(lines)
+        # nothing is awaited between the check above and this
         access.connections += 1
         try:
             there, back = await self._connected(access, target)
@@ -152,6 +153,8 @@ class ForwardProxy:
         scheme = "http" if target.head else "https"
         if proxy := proxy_for(URL.build(scheme=scheme, host=target.host)):
             return await _through(proxy, target)
+        # resolved once, and connected to by address: a name that resolves differently the next time
+        # cannot lead past the rules
         addresses = await _resolved(target)
         allowed = [
             one
@@ -263,6 +266,7 @@ async def _copied(source: StreamReader, sink: StreamWriter, count: Callable[[int
             count(len(data))
             sink.write(data)
             await sink.drain()
+        # one direction may end long before the other, and the peer has to see that
         if sink.can_write_eof():
             sink.write_eof()
 

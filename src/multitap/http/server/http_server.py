@@ -82,5 +82,6 @@ async def open_http_server(
             finally:
                 # no new connections while the last answers go out
                 server.close()
+                # we are usually cancelled here; `HttpLimits.drain` bounds the wait
                 with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
                     await connections.close()

@@ -83,7 +83,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.reader.arriving
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is no subclass
+        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
         self.responder.open(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the same
         self.reader.peer.open(transport, _address(transport))
         self.holder = self.reader.holder = self.reader.peer.address
@@ -121,6 +121,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         elif not begins or responder.queue:
             reader.feed(data)
         else:
+            # the usual case: one whole request with a known head, which needs no parser at all
             text = bytes(data)
             end = text.find(_END) + len(_END)
             head = reader.heads.get(text[:end])
@@ -193,6 +194,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _hold(self, *, busy: bool) -> None:
         """Read nothing more until it is our turn, and what is there is worked off."""
         self._weigh()
+        # in the queue once only: `FairTurns` counts on it
         if self._waiting or self._transport is None:
             return
         self._waiting = True
@@ -221,6 +223,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _weigh(self) -> None:
         reader, responder = self.reader, self.responder
+        # known by its token by now: what it holds moves from its address to that share
         if self.holder != reader.holder:
             self._connections.weigh(self, 0)
             self.holder = reader.holder
@@ -246,6 +249,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.is_paused and not transport.is_closing() and _has_left(transport):
             self.abort()
         elif responder.is_dismissed or transport.is_closing():
+            # the last words were sent, and a client that does not read them must not keep its place
             if quiet > limits.linger:
                 self.abort()
         elif responder.is_stuck:

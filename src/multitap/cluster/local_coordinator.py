@@ -27,7 +27,7 @@ from multitap.upstream.signals import Bell
 Clock = Callable[[], float]
 
 _SWEEP = 256
-"""Writes between two sweeps of what has expired: rare enough that a sweep costs a write nothing."""
+"""Writes between two sweeps of what has expired: a sweep looks at everything, so it is rare."""
 
 
 class LocalRecords:

@@ -26,7 +26,7 @@ LOOK = 0.2
 """Seconds between two looks at the leases of others: adds to how long a dead owner is missed."""
 EPOCH = "epoch"
 """A lease that nobody uses: another token means that the coordinator has lost everything."""
-_LONG = 30 * 86400.0  # nobody renews it: only its token counts, and that outlives it
+_LONG = 30 * 86400.0  # seconds; nobody renews it, since only its token counts
 COURTESY = 0.15
 """Seconds that each replica leaves to the one that should have a free server:
 enough for that one to take it first, so that replicas do not race for all of them."""

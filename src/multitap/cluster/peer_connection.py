@@ -205,7 +205,7 @@ class PeerConnection(asyncio.Protocol):
         self._over()
 
     def _over(self) -> None:
-        # reached twice: from here, and again when the transport reports its loss
+        # reached twice: when we close it, and again when the transport reports its loss
         if self.is_closed:
             return
         self.is_closed = True

@@ -83,7 +83,6 @@ class Peers:
             on_message=self._serve,
             on_close=self._left,
         )
-        # counted before it is one itself
         strangers = sum(1 for one in self._relays if one.peer is None)
         self._relays[connection] = Relay(connection, self._tasks, self._find, self.users)
         if strangers >= _STRANGERS:
@@ -91,9 +90,9 @@ class Peers:
         return connection
 
     def close(self) -> None:
-        # copies: closing one calls back, which changes both
         for line in tuple(self._lines.values()):
             line.connection.close("this replica is leaving")
+        # a copy: one that is closed removes itself
         for connection in tuple(self._relays):
             connection.close("this replica is leaving")
 

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT = 2.0  # seconds for one answer: a call that waits for Redis has a deadline of its own
 _CONNECTIONS = 16  # more requests at once wait for one of these
-_PROBE = 1.0  # seconds between two checks that it answers; `health` is at most this old
+_PROBE = 1.0  # seconds between two checks that it answers, so that `health` is not old
 _PAGE = 500  # keys per step of a scan: Redis serves nobody else during a step
 _SENTINEL_PORT = 26379
 _EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HOST,HOST/NAME"
@@ -243,8 +243,7 @@ class RedisChannels:
                     await self._listening.wait()
             yield subscriber
         finally:
-            # nothing is awaited here, so that a second cancellation cannot leave a subscriber
-            # behind
+            # nothing is awaited here: a second cancellation must not leave a subscriber behind
             for key in keys:
                 self._subscribers[key].discard(subscriber)
                 if not self._subscribers[key]:
@@ -273,8 +272,7 @@ class RedisChannels:
                 subscriber.feed(None)
         while self._line.is_open:
             await self._agree(pubsub)
-            # looked at again: a bell has no memory, and `stop` may have rung while we awaited
-            # `_agree`
+            # looked at again: a bell has no memory, and `stop` may have rung during the await
             if not self._subscribers and self._line.is_open:
                 await self._wanted.wait()
                 continue

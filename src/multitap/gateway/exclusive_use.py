@@ -220,8 +220,7 @@ class ExclusiveUse:
                 place = queue.first if is_over or queue.first.is_used_only_by(owner) else None
             else:
                 is_urgent = waited >= turn
-                # sessions end by themselves while we wait: when idle, or when their server is
-                # replaced
+                # sessions end while we wait: when idle, or when their server is replaced
                 queue.spares = [one for one in queue.spares if self._private.has(one.link)]
                 place = queue.pick(owner, is_urgent=is_urgent)
                 pause = RETRY if is_urgent else turn - waited

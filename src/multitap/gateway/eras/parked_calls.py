@@ -146,8 +146,7 @@ class ParkedCall:
 
     async def round(self, request: ClientRequest, ttl: float) -> Result | None:
         """The result, or None when the client has to be asked first, for which it has `ttl`."""
-        # two requests may come with one ticket: the later one gets what the server says from here
-        # on
+        # two requests may come with one ticket: from here on the server speaks to the later one
         self._turn = request
         if self._expiry is not None:
             self._expiry.cancel()
@@ -355,8 +354,7 @@ class ParkedCalls:
         self._release(parked)
 
     def _release(self, parked: ParkedCall) -> None:
-        # reached twice for one that was given up: at once, so that its place is free, and when its
-        # task ends
+        # reached twice for one that was given up: at once, to free its place, and with its task
         if parked.is_counted:
             parked.is_counted = False
             self._shares.give(parked.client.holder)

@@ -227,8 +227,7 @@ class Subscriptions:
             acknowledged: dict[str, Any] = dict(honored)
             if uris:
                 acknowledged["resourceSubscriptions"] = uris
-            # acknowledged only afterwards: the client may rely on hearing of every change from then
-            # on
+            # acknowledged only afterwards: from then on the client relies on hearing every change
             await self._follow_all(listener, uris, find)
             listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
             await listener.ended.wait()
@@ -267,8 +266,7 @@ class Subscriptions:
     def _tell_of_lists(self) -> None:
         if not self._is_listed:
             return
-        # no await in here: what is shown meanwhile would be neither in this comparison nor in the
-        # next
+        # no await in here: a view shown meanwhile would be missing in this comparison and the next
         for audience, shown in tuple(self._shown.items()):
             listeners = [one for one in self._listeners() if one.audience == audience]
             if not listeners:

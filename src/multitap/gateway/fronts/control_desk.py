@@ -246,8 +246,7 @@ class ControlDesk:
             raise MultitapError("the gateway has no files to change")
         if server not in self.gateway.hub.settings.servers:
             raise UnknownName(f"the gateway has no server named {server!r}")
-        # it writes a file; another change of that file may come before the reload, which then takes
-        # both
+        # another change of the file may come before the reload, which then takes both
         await to_thread.run_sync(self._switch, server, on)
         return await self._reload()
 

@@ -153,7 +153,6 @@ class HttpFront:
             return admitted
         if admitted.rate is not None:
             # in a cluster all replicas count together, which takes an await: `SharedFront.count`
-            # does it
             if self.shared is None and (wait := admitted.rate.take(self._clock())):
                 return too_fast(wait)
             head.edition = None  # each request counts, and so each is looked at
@@ -213,7 +212,7 @@ class HttpFront:
                 )
                 return None
             if type(known) is HttpSession and known.is_open:
-                # what `find` would note: this way does without it
+                # as `HttpSessions.find` does, which this way leaves out
                 known.used = self._clock()
                 known.uses += 1
                 client = known.client
@@ -339,8 +338,7 @@ class HttpFront:
         self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
     ) -> ToDo:
         client, key = session.client, bytes(message.id)
-        # checked only now: the session may have had to be fetched, and other requests came
-        # meanwhile
+        # checked only now: other requests may have come while the session was fetched
         if key in client.scopes or len(client.scopes) >= self._most_requests:
             self._refuse_another(http_request, client, message.id)
         else:
@@ -384,8 +382,7 @@ class HttpFront:
         """
         became: Result | Exception | None = None
         if key is not None:
-            # before the first await: from here on the client can cancel it, and nobody else has its
-            # id
+            # before the first await: from here on it can be cancelled, and its id is taken
             client.scopes[key] = http_request
         try:
             try:
@@ -415,8 +412,7 @@ class HttpFront:
                 else:
                     became = await self._gateway.answer(request, message)
             except asyncio.CancelledError:
-                # a cancellation is ours to swallow only if the client asked for it; a shutdown goes
-                # on
+                # ours to swallow only if the client asked for it: a shutdown must go on
                 if http_request.is_gone or not http_request.stopped:
                     raise
                 http_request.recover()  # its client does not want the answer any more

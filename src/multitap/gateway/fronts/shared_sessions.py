@@ -57,8 +57,7 @@ class _OtherReplicas:
 
     async def request(self, method: str, params: Raw) -> Result | None:
         """The answer of the home, where only that may answer; None: this replica may."""
-        # the home is dead: the first replica that is asked moves in, so that nobody waits for the
-        # dead
+        # the home is dead: the first replica that is asked takes over
         if not self._shared.bus.is_alive(self.home):
             await self._shared.homes.come_home(self._session)
         if not self.is_guest:

@@ -86,8 +86,8 @@ class StreamsElsewhere:
         except CoordinatorDown:
             writer.end()  # the client asks again
             return
-        # a request without an answer would hang at the client; the call is not repeated, because it
-        # may have been done
+        # without an answer the client would wait forever; the call is not repeated, because it may
+        # have been done
         if last is not None and not last.is_last and request_id:
             words = "the replica that worked on this request is gone; it may have been done"
             error = Refused(SERVER_ERROR, words, {"reason": "unavailable"})

@@ -143,8 +143,7 @@ class TokenSources:
         stamp = self._store.stamp()
         if stamp == self._store_stamp:
             return
-        # before it is read: a change during the read has another stamp, and is read at the next
-        # look
+        # before it is read: a change during the read has another stamp, and is read next time
         self._store_stamp = stamp
         try:
             self._all = tuple(self._store.all())

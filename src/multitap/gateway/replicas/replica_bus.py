@@ -215,8 +215,8 @@ class ReplicaBus:
             if waiting is not None and not waiting.done():
                 waiting.set_result(note)
         elif note.sender != self.name and (handler := self._handlers.get(note.kind)) is not None:
-            # each in a task: a request may take minutes. So notes may overtake each other, and none
-            # may depend on an earlier one.
+            # each in a task: a request may take minutes. Tasks start in order, so notes whose
+            # handlers do not wait before they act stay in order.
             self.tasks.start_soon(self._work_on, note, handler)
 
     async def _work_on(self, note: Note, handler: On) -> None:

@@ -62,8 +62,7 @@ class SharedAudit:
         async with self._lock:
             while self._waiting:
                 sealed = self._bus.seal.seal(_encode(self._waiting[0]), _STREAM)
-                # removed only when it is sent: if the reply is lost it is sent twice, and its id
-                # tells
+                # removed only once it is sent: if the reply is lost it goes twice, with the same id
                 await self._coordinator.streams.append(_STREAM, sealed, most=MOST_BATCHES)
                 self._waiting.popleft()
 
@@ -91,8 +90,8 @@ class SharedAudit:
                 batches = [one for one in map(self._opened, entries) if one is not None]
                 if batches and not await self._store.write_audit_batches(batches):
                     return  # another one may have a disk that works
-                # only what is on disk: whoever dies before this has it written again, and its ids
-                # tell
+                # only what is on disk: after a death before this, the next one reads the same ids
+                # again
                 await streams.trim(_STREAM, before=_after(entries[-1].id))
         finally:
             # given back also when cancelled, or the next one waits for its end

@@ -91,16 +91,14 @@ class PageFeed:
         self._streams += 1
         try:
             if not self._is_looking:
-                # before the first await: a second page that comes meanwhile must not start another
-                # look
+                # before the first await: a second page must not start another look
                 self._is_looking = True
                 await self._look(self.recent.made)
                 self._tasks.start_soon(self._keep_looking, name="page feed")
             seen = self._number
             await write(self._whole())
             while not self._is_closed:
-                # taken before the number is compared: `_publish` replaces it, and the old one stays
-                # set
+                # taken before the number is compared: `_publish` replaces it, and sets the old one
                 news = self._news
                 if seen == self._number:
                     try:

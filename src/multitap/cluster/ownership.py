@@ -174,8 +174,7 @@ class Ownership:
         for server, lease in tuple(self.held.items()):
             if lease.name in kept:
                 lease.extend(since + TTL - MARGIN)
-            # a lease may have been lost and taken again during the await: the reply is not about
-            # that
+            # the reply is not about a lease that was lost and taken again during the await
             elif held.get(lease.name) == lease.token:
                 await self._missing(server, lease)
 
@@ -216,8 +215,7 @@ class Ownership:
         if found is None or not await self._remembers(found.get(EPOCH)):
             return
         for server, names in others.items():
-            # a reload may have removed it while we awaited the leases, or one further up in this
-            # loop
+            # a reload may have removed it during an await, above or earlier in this loop
             if server not in self._wanted:
                 continue
             seen = {name: found[name] for name in names if name in found}

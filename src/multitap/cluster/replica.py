@@ -225,7 +225,7 @@ class Replica:
         try:
             line = await self._peers.line_to(owner.address)
         except Elsewhere:
-            # it may have died: whoever takes over does so when its lease has ended
+            # it may have died: another replica takes over once its lease has ended
             if await self.ownership.wait_change(name, owner):
                 raise Moved("another replica owns it by now", sent=False) from None
             raise
@@ -264,8 +264,7 @@ async def open_replica(
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
-    # peers may connect before the replica exists, which needs their address; until then nothing is
-    # ours
+    # peers may connect before the replica, which needs their address, exists: nothing is ours yet
     late: list[Replica] = []
 
     def find(server: str) -> Any:

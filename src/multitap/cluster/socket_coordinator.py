@@ -128,7 +128,7 @@ class _Line:
                 subscriber.feed(message)
             return
         answered = self._waiting.get(outcome.number)
-        # whoever asked may have been cancelled since
+        # the caller may have been cancelled since
         if answered is None or answered.done():
             return
         if outcome.error is None:
@@ -298,8 +298,7 @@ async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncG
             tasks.start_soon(_serve, coordinator, reader, writer)
 
         server = await asyncio.start_unix_server(accept, str(path), limit=_MOST)
-        # a moment after it exists: until then the folder, which only the user can enter, protects
-        # it
+        # a moment after it exists: until then the folder protects it, which is the user's alone
         os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
         try:
             yield

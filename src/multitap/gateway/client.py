@@ -134,7 +134,7 @@ class Client:
         self.holder = holder or principal
         self.audience = audience
         self.view: View | None = None
-        """What it last saw; `ToolCalls` looks whether that still holds."""
+        """What it last saw; `ToolCalls` checks that it still holds."""
         self.slot_holder: object = None if alone else principal or self
         """Who it is among those that want something of the same server; None: there are no others.
 

@@ -40,7 +40,7 @@ class ClientLogins:
     """Asks the client whose call needs a login, and nobody else.
 
     A login is for everybody who uses the gateway. So only a client is asked that can be nobody but
-    the person whose gateway it is: one on this machine, where no tokens tell persons apart.
+    the person whose gateway it is: one on this machine, where no tokens tell people apart.
 
     Args:
         hub: Whose servers.
@@ -83,6 +83,7 @@ class ClientLogins:
         if server in self._under_way:
             raise Unavailable(server, "somebody else is logging in to it")
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        # no await since the check: two calls cannot send their people to the same page
         self._under_way.add(server)
         self._tasks.start_soon(self._run, account, client, asker, done)
         # shielded: a person who is on the page may finish, though their client lost patience
@@ -143,5 +144,5 @@ class ClientLogins:
 
 
 def _is_owner(client: Client) -> bool:
-    """Whether a client is on this machine, and not one of several persons'."""
+    """Whether a client is on this machine, and cannot be anybody but its owner."""
     return not client.principal and (not client.holder or is_loopback(client.holder))

@@ -14,13 +14,14 @@ from multitap.wire.jsonrpc.vocabulary import INVALID_REQUEST
 from multitap.wire.wire import SEVERAL, RpcError
 
 ATTENTION = 5.0
-"""Seconds after a look at the open questions for which a person counts as present."""
+"""Seconds after a look at the open questions for which a person counts as present: screens look
+every second, and may miss a few."""
 PATIENCE = 300.0
-"""Seconds for an answer."""
+"""Seconds for an answer; then it is as if nobody had been there."""
 MOST = 64
 """Questions that are open at a time; nobody is asked further ones."""
 LARGEST = 1024 * 1024
-"""Bytes of one."""
+"""Bytes of one; nobody reads more than that, and every screen is sent it again and again."""
 
 QuestionKind = Literal["policy", "server"]
 """A call needs somebody's word; or a server asks something that its client cannot answer."""
@@ -45,8 +46,8 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 class PersonQuestions:
     """Asks the person at a screen, as long as there is one.
 
-    Nobody waits for a screen that is not open: whoever shows the questions looks at them again
-    every second or so, and without such a look there is no person to be asked.
+    Nobody waits for a screen that is not open: a screen looks at the questions every second or so,
+    and without such a look there is no person to ask.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class PersonQuestions:
         Raises:
             RpcError: They refuse.
         """
-        # of a question that may belong to any of several clients nobody is told
+        # nobody is asked a question that may belong to any of several clients
         if not self.is_watched or call is SEVERAL or len(self._open) >= MOST:
             return None
         told = _encode(params)
@@ -123,6 +124,7 @@ class PersonQuestions:
         """The answer; None if the person left, or does not answer for too long."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and (self.is_watched or answer.done()):
+            # in steps: a person who closes the screen says nothing
             done, _ = await asyncio.wait((answer,), timeout=1.0)
             if done:
                 return answer.result()

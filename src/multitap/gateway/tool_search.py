@@ -79,7 +79,7 @@ class ToolSearch:
         return told(request, words)
 
     def inner(self, request: ClientRequest) -> ClientRequest | None:
-        """The call that `call_tool` asks for, as if its client had made it; None: it is no call.
+        """The call that `call_tool` asks for, as if its client had made it; None: it is not a call.
 
         Raises:
             BadArguments: It does not say which.

@@ -28,8 +28,9 @@ from multitap.records import dataclass
 FIRST = 2.0
 """Seconds for a gateway to say who it is."""
 PATIENCE = 40.0
-"""Seconds for any other answer: a reload may take a while."""
+"""Seconds for any other answer: more than `control_desk.WORK`, so that a gateway can say why."""
 MAX_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer; a longer one counts as no answer."""
 
 OnStep = Callable[[float, float | None, str | None], None]
 """Told how far a call has come."""

@@ -111,8 +111,7 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
         path = Path(folder)
-        # in the parent, which does nothing else: it outlives each worker, and so do leases and
-        # sessions
+        # in the parent, which does nothing else: leases and sessions outlive each worker
         coordinator = local_coordinator.LocalCoordinator()
         with contextlib.ExitStack() as stack:
             # bound before any worker starts, so that clients can wait for one that is not ready yet

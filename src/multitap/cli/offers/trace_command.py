@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multitap.upstream.traced_wire import TracedMessage
 
 LOOK = 1.0
-"""Seconds between two looks whether a gateway is still there."""
+"""Seconds between two checks that a gateway is still there."""
 LAST_WORDS = 0.5
 """Seconds for messages that come after the answer to a call."""
 _WIDTH = 400

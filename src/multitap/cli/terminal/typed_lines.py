@@ -10,7 +10,7 @@ import click
 from multitap.printable import printable
 
 LOOK = 0.1
-"""Seconds between two looks whether the answer is still wanted."""
+"""Seconds between two checks that the answer is still wanted."""
 LONGEST = 64 * 1024
 _CHUNK = 4096
 

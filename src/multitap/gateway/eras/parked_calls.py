@@ -319,7 +319,7 @@ class ParkedCalls:
         return await self._round(parked, request)
 
     def _claim(self, client: Client) -> None:
-        """Count one more; the call that waits longest is given up for it where that must be."""
+        """Count one more; the call that waits longest is given up for it if necessary."""
         # below that nobody can have too many, and nobody need be counted
         if len(self._parked_calls) >= MOST_EACH:
             own = self._waiting(client.principal)

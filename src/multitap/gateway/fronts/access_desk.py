@@ -48,7 +48,7 @@ MOST_TOOLS, MOST_LINES, LONGEST_LINE = 200, 400, 2_000
 MOST_ENTRIES = 500
 """Entries of the audit log in one answer."""
 _LOOKED_AT = 50_000
-"""Entries that are looked at for them."""
+"""Entries that are looked at for them: a filter that matches nothing must end as well."""
 
 
 class AccessDesk:
@@ -76,6 +76,7 @@ class AccessDesk:
             case AskReply(number, result, error):
                 return self._gateway.person.reply(number, result, error)
             case AskAccess():
+                # in threads: these read and write files
                 return await to_thread.run_sync(self._picture)
             case AskAudit(text, limit):
                 return await to_thread.run_sync(self._audit, RecordFilter.parse(text), limit)
@@ -163,6 +164,8 @@ class AccessDesk:
         review = next((one for one in due if one.server == server), None)
         if review is None:
             raise UnknownName(f"nothing of {server!r} waits for a review")
+        # between the look and the click the server may have changed again: what is accepted has to
+        # be what was shown
         if _digest(review) != digest:
             raise MultitapError(
                 f"{server} has changed again since you looked", hint="review it once more"

@@ -42,6 +42,7 @@ class CommandQuestions:
         """
         number = next(self._numbers)
         reply: asyncio.Future[CommandReply] = asyncio.get_running_loop().create_future()
+        # before it is announced: the answer must find it
         self._open[number] = reply
         self._unsent.append(ServerQuestion(number, server, method, Raw(_encode(params))))
         self._on_question()
@@ -65,6 +66,7 @@ class CommandQuestions:
 
     def on_reply(self, reply: CommandReply) -> bool:
         """Take an answer; False: nobody asked for it."""
+        # taken out: a second answer to the same question is nobody's
         waiting = self._open.pop(reply.number, None)
         if waiting is None or waiting.done():
             return False

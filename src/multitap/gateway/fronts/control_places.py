@@ -75,7 +75,7 @@ def _is_dead(path: Path) -> bool:
         knock.setblocking(False)
         try:
             knock.connect(str(path))
-        except ConnectionRefusedError:  # what it was bound to is no more
+        except ConnectionRefusedError:  # its process is gone
             with suppress(OSError):
                 path.unlink()
             return True

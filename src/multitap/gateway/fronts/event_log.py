@@ -67,6 +67,7 @@ class EventLog:
 
     def add(self, event: LoggedEvent) -> None:
         """Keep an event, and drop older ones if there are too many."""
+        # first, and whatever becomes of it here: other replicas have limits of their own
         if self.on_add is not None:
             self.on_add(event)
         if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):

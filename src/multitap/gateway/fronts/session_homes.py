@@ -94,7 +94,7 @@ class SessionHomes:
         if elsewhere is None or not elsewhere.is_guest:
             return
         async with elsewhere.lock:
-            # looked at again: whoever had the lock before us may have moved it here
+            # looked at again: it may have moved here while we waited for the lock
             if not elsewhere.is_guest:
                 return
             record = await self._records.read(session.id)

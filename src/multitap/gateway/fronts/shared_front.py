@@ -78,7 +78,7 @@ class SharedFront:
             await to_do
 
     async def is_found(self, http_request: HttpRequest) -> bool:
-        """Whether it is known by now which session a request is of; else it is answered."""
+        """Whether the session of a request could be looked up; else the request is answered."""
         head = http_request.head
         if self.is_unknown(http_request):
             session_id = head.headers[SESSION_FIELD].decode("latin-1")

@@ -90,8 +90,7 @@ class SharedAudit:
                 batches = [one for one in map(self._opened, entries) if one is not None]
                 if batches and not await self._store.write_audit_batches(batches):
                     return  # another one may have a disk that works
-                # only what is on disk: after a death before this, the next one reads the same ids
-                # again
+                # only what is on disk: if we die before this, the next one reads the same ids
                 await streams.trim(_STREAM, before=_after(entries[-1].id))
         finally:
             # given back also when cancelled, or the next one waits for its end

@@ -32,7 +32,7 @@ def same_origin(url: URL, other: URL) -> bool:
 
 
 def joined(url: URL, reference: str) -> URL | None:
-    """Where `reference` points, seen from `url`; None when it is no web address."""
+    """Where `reference` points, seen from `url`; None when it is not a web address."""
     try:
         target = url.join(URL(reference)).with_fragment(None)
     except ValueError:

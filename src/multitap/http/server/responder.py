@@ -102,6 +102,7 @@ class Responder:
 
     def lose(self) -> None:
         """The connection is lost: nobody waits for answers."""
+        # first: what is called below may want to write
         self._connection = self._transport = None
         http_request, self.current = self.current, None
         self._unread_answer = None
@@ -180,11 +181,13 @@ class Responder:
         """A request is answered, or is now, with `response`: the next one may be."""
         http_request.is_pending = False
         connection, transport = self._connection, self._transport
+        # the connection may be lost, or the request given up, while it was worked on
         if connection is None or transport is None or self.current is not http_request:
             return
         if response:
             http_request.responded = True
             transport.write(response)
+        # it stays the current one until it is read: a slow client gets no further answers
         if self._readable is not None:
             self._unread_answer = http_request
             return

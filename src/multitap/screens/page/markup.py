@@ -1,4 +1,4 @@
-"""HTML, made of elements; every text in it is escaped, whoever wrote it."""
+"""HTML made of elements; every text in it is escaped, whatever its source."""
 
 import html
 from collections.abc import Iterable

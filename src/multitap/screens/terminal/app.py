@@ -184,8 +184,7 @@ class Terminal(App[None]):
         self._board.type_filter()
 
     def action_prompt(self) -> None:
-        # focus moves before the next key is looked at, see `BINDINGS`; `box.focus()` would wait a
-        # turn
+        # at once, before the next key, see `BINDINGS`: `box.focus()` would wait a turn
         box = self.query_one("#prompt", Input)
         box.value = "/"
         box.cursor_position = 1

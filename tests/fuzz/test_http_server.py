@@ -13,7 +13,7 @@ import uvloop
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from multitap.http.server.access import Denied
+from multitap.http.server.access import Rejected
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.server_connection import ServerConnection
 from multitap.tasks import in_task
@@ -34,7 +34,7 @@ class App:
 
     def admit(self, head):
         if head.path.startswith(b"/no/"):
-            return Denied(401, "no")
+            return Rejected(401, "no")
         head.keeps_body = True
         return None
 

@@ -85,6 +85,10 @@ class PeerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
+        if self.is_closed:
+            # refused before it began: nobody may send to a connection that nobody reads
+            transport.close()
+            return
         self._write(_MAGIC + self._ours)
 
     @property
@@ -112,6 +116,8 @@ class PeerConnection(asyncio.Protocol):
             self._over()
 
     def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
         self._received += data
         try:
             if self._opening is None:

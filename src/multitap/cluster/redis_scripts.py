@@ -28,7 +28,7 @@ if holder ~= '' and holder ~= ARGV[1] and till > now then return false end
 token = math.max(token + 1, now)
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'token', string.format('%.0f', token),
   'until', string.format('%.0f', now + ARGV[2]), 'note', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], 86400000)
+redis.call('PEXPIRE', KEYS[1], 86400000 + ARGV[2])
 return string.format('%.0f', token)
 """
 

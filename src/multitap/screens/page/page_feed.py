@@ -93,7 +93,11 @@ class PageFeed:
             if not self._is_looking:
                 # before the first await: a second page must not start another look
                 self._is_looking = True
-                await self._look(self.recent.made)
+                try:
+                    await self._look(self.recent.made)
+                except BaseException:
+                    self._is_looking = False
+                    raise
                 self._tasks.start_soon(self._keep_looking, name="page feed")
             seen = self._number
             await write(self._whole())

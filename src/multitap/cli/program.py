@@ -8,9 +8,9 @@ from io import TextIOWrapper
 
 import click
 
-from multitap.cli.commands import multitap
+from multitap.cli.commands import SECTIONS, multitap
 from multitap.cli.exits import Exit, exit_for
-from multitap.cli.stopping import on_signal, stop
+from multitap.cli.stopping import Terminated, on_signal, stop
 from multitap.cli.terminal.output import complain
 from multitap.errors import MultitapError
 
@@ -46,8 +46,19 @@ def run(arguments: Sequence[str]) -> int:
     except MultitapError as exc:
         complain(str(exc), exc.hint)
         return exit_for(exc)
+    except Terminated:
+        # a gateway serves until it is told to stop, even if that is before it has begun
+        if _command(arguments) == "serve":
+            return Exit.DONE
+        raise
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command that is typed; empty if there is none."""
+    known = {name for section in SECTIONS.values() for name in section}
+    return next((one for one in arguments if one in known), "")
 
 
 def _open_missing_streams() -> None:

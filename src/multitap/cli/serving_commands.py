@@ -8,7 +8,6 @@ from multitap.cli.command_group import CommandGroup
 from multitap.cli.completion import complete_server
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, json_option, with_config, with_gateway
-from multitap.cli.stopping import Terminated
 
 
 @click.command()
@@ -87,28 +86,25 @@ def serve(
 
     Listens on stdio, for a client that starts it, or on HTTP.
     """
-    try:
-        from multitap.cli.gateways.cluster_serving import ClusterOptions
-        from multitap.cli.gateways.serve_command import ServeOptions, serve
+    from multitap.cli.gateways.cluster_serving import ClusterOptions
+    from multitap.cli.gateways.serve_command import ServeOptions, serve
 
-        joining = ClusterOptions(
-            cluster or "", cluster_key_file, labels, advertise, allow_drift=allow_drift
-        )
-        serving = ServeOptions(
-            http,
-            token_file,
-            insecure,
-            hosts,
-            require_token,
-            profile=profile,
-            demo=demo,
-            console=not no_console,
-            cluster=None if cluster is None else joining,
-            workers=workers,
-        )
-        return serve(options, serving)
-    except Terminated:
-        return Exit.DONE  # it serves until it is told to stop
+    joining = ClusterOptions(
+        cluster or "", cluster_key_file, labels, advertise, allow_drift=allow_drift
+    )
+    serving = ServeOptions(
+        http,
+        token_file,
+        insecure,
+        hosts,
+        require_token,
+        profile=profile,
+        demo=demo,
+        console=not no_console,
+        cluster=None if cluster is None else joining,
+        workers=workers,
+    )
+    return serve(options, serving)
 
 
 @click.command()

@@ -28,7 +28,15 @@ OTHERS = (
     *("undo", "set run timeout 3", "remove run", "undo", "tokens", "chat hello", "console"),
     *("calls", "token list", "help", "trace run", "login web", "logout web", "secret list"),
     *("pins list", "pins review", "pins review --accept", "pins reset run", "sandbox show run"),
-    *("sandbox learn run", "policy explain run_echo", "audit", "audit --verify", "status"),
+    *(
+        "sandbox learn run",
+        "policy explain run_echo",
+        "audit",
+        "audit --verify",
+        "status",
+        "generate run",
+    ),
+    "cluster status --cluster redis://127.0.0.1:1",
 )
 ASKS_OTHERS = {"search", "demo", "self"}
 """Commands that have nothing to do with servers of a project: one asks a registry by design."""

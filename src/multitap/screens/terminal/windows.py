@@ -137,7 +137,8 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("escape", "leave", "Cancel"),
         Binding("ctrl+s", "submit", "Send"),
-        Binding("enter", "submit", show=False),  # of a form without fields; a field has its own
+        # by the window itself, not by the field: the next key may be meant for the next field
+        Binding("enter", "next_field", show=False, priority=True),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
     ]
@@ -175,11 +176,12 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
     def on_mount(self) -> None:
         self.query(Input if self._fields else VerticalScroll).first().focus()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def action_next_field(self) -> None:
         """Go on to the next field; after the last one, send."""
-        number = int(str(event.input.id).removeprefix("field-")) + 1
-        if number < len(self._fields):
-            self.query_one(f"#field-{number}", Input).focus()
+        boxes = [*self.query(Input)]
+        number = boxes.index(self.focused) + 1 if isinstance(self.focused, Input) else 0
+        if number < len(boxes):
+            self.set_focus(boxes[number])
         else:
             self.action_submit()
 

@@ -66,5 +66,5 @@ class FrontSwitch:
             logger.error("the environment's server failed: %s", exc)  # noqa: TRY400 - boundary: the environment goes on
         finally:
             self._front = None
-            # After `_front` is cleared: whoever waits in `stop` must not find it still open.
+            # After `_front` is cleared: a caller that waits in `stop` must not find it still open.
             self._ended.set()

@@ -33,7 +33,7 @@ class _Head:
 
 
 def thumbnail(data: bytes, width: int, height: int) -> list[list[Colour]] | None:
-    """The picture in at most so many columns and rows; None if it cannot be drawn.
+    """The picture within the given columns and rows; None if it cannot be drawn.
 
     Args:
         data: A PNG; other pictures cannot be drawn.

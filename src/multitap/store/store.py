@@ -62,7 +62,7 @@ async def open_store(
 
 
 class AuditRelay(Protocol):
-    """Takes entries of the audit log to whoever writes it."""
+    """Takes entries of the audit log to its writer."""
 
     @property
     def is_delayed(self) -> bool:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 DEBOUNCE = 0.05
 """Seconds in which changes count as one."""
 BACKLOG = 4096
-"""Events that wait while clients are told of earlier ones."""
+"""Events that wait while earlier ones are delivered."""
 MOST_LISTENERS = 1024
 """Streams of changes, each of which holds a connection; further ones are refused."""
 MOST_URIS = 1000

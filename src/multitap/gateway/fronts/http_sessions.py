@@ -149,7 +149,7 @@ class HttpSessions:
         return session
 
     def of(self, session_id: str) -> HttpSession | None:
-        """The session of an id, whoever asks."""
+        """The session of an id, regardless of who asks."""
         return self._sessions.get(session_id)
 
     def find(self, session_id: str, admitted: Admitted) -> HttpSession | None:

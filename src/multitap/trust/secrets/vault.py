@@ -117,7 +117,7 @@ class Vault:
         self._record("secret.removed", subject=name)
 
     def value(self, name: str) -> str | None:
-        """A secret's value, whoever asks; None where there is none of that name."""
+        """A secret's value, regardless of who asks; None if there is none of that name."""
         secret = self._read().secrets.get(name)
         if secret is None:
             return None

@@ -79,7 +79,7 @@ class PendingRequest(msgspec.Struct, eq=False):
         meta, params, method = request.meta, request.params, request.method
         if request.stamp:
             meta = b"%b,%b" % (request.stamp, meta) if meta else request.stamp
-        # always, where it may take long: progress renews the deadline, whoever listens
+        # always, where it may take long: progress renews the deadline, even if nobody listens
         if method in LONG or request.on_progress is not None:
             if params:  # most of all
                 comma = b"," if meta else b""

@@ -79,7 +79,7 @@ class StderrLog:
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
-                # harmless for whoever shows the file by other means than ours
+                # harmless also for other programs that show the file
                 self._written += os.write(self._fd, self._stamped(printable(text)).encode())
         except OSError:
             self._give_up()  # a full disk must not hurt the server

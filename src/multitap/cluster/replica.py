@@ -21,6 +21,7 @@ from multitap.cluster.owned_wire import OwnedWire
 from multitap.cluster.owner_lease import OwnerLease
 from multitap.cluster.ownership import Owner, Ownership, ServerPool
 from multitap.cluster.peers import Peers, open_peers
+from multitap.cluster.shared_breaker import SharedBreaker
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
 from multitap.events import LinkState
@@ -174,24 +175,38 @@ class Replica:
             link.state is LinkState.ERROR
             or (link.state is LinkState.DISCONNECTED and not link.availability.is_asleep)
         ):
-            link.restart()
+            link.retry()
 
     @asynccontextmanager
     async def _placed(
         self, name: str, config: ServerConfig, dial: Dial
     ) -> AsyncGenerator[Placement]:
         if not isinstance(config, StdioServer):
-            yield Here(dial)
+            # all replicas reach it, so they count its failures together
+            is_shared = config.transport != "local"
+            yield Here(dial, breaker=self._breaker(name, config) if is_shared else None)
             return
         found = await self.ownership.wait_owner(name)
         if isinstance(found, OwnerLease):
             lease = found
-            yield Here(lambda name, config: self._open_owned(name, config, dial, lease))
+            yield Here(
+                lambda name, config: self._open_owned(name, config, dial, lease),
+                breaker=self._breaker(name, config),
+            )
         else:
             owner = self._random.choice(found)
             yield Here(
                 lambda name, config: self._open_forwarded(name, config, owner), is_here=False
             )
+
+    def _breaker(self, name: str, config: ServerConfig) -> SharedBreaker:
+        return SharedBreaker(
+            self.coordinator,
+            name,
+            replica=self.id,
+            timeout=config.connect_timeout,
+            is_alive=lambda one: one in self.membership.members,
+        )
 
     @asynccontextmanager
     async def _open_owned(

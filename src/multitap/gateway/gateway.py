@@ -36,12 +36,18 @@ from multitap.tasks import Tasks, in_task
 from multitap.upstream.handlers import Handlers
 
 if TYPE_CHECKING:
-    from multitap.gateway.replicas import replica_bus, replica_choice, shared_audit
+    from multitap.gateway.replicas import (
+        replica_bus,
+        replica_choice,
+        shared_audit,
+        shared_restarts,
+    )
 else:
     # imported in a cluster only
     replica_bus = Later("multitap.gateway.replicas.replica_bus")
     replica_choice = Later("multitap.gateway.replicas.replica_choice")
     shared_audit = Later("multitap.gateway.replicas.shared_audit")
+    shared_restarts = Later("multitap.gateway.replicas.shared_restarts")
 
 MOST_REQUESTS = 16_384
 """Requests of clients on streams, all together, that are worked on at the same time."""
@@ -290,6 +296,7 @@ async def open_gateway(
                 hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
             if bus is not None:
+                shared_restarts.share_restarts(bus, hub)
                 hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
             tasks.start_soon(gateway.subscriptions.follow)

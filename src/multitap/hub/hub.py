@@ -78,6 +78,8 @@ class Hub(ResourcesAndPrompts):
 
     concerns: Callable[[], tuple[str, ...]] = staticmethod(tuple)
     """Further problems that the opener knows of."""
+    on_restart: Callable[[str], None] = staticmethod(lambda _: None)
+    """Told of each restart that somebody asks for, after it has begun."""
 
     def __init__(
         self,
@@ -298,6 +300,7 @@ class Hub(ResourcesAndPrompts):
         if self.logins is not None:
             self.logins.forgive(server)
         link.restart()
+        self.on_restart(server)
 
     def snapshot(self) -> Snapshot:
         """The current state of all servers."""

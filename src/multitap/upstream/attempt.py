@@ -5,6 +5,8 @@ from dataclasses import field
 
 from multitap.events import Phase
 from multitap.records import dataclass
+from multitap.upstream.backoff import Restarts
+from multitap.upstream.breaker import Breaker
 from multitap.upstream.signals import Latch
 from multitap.wire.wire import Evidence, Wire
 
@@ -16,6 +18,14 @@ def now() -> float:
 
 @dataclass(slots=True)
 class Attempt:
+    restarts: Restarts = field(default_factory=Restarts)
+    """What is known of earlier ones."""
+    is_first: bool = False
+    """Whether it follows at once on the loss of a server that was up."""
+    is_ordered: bool = False
+    """Whether a person asked for it."""
+    breaker: Breaker | None = None
+    """What other replicas are told of it."""
     phase: Phase = Phase.SPAWN
     wire: Wire | None = None
     connected_at: float | None = None
@@ -25,6 +35,17 @@ class Attempt:
     superseded: Latch = field(default_factory=Latch)
     """Set when somebody wants another attempt, whatever has come of this one."""
     _mark: float = 0.0
+
+    async def admitted(self, breaker: Breaker | None) -> None:
+        """Agree on it with other replicas.
+
+        Raises:
+            Paused: They wait.
+        """
+        # once for an attempt: another approach is still the same one
+        if breaker is not None and self.breaker is None:
+            await breaker.admit(self.restarts, is_first=self.is_first, is_ordered=self.is_ordered)
+            self.breaker = breaker
 
     def begin(self) -> None:
         self.phase, self._mark = Phase.SPAWN, now()

@@ -1,5 +1,6 @@
 """Whether a server can take requests now; if not, why, and whether to wait."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -88,6 +89,20 @@ class Availability:
         self.failure = self.retry_due = None
         self.settling = self.failing = False
         self.become(LinkState.CONNECTED)
+
+    def down(self, failure: Failure, pause: float, state: LinkState, *, is_failing: bool) -> None:
+        """It is not connected, and will be tried again after `pause` seconds, if they end.
+
+        Args:
+            failure: Why.
+            pause: Seconds.
+            state: What it is meanwhile.
+            is_failing: Whether it did not even come up.
+        """
+        self.failure, self.failing = failure, is_failing
+        self.settling = False
+        self.retry_due = now() + pause if math.isfinite(pause) else None
+        self.become(state)
 
     def lose(self) -> None:
         """Ask no more of a session whose wire is closed; the link decides what comes next."""

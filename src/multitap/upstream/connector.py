@@ -14,6 +14,7 @@ from multitap.records import dataclass
 from multitap.upstream.approach import Approach
 from multitap.upstream.attempt import Attempt
 from multitap.upstream.availability import Availability
+from multitap.upstream.breaker import Breaker
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Listing
 from multitap.upstream.notifications import Notifications
@@ -38,6 +39,11 @@ class Placement(Protocol):
     @property
     def dial(self) -> Dial: ...
 
+    @property
+    def breaker(self) -> Breaker | None:
+        """Shares what comes of the attempt with other replicas; None: there are none."""
+        ...
+
 
 Placing = Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
 """Finds out where a server runs; the last argument opens its wire if that is in this process."""
@@ -49,6 +55,7 @@ class Here:
 
     dial: Dial
     is_here: bool = True
+    breaker: Breaker | None = None
 
 
 def always_here(
@@ -129,7 +136,7 @@ class Connector:
         if not self._availability.failing:  # one that failed shows why until it is its turn again
             self._availability.become(LinkState.CONNECTING)
         async with (
-            self._placed(approach) as placement,
+            self._placed(approach, attempt) as placement,
             # what starts elsewhere, or is up already, costs nothing here
             self._starts.turn(rank)
             if placement.is_here and isinstance(approach.config, StdioServer)
@@ -154,11 +161,12 @@ class Connector:
                             yield session, offers
 
     @asynccontextmanager
-    async def _placed(self, approach: Approach) -> AsyncGenerator[Placement]:
+    async def _placed(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Placement]:
         is_known = False
         try:
             with anyio.fail_after(self._config.connect_timeout) as clock:
                 async with self._place(self._name, approach.config, self._dial) as placement:
+                    await attempt.admitted(placement.breaker)
                     clock.deadline, is_known = math.inf, True
                     yield placement
         except TimeoutError:

@@ -18,6 +18,7 @@ from multitap.upstream.attempt import Attempt, now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
 from multitap.upstream.backoff import BURST, WINDOW, Restarts
+from multitap.upstream.breaker import Breaker, Paused
 from multitap.upstream.connector import Connector, Dial, Placing, always_here
 from multitap.upstream.diagnosis import Stopped, diagnose
 from multitap.upstream.handlers import Handlers
@@ -102,6 +103,8 @@ class Link:
         self._restarts = restarts or Restarts()
         self._attempt = Attempt()
         self._starts = 0
+        self._is_ordered = False
+        self._lost_healthy = False
         self.availability = Availability(
             name,
             LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED,
@@ -218,6 +221,11 @@ class Link:
     def restart(self) -> None:
         """Restart now, ignoring back-off."""
         self._restarts.forget()
+        self._is_ordered = True
+        self.retry()
+
+    def retry(self) -> None:
+        """Try now, unless the replicas of a cluster have agreed to wait."""
         if not self.was_up:
             self.was_up = None  # who asks for it may have mended it: it need not start last
         self.availability.wanted.set()
@@ -257,17 +265,36 @@ class Link:
 
     async def _make_attempt(self) -> float:
         """Be connected once, for as long as it lasts; seconds to wait before the next time."""
-        attempt = self._attempt = Attempt()  # this is the restart that was asked for
+        attempt = self._attempt = Attempt(  # this is the restart that was asked for
+            self._restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
+        )
+        self._is_ordered = self._lost_healthy = False
         self._starts += 1
         began = now()
         try:
             await self._live(attempt)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
-            return self._ended(attempt, sole(exc), began)
-        raise AssertionError("a life ends with an exception")
+            pause = self._ended(attempt, sole(exc), began)
+        else:
+            raise AssertionError("a life ends with an exception")
+        if attempt.breaker is not None:
+            pause = await self._counted(attempt.breaker, pause)
+        return pause
+
+    async def _counted(self, breaker: Breaker, pause: float) -> float:
+        """The seconds to wait once other replicas know of the failure."""
+        availability = self.availability
+        # without a time for the next attempt there was no failure, or one that waiting cannot mend
+        if availability.retry_due is None or availability.failure is None:
+            await breaker.give_up()
+            return pause
+        self._lost_healthy = pause == 0
+        pause = await breaker.lost(self._restarts.history, pause, availability.failure)
+        availability.retry_due = now() + pause
+        return pause
 
     async def _live(self, attempt: Attempt) -> None:
-        config = await self._expanded()
+        config = await _expanded(self.name, self.config, self._expand)
         self.report.redact = config.redact
         approach = first_approach(config, self.era)
         while True:
@@ -275,10 +302,12 @@ class Link:
                 rank = Rank.after(self.was_up)
                 async with self._connector.connected(approach, attempt, rank) as (session, offers):
                     self._up(attempt, session, offers)
+                    if attempt.breaker is not None:
+                        await attempt.breaker.came_up()
                     await self._watch(attempt, session)
             except Exception as exc:
                 cause, evidence = sole(exc), attempt.evidence()
-                if isinstance(cause, Moved | Elsewhere):
+                if isinstance(cause, Moved | Elsewhere | Paused):
                     raise
                 other = next_approach(approach, cause, attempt.phase, self.config, evidence)
                 if other is None:
@@ -286,24 +315,6 @@ class Link:
                         self.era = era_after(approach, cause, self.era, evidence)
                     raise
                 approach = other
-
-    async def _expanded(self) -> ServerConfig:
-        """The configuration with its variables put in.
-
-        Raises:
-            ConfigError: One has no value, or nobody says soon what it is.
-        """
-        if not may_wait(self.config):
-            return self._expand(self.name, self.config)
-        # a keyring may ask the person first, and files may be on a slow disk
-        with anyio.move_on_after(self.config.connect_timeout):
-            return await to_thread.run_sync(
-                self._expand, self.name, self.config, abandon_on_cancel=True
-            )
-        raise ConfigError(
-            f"what its variables stand for is not known after {self.config.connect_timeout:g} s",
-            hint="unlock the keyring, or check the files that it names",
-        )
 
     def _up(self, attempt: Attempt, session: Session, offers: Offers) -> None:
         attempt.connected_at = self.requests.last_used = now()
@@ -335,7 +346,15 @@ class Link:
             self.listing.is_stale = True
             availability.fall_asleep()
             return 0.0
-        if self._started_program(attempt, exc):
+        if isinstance(exc, Paused):
+            self._starts -= 1  # it came to none
+            state = _state_after(exc.failure, exc.seconds, was_up=False)
+            availability.down(exc.failure, exc.seconds, state, is_failing=True)
+            return exc.seconds
+        return self._failed(attempt, exc, began)
+
+    def _failed(self, attempt: Attempt, exc: BaseException, began: float) -> float:
+        if _is_start(self.config, attempt, exc):
             self._restarts.started(began)
         failure = self._failure(attempt, exc)
         tripped = self._restarts.tripped(now())
@@ -353,23 +372,12 @@ class Link:
         elif tripped:
             failure = _crash_loop(failure)
         self.report.log_failure(failure, attempt.healthy_for)
-        availability.failure = failure
-        availability.failing = attempt.connected_at is None
-        if availability.failing:
+        is_failing = attempt.connected_at is None
+        if is_failing:
             self.was_up = False
-        availability.settling = False
-        availability.retry_due = now() + pause if math.isfinite(pause) else None
-        availability.become(_state_after(failure, pause, was_up=attempt.connected_at is not None))
+        state = _state_after(failure, pause, was_up=not is_failing)
+        self.availability.down(failure, pause, state, is_failing=is_failing)
         return pause
-
-    def _started_program(self, attempt: Attempt, exc: BaseException) -> bool:
-        """Whether the attempt was a start; knocking at an address or at a replica is none."""
-        is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
-        return (
-            isinstance(self.config, StdioServer)
-            and not is_elsewhere
-            and not isinstance(exc, Elsewhere)
-        )
 
     def _failure(self, attempt: Attempt, exc: BaseException) -> Failure:
         if attempt.stopped and isinstance(exc, TimeoutError | AnswerTimeout):
@@ -383,6 +391,29 @@ class Link:
             timings=attempt.timings,
             redact=self.report.redact,
         )
+
+
+async def _expanded(name: str, config: ServerConfig, expand: Expand) -> ServerConfig:
+    """The configuration with its variables put in.
+
+    Raises:
+        ConfigError: One has no value, or nobody says soon what it is.
+    """
+    if not may_wait(config):
+        return expand(name, config)
+    # a keyring may ask the person first, and files may be on a slow disk
+    with anyio.move_on_after(config.connect_timeout):
+        return await to_thread.run_sync(expand, name, config, abandon_on_cancel=True)
+    raise ConfigError(
+        f"what its variables stand for is not known after {config.connect_timeout:g} s",
+        hint="unlock the keyring, or check the files that it names",
+    )
+
+
+def _is_start(config: ServerConfig, attempt: Attempt, exc: BaseException) -> bool:
+    """Whether a program was started; knocking at an address or at a replica is no start."""
+    is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
+    return isinstance(config, StdioServer) and not is_elsewhere and not isinstance(exc, Elsewhere)
 
 
 def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:

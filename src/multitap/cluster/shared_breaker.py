@@ -1,0 +1,170 @@
+"""The failures of one server, counted once for all replicas."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.events import Failure, FailureCode, Phase
+from multitap.upstream.backoff import LONGEST_PAUSE, WINDOW, RestartHistory, Restarts
+from multitap.upstream.breaker import Paused
+
+LOOK = 1.0
+"""Seconds between two looks at what comes of another replica's attempt."""
+_KEPT = LONGEST_PAUSE + 2 * WINDOW  # seconds; older failures count for nothing
+_MARGIN = 5.0  # seconds that an attempt may take longer than its limit
+_TRIES = 5  # of a change that others keep overtaking; they know as much as we do by then
+
+
+class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all replicas know; times are those of the coordinator's clock."""
+
+    number: int = 0
+    """How often it was changed."""
+    history: RestartHistory = RestartHistory()
+    due: float | None = None
+    """When it may be tried again; None: at any time, because it was up when last heard of."""
+    code: FailureCode = FailureCode.UNREACHABLE
+    phase: Phase = Phase.CALL
+    message: str = ""
+    hint: str | None = None
+    at: float = 0.0
+    """When it failed."""
+    trying: str = ""
+    """The replica that tries it, for all of them."""
+    until: float = 0.0
+    """When it has to have succeeded or failed."""
+
+    def failure(self) -> Failure:
+        return Failure(self.code, self.phase, self.message, hint=self.hint, at=self.at)
+
+
+_encode = msgspec.json.Encoder().encode
+_parse = msgspec.json.Decoder(BreakerRecord).decode
+
+
+class SharedBreaker:
+    """See `Breaker`; without a coordinator each replica counts for itself.
+
+    Args:
+        coordinator: Where the record is.
+        server: Which server.
+        replica: Our id.
+        timeout: Seconds that an attempt takes at most.
+        is_alive: Whether a replica was there a moment ago.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        server: str,
+        *,
+        replica: str,
+        timeout: float,
+        is_alive: Callable[[str], bool],
+    ) -> None:
+        self._coordinator = coordinator
+        self._records = coordinator.records
+        self._key = f"breaker/{server}"
+        self._replica = replica
+        self._timeout = timeout
+        self._is_alive = is_alive
+        self._number: int | None = None
+        """Of the record that the attempt began with; None: there was none."""
+        self._is_claimed = False
+        """Whether the others wait for what comes of our attempt."""
+
+    async def admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> None:
+        # at once: an attempt must not wait for a coordinator that does not answer
+        if self._coordinator.health.is_up:
+            with suppress(CoordinatorDown):
+                for _ in range(_TRIES):
+                    if await self._admitted(restarts, is_first=is_first, is_ordered=is_ordered):
+                        return
+
+    async def came_up(self) -> None:
+        if self._number is not None:
+            self._is_claimed = False
+            await self._change(lambda kept, _: _freed(kept, due=None))
+
+    async def lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
+        began, self._is_claimed = self._number or 0, False
+        clock = asyncio.get_running_loop().time
+
+        def counted(kept: BreakerRecord, now: float) -> BreakerRecord | None:
+            if pause > 0 and kept.due is not None and kept.number > began:
+                return None  # the same failure, met by another replica
+            return BreakerRecord(
+                number=kept.number + 1,
+                history=history.shifted(now - clock()),
+                # a server that was up is tried again by every replica that lost it, once
+                due=now + pause if pause > 0 else None,
+                code=failure.code,
+                phase=failure.phase,
+                message=failure.message,
+                hint=failure.hint,
+                at=failure.at,
+            )
+
+        kept = await self._change(counted)
+        if kept is None or kept[0].due is None:
+            return pause
+        return max(kept[0].due - kept[1], 0.0)
+
+    async def give_up(self) -> None:
+        if self._is_claimed:
+            self._is_claimed = False
+            await self._change(lambda kept, _: _freed(kept, due=kept.due))
+
+    async def _admitted(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> bool:
+        found = await self._records.read(self._key)
+        kept = _parsed(found)
+        if found is None or kept is None or is_ordered:
+            restarts.forget()
+            return found is None or await self._records.delete(self._key, found)
+        now = await self._coordinator.time()
+        restarts.history = kept.history.shifted(asyncio.get_running_loop().time() - now)
+        self._number = kept.number
+        if kept.due is None or is_first:
+            return True
+        if kept.due > now:
+            raise Paused(kept.failure(), kept.due - now)
+        other = kept.trying not in {"", self._replica}
+        if other and kept.until > now and self._is_alive(kept.trying):
+            raise Paused(kept.failure(), LOOK)
+        claim = msgspec.structs.replace(
+            kept, trying=self._replica, until=now + self._timeout + _MARGIN
+        )
+        self._is_claimed = await self._records.swap(self._key, found, _encode(claim), ttl=_KEPT)
+        return self._is_claimed
+
+    async def _change(
+        self, change: Callable[[BreakerRecord, float], BreakerRecord | None]
+    ) -> tuple[BreakerRecord, float] | None:
+        """The record after a change, and the time; None: nobody can be told."""
+        if not self._coordinator.health.is_up:
+            return None
+        with suppress(CoordinatorDown):
+            for _ in range(_TRIES):
+                found = await self._records.read(self._key)
+                now = await self._coordinator.time()
+                kept = _parsed(found) or BreakerRecord()
+                changed = change(kept, now)
+                if changed is None:
+                    return kept, now
+                if await self._records.swap(self._key, found, _encode(changed), ttl=_KEPT):
+                    return changed, now
+        return None
+
+
+def _freed(kept: BreakerRecord, *, due: float | None) -> BreakerRecord:
+    return msgspec.structs.replace(kept, number=kept.number + 1, due=due, trying="", until=0.0)
+
+
+def _parsed(found: bytes | None) -> BreakerRecord | None:
+    try:
+        return None if found is None else _parse(found)
+    except msgspec.MsgspecError:
+        return None  # of another version, which counts differently

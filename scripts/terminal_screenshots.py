@@ -12,7 +12,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.demo.cast import GOOD, bundled
+from multitap.demo.cast import GOOD, bundled_server
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_socket import open_control
@@ -52,7 +52,7 @@ async def _draw(app: Terminal, pilot: Pilot[None]) -> None:
 
 async def main() -> None:
     """Open a gateway with servers of our own, use it, and draw what the screen shows."""
-    servers = {name: bundled(name) for name in GOOD}
+    servers = {name: bundled_server(name) for name in GOOD}
     servers["github"] = StdioServer(command=sys.executable, args=("-c", _BROKEN))
     ASSETS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -10,12 +10,12 @@ from multitap.agent.conversation import (
     Picture,
     ToolAnswer,
     ToolAnswers,
-    mended,
+    mend,
     user,
 )
 from multitap.errors import MultitapError
 from multitap.results import KeptResults
-from multitap.tools.tool import said
+from multitap.tools.tool import text_result
 
 IDS = st.sampled_from("abc")
 MESSAGES = st.one_of(
@@ -25,7 +25,7 @@ MESSAGES = st.one_of(
         st.lists(IDS, unique=True, max_size=3),
     ),
     st.builds(
-        lambda ids: ToolAnswers(tuple(ToolAnswer.of(one, said("done")) for one in ids)),
+        lambda ids: ToolAnswers(tuple(ToolAnswer.of(one, text_result("done")) for one in ids)),
         st.lists(IDS),
     ),
 )
@@ -33,7 +33,7 @@ MESSAGES = st.one_of(
 
 @given(st.lists(MESSAGES, max_size=8))
 def test_every_call_has_an_answer_and_every_answer_a_call(messages):
-    whole = mended(messages)
+    whole = mend(messages)
 
     assert [one for one in whole if not isinstance(one, ToolAnswers)] == [
         one for one in messages if not isinstance(one, ToolAnswers)
@@ -42,7 +42,7 @@ def test_every_call_has_an_answer_and_every_answer_a_call(messages):
         calls = before.calls if isinstance(before, Assistant) else ()
         answers = message.answers if isinstance(message, ToolAnswers) else ()
         assert [call.id for call in calls] == [answer.id for answer in answers]
-    assert mended(whole) == whole
+    assert mend(whole) == whole
 
 
 @given(st.lists(MESSAGES, max_size=8))

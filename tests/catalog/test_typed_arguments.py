@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.catalog.schemas.argument_words import words
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.errors import BadArguments
 
 ADDRESS = {"type": "object", "properties": {"street": {"type": "string"}}}
@@ -17,7 +17,7 @@ ADDRESS = {"type": "object", "properties": {"street": {"type": "string"}}}
 def value(schema, *texts, **root):
     """What `x` becomes when it is typed with each of the texts."""
     whole = {"type": "object", "properties": {"x": schema}, **root}
-    return typed(words([f"x={text}" for text in texts]), whole)["x"]
+    return to_arguments(words([f"x={text}" for text in texts]), whole)["x"]
 
 
 @pytest.mark.parametrize(
@@ -116,21 +116,21 @@ def test_references_are_followed_but_not_in_circles():
 def test_json_is_taken_as_it_is_whatever_the_schema_says():
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
 
-    assert typed(words(["x:=[1, null]"]), schema) == {"x": [1, None]}
+    assert to_arguments(words(["x:=[1, null]"]), schema) == {"x": [1, None]}
 
 
 def test_a_tool_that_takes_anything_gets_anything():
-    assert typed(words(["a=1", "b=x"]), {"type": "object"}) == {"a": 1, "b": "x"}
+    assert to_arguments(words(["a=1", "b=x"]), {"type": "object"}) == {"a": 1, "b": "x"}
     whole = {"properties": {"a": {}}, "additionalProperties": {"type": "integer"}}
-    assert typed(words(["b=1"]), whole) == {"b": 1}
+    assert to_arguments(words(["b=1"]), whole) == {"b": 1}
 
 
 def test_properties_of_all_alternatives_are_known():
     schema = {"anyOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {}}}]}
 
-    assert typed(words(["a=1", "b=1"]), schema) == {"a": "1", "b": 1}
+    assert to_arguments(words(["a=1", "b=1"]), schema) == {"a": "1", "b": 1}
     with pytest.raises(BadArguments, match="there is no argument 'c'"):
-        typed(words(["c=1"]), schema)
+        to_arguments(words(["c=1"]), schema)
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
@@ -150,7 +150,7 @@ values = st.recursive(
 
 @given(values)
 def test_every_value_can_be_given_as_json(data):
-    assert typed(words([f"x:={json.dumps(data)}"]), {"type": "object"}) == {"x": data}
+    assert to_arguments(words([f"x:={json.dumps(data)}"]), {"type": "object"}) == {"x": data}
 
 
 @given(st.text().filter(lambda text: not text.startswith("@")))
@@ -166,4 +166,4 @@ def test_every_number_can_be_given_where_a_number_is_wanted(number):
 @given(values, st.text(min_size=1).filter(lambda text: not text.startswith("@")))
 def test_no_schema_is_strange_enough_to_break_it(schema, text):
     with suppress(BadArguments):
-        typed(words([f"x={text}"]), {"type": "object", "properties": {"x": schema}})
+        to_arguments(words([f"x={text}"]), {"type": "object", "properties": {"x": schema}})

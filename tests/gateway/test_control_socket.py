@@ -14,7 +14,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.demo.cast import bundled
+from multitap.demo.cast import bundled_server
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts import control_socket as control_module
@@ -345,7 +345,7 @@ async def test_past_calls_are_found_by_a_filter(state):
 
 
 async def test_a_recorded_call_says_what_it_sent_and_received(state):
-    calc = bundled("calculator")
+    calc = bundled_server("calculator")
     settings = Settings(state_dir=state, servers={"calc": calc}, record="all")
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as running,

@@ -46,7 +46,7 @@ def test_each_draft_is_complete(name):
 
     used = set(re.findall(r"\$\{input:([^}]+)\}", repr(draft.fields)))
     assert used == {one.name for one in draft.inputs}
-    assert server.package.checked().version
+    assert server.package.check().version
     assert draft.fields["command"] in {"npx", "uvx"}
     assert server.tools > 0
     assert not server.description.endswith(".")

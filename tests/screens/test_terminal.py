@@ -12,7 +12,7 @@ from textual import events
 from multitap import Settings, StdioServer, open_hub
 from multitap.cli.terminal.saving import attachments, saved
 from multitap.config.policy_rules import PolicyRule
-from multitap.demo.cast import bundled
+from multitap.demo.cast import bundled_server
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_socket import open_control
@@ -48,7 +48,7 @@ def state(tmp_path_factory):
 async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
     settings = Settings(
         state_dir=state,
-        servers=servers or {"calculator": bundled("calculator")},
+        servers=servers or {"calculator": bundled_server("calculator")},
         record="all",
         policy=policy,
     )
@@ -81,7 +81,7 @@ def text_of(app):
 
 async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_helps(state):
     async with opened(
-        state, calculator=bundled("calculator"), broken=StdioServer(command="false")
+        state, calculator=bundled_server("calculator"), broken=StdioServer(command="false")
     ) as (app, _, gateway):
         await until(lambda: gateway.hub.links["broken"].failure is not None)
         await until(lambda: lines(app)[1].startswith("broken"))
@@ -153,7 +153,7 @@ async def test_a_call_is_replayed_and_compared_with_the_last_good_one(state):
 
 async def test_one_filter_per_place_is_typed_and_a_wrong_one_explained(state):
     async with opened(
-        state, calculator=bundled("calculator"), broken=StdioServer(command="false")
+        state, calculator=bundled_server("calculator"), broken=StdioServer(command="false")
     ) as (app, pilot, _):
         await pilot.press("f", *"status:up", "enter")
         await until(lambda: not any("broken" in line for line in lines(app)))

@@ -3,7 +3,7 @@ from typing import Literal
 import pytest
 
 from multitap.tools import ToolDef
-from multitap.tools.docstring import documented
+from multitap.tools.docstring import parse_docstring
 
 
 def weather(city: str, unit: Literal["C", "F"] = "C", *, days: int = 1) -> str:
@@ -56,4 +56,4 @@ async def test_a_function_is_called_with_checked_arguments():
     ids=["none", "no arguments", "blank line between", "text after", "no section"],
 )
 def test_parameters_are_documented_by_name(docstring, expected):
-    assert documented(docstring) == expected
+    assert parse_docstring(docstring) == expected

@@ -6,7 +6,7 @@ import pytest
 
 from multitap.results import KeptResults, ToolResult
 from multitap.tools import ToolDef, ToolRegistry
-from multitap.tools.tool import said
+from multitap.tools.tool import text_result
 
 PNG = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x02\x00\x00\x00\x03"
@@ -151,7 +151,7 @@ def answered(registry_offer, *results):
 
 def test_chat_completions_see_images_in_a_message_of_their_own(registry):
     offer = registry.for_openai()
-    messages = answered(offer, result(text("Look:"), image()), said("no", is_error=True))
+    messages = answered(offer, result(text("Look:"), image()), text_result("no", is_error=True))
 
     assert messages == [
         {
@@ -234,7 +234,7 @@ def test_anthropic_sees_text_and_images_in_one_message(registry):
 
 def test_gemini_sees_images_within_the_response(registry):
     offer = registry.for_gemini()
-    (message,) = answered(offer, result(text("Look:"), image()), said("no", is_error=True))
+    (message,) = answered(offer, result(text("Look:"), image()), text_result("no", is_error=True))
     (before,) = answered(registry.for_gemini(images=False), result(image()))
 
     assert message["role"] == "user"

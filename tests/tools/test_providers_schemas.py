@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.tools import ToolDef, ToolRegistry
-from multitap.tools.providers.restore import Back, restored
+from multitap.tools.providers.restore import Back, restore_value
 from tests.tools import published
 from tests.tools.published import fits
 
@@ -502,7 +502,7 @@ def test_arguments_that_fit_the_tool_can_be_sent_and_come_back_the_same(pair):
         if provider in {"strict", "responses"}:
             given = complete(sent(offer), given)
         else:
-            assert restored(given, back) == value
+            assert restore_value(given, back) == value
         assert provider == "gemini" or fits(sent(offer), given)
         assert fits(schema, offer.call("1", "tool", msgspec.json.encode(given)).arguments)
 

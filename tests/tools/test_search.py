@@ -11,7 +11,7 @@ from mcp.server import MCPServer
 
 from multitap import LocalServer, Settings, ToolRegistry, open_hub
 from multitap.config import ToolFilter
-from multitap.demo.cast import bundled
+from multitap.demo.cast import bundled_server
 from multitap.demo.servers import calculator, notebook
 from multitap.tools import HubTools, ToolDef
 from multitap.tools.search import Index, search_mode
@@ -253,7 +253,7 @@ async def registry(tmp_path):
 
 
 async def test_tools_of_real_programs_are_found_and_called(tmp_path):
-    servers = {name: bundled(name) for name in ("calculator", "clock")}
+    servers = {name: bundled_server(name) for name in ("calculator", "clock")}
     async with registry_of(servers, tmp_path) as registry:
         search, _, call = search_mode(registry)
         found = await search.execute({"query": "what time is it"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from multitap.agent.approval import Approve, harmless, meant
+from multitap.agent.approval import Approve, harmless, unwrap_search
 from multitap.agent.conversation import Conversation, ToolAnswer, ToolAnswers
 from multitap.agent.models.language_model import (
     Model,
@@ -22,7 +22,7 @@ from multitap.errors import ungrouped
 from multitap.results import ToolResult
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
-from multitap.tools.tool import ToolContext, said
+from multitap.tools.tool import ToolContext, text_result
 
 Tell = Callable[[Step], Awaitable[None]]
 """Takes what happens; waits until somebody has seen it."""
@@ -111,7 +111,9 @@ class AgentRound:
             async with limiter:
                 started = time.perf_counter()
                 result = results[call.id] = await self._result(call)
-                await self.tell(ToolFinished(meant(call), result, time.perf_counter() - started))
+                await self.tell(
+                    ToolFinished(unwrap_search(call), result, time.perf_counter() - started)
+                )
 
         try:
             with ungrouped():
@@ -128,11 +130,11 @@ class AgentRound:
         refusal = call.problem or await self._refusal(call)
         if refusal is not None:
             return refusal
-        await self.tell(ToolCalled(meant(call)))
+        await self.tell(ToolCalled(unwrap_search(call)))
         return await self.registry.execute(call.name, call.arguments, self.context)
 
     async def _refusal(self, call: ToolCall) -> ToolResult | None:
-        wanted = meant(call)
+        wanted = unwrap_search(call)
         tool = self.registry.get(wanted.name)
         if self.rules.approve is None or tool is None or harmless(wanted):
             return None
@@ -142,4 +144,4 @@ class AgentRound:
         if verdict.allowed:
             return None
         reason = f": {verdict.words}" if verdict.words else ""
-        return said(f"this was not allowed{reason}", is_error=True)
+        return text_result(f"this was not allowed{reason}", is_error=True)

@@ -30,7 +30,7 @@ Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
 """Asked before a tool is used."""
 
 
-def meant(call: ToolCall) -> ToolCall:
+def unwrap_search(call: ToolCall) -> ToolCall:
     """The tool that a call really uses: the one behind `call_tool`."""
     while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
         given = call.arguments.get("arguments")
@@ -46,10 +46,10 @@ def harmless(call: ToolCall) -> bool:
 def unless_read_only(approve: Approve) -> Approve:
     """Ask only about tools that are not annotated as read-only."""
 
-    async def approved(call: ToolCall, tool: ToolInfo) -> Verdict:
+    async def ask_unless_read_only(call: ToolCall, tool: ToolInfo) -> Verdict:
         return ALLOW if read_only(tool) else await approve(call, tool)
 
-    return approved
+    return ask_unless_read_only
 
 
 def read_only(tool: ToolInfo) -> bool:

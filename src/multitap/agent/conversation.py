@@ -10,9 +10,9 @@ from msgspec import Raw
 from multitap.errors import MultitapError
 from multitap.results import ToolResult
 from multitap.tools.providers import ToolCall
-from multitap.tools.tool import said
+from multitap.tools.tool import text_result
 
-CANCELLED = said("cancelled before it was done", is_error=True)
+CANCELLED = text_result("cancelled before it was done", is_error=True)
 _VERSION = 1
 
 
@@ -56,7 +56,7 @@ class ToolAnswer(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, call_id: str, result: ToolResult) -> "ToolAnswer":
-        return cls(call_id, _shown(result))
+        return cls(call_id, _as_raw(result))
 
 
 class User(msgspec.Struct, frozen=True, tag="user"):
@@ -101,11 +101,11 @@ class Conversation:
     messages: Sequence[Message] = field(default=())
 
     def __post_init__(self) -> None:
-        self.messages = mended(self.messages)
+        self.messages = mend(self.messages)
 
     def add(self, *messages: Message) -> None:
         """Add messages, all or none; calls come together with their answers."""
-        self.messages = mended((*self.messages, *messages))
+        self.messages = mend((*self.messages, *messages))
 
     @property
     def awaits_answer(self) -> bool:
@@ -131,14 +131,14 @@ class Conversation:
         return cls(file.messages)
 
 
-def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
+def mend(messages: Iterable[Message]) -> tuple[Message, ...]:
     """The messages with an answer to every call, and no answer without its call."""
-    return tuple(_mended(tuple(messages)))
+    return tuple(_mend(tuple(messages)))
 
 
 # Providers refuse a call without its answer and an answer without its call, and with it every later
 # request: a broken history could never be continued.
-def _mended(messages: tuple[Message, ...]) -> Iterator[Message]:
+def _mend(messages: tuple[Message, ...]) -> Iterator[Message]:
     for at, message in enumerate(messages):
         if isinstance(message, ToolAnswers):
             continue
@@ -155,7 +155,7 @@ def _complete(calls: Iterable[Call], given: Message | None) -> ToolAnswers:
     )
 
 
-def _shown(result: ToolResult) -> Raw:
+def _as_raw(result: ToolResult) -> Raw:
     if not result.truncated:
         return Raw(bytes(result.raw))
     text = {"type": "text", "text": result.text}

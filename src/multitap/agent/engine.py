@@ -84,7 +84,7 @@ class Engine:
     @property
     def chosen_model(self) -> Model | ModelConfig | None:
         """The model that answers; None: none is configured."""
-        return self._open or self._wanted()
+        return self._open or self._configured_model()
 
     def attach(self, resource: "types.ReadResourceResult", name: str = "resource") -> None:
         """Add the content of a resource to the context, from the next turn on.
@@ -102,8 +102,8 @@ class Engine:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as block:
             block.push_async_callback(self.shutdown_mcp)
-            if (model := self._wanted()) is not None:
-                self._open = await block.enter_async_context(_opened(model))
+            if (model := self._configured_model()) is not None:
+                self._open = await block.enter_async_context(_open_if_configured(model))
             self._block = block.pop_all()
         return self
 
@@ -167,10 +167,10 @@ class Engine:
     async def _ready(self) -> AsyncGenerator[Model]:
         if (model := self.chosen_model) is None:
             raise ConfigError("no model is configured", hint="set `model` in the configuration")
-        async with _opened(model) as opened:
+        async with _open_if_configured(model) as opened:
             yield opened
 
-    def _wanted(self) -> Model | ModelConfig | None:
+    def _configured_model(self) -> Model | ModelConfig | None:
         return self.model or self._agent.model or self.settings.model
 
     @property
@@ -230,7 +230,7 @@ class _Steps:
 
 
 @asynccontextmanager
-async def _opened(model: Model | ModelConfig) -> AsyncGenerator[Model]:
+async def _open_if_configured(model: Model | ModelConfig) -> AsyncGenerator[Model]:
     if isinstance(model, ModelConfig):
         async with open_model(model) as opened:
             yield opened

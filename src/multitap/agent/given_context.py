@@ -18,7 +18,7 @@ def resource_message(name: str, read: "types.ReadResourceResult") -> User:
 
 def prompt_messages(filled: "types.GetPromptResult") -> tuple[Message, ...]:
     """The messages of a filled-in prompt, with their roles."""
-    return tuple(_message(one.role, _said(one.content)) for one in filled.messages)
+    return tuple(_message(one.role, _prompt_part(one.content)) for one in filled.messages)
 
 
 def _part(name: str, content: "types.TextResourceContents | types.BlobResourceContents") -> Part:
@@ -34,7 +34,7 @@ def _part(name: str, content: "types.TextResourceContents | types.BlobResourceCo
     return Text(f'<resource uri="{content.uri}" from="{name}">\n{cut}\n</resource>')
 
 
-def _said(content: object) -> Part:
+def _prompt_part(content: object) -> Part:
     match getattr(content, "type", None):
         case "text":
             return Text(getattr(content, "text", ""))

@@ -21,7 +21,7 @@ def text_of(prompt: PromptConfig, scope: Scope) -> str:
     return prompt.text or ""
 
 
-def filled(text: str, declared: Mapping[str, str], arguments: Mapping[str, str]) -> str:
+def fill(text: str, declared: Mapping[str, str], arguments: Mapping[str, str]) -> str:
     """A text with its arguments in their places; any other `{word}` stays as it is.
 
     Raises:

@@ -16,7 +16,7 @@ from multitap.agent.conversation import (
     ToolAnswer,
     ToolAnswers,
     User,
-    mended,
+    mend,
 )
 from multitap.agent.models.language_model import Model, ModelRequest, Reply, StopReason
 from multitap.errors import ModelError
@@ -63,7 +63,7 @@ def _request(params: types.CreateMessageRequestParams, model: Model, most: int) 
     choice = params.tool_choice.mode if params.tool_choice else None
     messages = (said for message in params.messages for said in _messages(message))
     return ModelRequest(
-        messages=mended(messages),
+        messages=mend(messages),
         system=params.system_prompt,
         offer=_offer(params.tools or [], model),
         tool_choice=choice or "auto",
@@ -77,13 +77,13 @@ def _offer(tools: list[types.Tool], model: Model) -> Offer:
     """The tools of a server that will use them itself."""
     return model.offer(
         ToolRegistry(
-            ToolDef(tool.name, tool.description or "", tool.input_schema, _used_elsewhere)
+            ToolDef(tool.name, tool.description or "", tool.input_schema, _never_run)
             for tool in {tool.name: tool for tool in tools}.values()
         )
     )
 
 
-def _used_elsewhere() -> str:
+def _never_run() -> str:
     raise AssertionError("the server that asks uses its tools itself")
 
 

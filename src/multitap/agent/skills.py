@@ -112,7 +112,7 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
     except Malformed as exc:
         place = document.at(header.start(1) + exc.offset)
         return None, (Problem(Severity.ERROR, exc.words("yaml"), place),)
-    return _described(manual, said if is_table(said) else {})
+    return _parse_skill(manual, said if is_table(said) else {})
 
 
 def overview(skills: Skills) -> str:
@@ -167,7 +167,7 @@ def _manuals(folder: Path) -> list[Path]:
         return []
 
 
-def _described(manual: Path, said: Mapping[str, Any]) -> tuple[Skill | None, tuple[Problem, ...]]:
+def _parse_skill(manual: Path, said: Mapping[str, Any]) -> tuple[Skill | None, tuple[Problem, ...]]:
     name, description = said.get("name"), said.get("description")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         message = "expected 1 to 64 lower-case letters, digits and single hyphens"

@@ -83,12 +83,12 @@ class AddressDirectory:
 
 def fits(template: str, uri: str) -> bool:
     """Whether a template stands for an address."""
-    parsed = _parsed(template)
+    parsed = _parse(template)
     return parsed is not None and parsed.match(uri) is not None
 
 
 @lru_cache(maxsize=1024)
-def _parsed(template: str) -> "uri_template.UriTemplate | None":
+def _parse(template: str) -> "uri_template.UriTemplate | None":
     try:
         return uri_template.UriTemplate.parse(template)
     except uri_template.InvalidUriTemplate:

@@ -153,7 +153,7 @@ class Catalog:
     mute: frozenset[str] = frozenset()
     """Servers whose instructions wait for a review, or look like an attack."""
 
-    def named(self, raw_name: str) -> list[Tool]:
+    def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
         everything = chain(self.tools.values(), self.absent.values())
         return [tool for tool in everything if tool.raw_name == raw_name]
@@ -166,7 +166,7 @@ class Catalog:
             server: Whose, if that is known.
         """
         if server is not None:
-            return self._of(server, uri) or self._renamed_of(server, uri)
+            return self._of(server, uri) or self._find_renamed(server, uri)
         found = self.directory.find(uri)
         if found is None or found[0] not in self.links:
             return None
@@ -185,7 +185,7 @@ class Catalog:
             return None
         return Resource(uri, found[0], uri, {}, self.links[found[0]])
 
-    def _renamed_of(self, server: str, address: str) -> Resource | None:
+    def _find_renamed(self, server: str, address: str) -> Resource | None:
         found = self.directory.find(address)
         return self._of(*found) if found is not None and found[0] == server else None
 
@@ -231,7 +231,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
             books.naming, link.name, _text(definition.get("description"))
         )
         tool = Tool(name, link.name, raw_name, description, definition, link)
-        if (hides := _hidden(tool, policy)) is not None:
+        if (hides := _hide(tool, policy)) is not None:
             hidden[name] = hides
         elif (reason := vetted.withheld.get(raw_name)) is None:
             tools[name] = tool
@@ -250,7 +250,7 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     )
 
 
-def _hidden(tool: Tool, policy: Policy) -> Hidden | None:
+def _hide(tool: Tool, policy: Policy) -> Hidden | None:
     """Why a tool is not to be seen, if it is not."""
     config = tool.link.config
     if not allowed(tool.raw_name, config.filter):

@@ -110,7 +110,7 @@ class NameBooks:
     ) -> None:
         self.servers = frozenset(servers)
         self.naming = naming
-        choose = partial(_named, self.servers, naming, not lasting)
+        choose = partial(_names_of_server, self.servers, naming, not lasting)
         wish = partial(plain_name, naming)
 
         def book(
@@ -143,7 +143,7 @@ class NameBooks:
         return {kind: choices for kind, choices in unsaved.items() if choices}
 
 
-def _named(  # noqa: PLR0917 - the first three are bound once
+def _names_of_server(  # noqa: PLR0917 - the first three are bound once
     servers: Collection[str],
     naming: Naming,
     careful: bool,  # noqa: FBT001 - see above

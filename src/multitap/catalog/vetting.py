@@ -86,8 +86,8 @@ class Vetting:
         withheld: dict[str, Reason] = {}
         mute: dict[str, Reason] = {}
         if scanning == "block":
-            withheld |= self._blocked(link.name, seen, scan)
-            mute |= self._blocked(link.name, others, scan_other)
+            withheld |= self._blocked_tools(link.name, seen, scan)
+            mute |= self._blocked_tools(link.name, others, scan_other)
         whole = not offers.missing
         drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned, whole=whole)
         if pinning == "enforce":
@@ -107,7 +107,7 @@ class Vetting:
             found = self.findings[digest] = search(definition)
         return found
 
-    def _blocked(
+    def _blocked_tools(
         self, server: str, seen: Mapping[str, tuple[str, Definition]], search: Search
     ) -> dict[str, Reason]:
         hint = f'`multitap doctor {server}` shows it; `scan = "report"` allows it'

@@ -9,7 +9,7 @@ GOOD = ("calculator", "clock", "notebook")
 BAD = ("crasher", "sleeper")
 
 
-def bundled(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
+def bundled_server(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
     """One of the servers in `multitap.demo.servers`."""
     return StdioServer(
         command=sys.executable,
@@ -20,6 +20,6 @@ def bundled(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
 
 def settings(state_dir: Path) -> Settings:
     """All of them; nobody waits long for the one that hangs."""
-    good = {name: bundled(name) for name in GOOD}
-    bad = {name: bundled(name, connect_timeout=6.0) for name in BAD}
+    good = {name: bundled_server(name) for name in GOOD}
+    bad = {name: bundled_server(name, connect_timeout=6.0) for name in BAD}
     return Settings(servers=good | bad, state_dir=state_dir)

@@ -75,7 +75,7 @@ class ConfiguredEnvironment(BaseEnvironment):
     @property
     def skills(self) -> Skills:
         """The current skills, by name."""
-        return found_skills(self.servers.files.loaded, self.servers.scope)
+        return find_skills(self.servers.files.loaded, self.servers.scope)
 
     def briefing(self) -> str:
         """The skills, for every agent's system prompt."""
@@ -85,10 +85,10 @@ class ConfiguredEnvironment(BaseEnvironment):
         """Read all files again."""
         return self._read()
 
-    async def _started(self, tasks: TaskGroup) -> None:
+    async def _on_open(self, tasks: TaskGroup) -> None:
         await self._equip()
         tasks.start_soon(self._follow, self.hub)
-        await super()._started(tasks)
+        await super()._on_open(tasks)
 
     async def _follow(self, hub: Hub) -> None:
         """Whenever the files are read again, gather again what they bring along."""
@@ -141,7 +141,7 @@ def gather(loaded: Loaded, scope: Scope) -> Equipment:
     return Equipment(tuple(tools), tuple(problems), loaded)
 
 
-def found_skills(loaded: Loaded, scope: Scope) -> Skills:
+def find_skills(loaded: Loaded, scope: Scope) -> Skills:
     """The current skills, by name."""
     return scan(skill_folders(loaded, scope)[0], accepts=skill_gate(loaded))[0]
 
@@ -169,7 +169,7 @@ def skill_folders(loaded: Loaded, scope: Scope) -> tuple[list[Path], list[Proble
     problems: list[Problem] = []
     for folder in said.skills:
         try:
-            folders.append(found(str(folder), scope))
+            folders.append(expand_path(str(folder), scope))
         except ConfigError as exc:
             problems.append(_wrong(str(exc), loaded, "environment.skills", hint=exc.hint))
     return folders, problems
@@ -182,7 +182,7 @@ def beside(file: Path) -> Search:
     return Search((servers, Source(path, required=True)))
 
 
-def found(path: str, scope: Scope) -> Path:
+def expand_path(path: str, scope: Scope) -> Path:
     """A path with its variables and `~` expanded.
 
     Raises:
@@ -197,7 +197,7 @@ def _functions(loaded: Loaded, scope: Scope) -> tuple[list[ToolDef], list[Proble
     for reference in loaded.settings.environment.tools:
         where, colon, name = reference.rpartition(":")
         try:
-            written = str(found(where, scope)) if where.endswith(".py") else where
+            written = str(expand_path(where, scope)) if where.endswith(".py") else where
             tools.append(load_tool(f"{written}{colon}{name}"))
         except ConfigError as exc:
             problems.append(_wrong(str(exc), loaded, "environment.tools", hint=exc.hint))

@@ -40,12 +40,12 @@ class EnvDispatch:
         try:
             return _result(await self._answer(tool, arguments))
         except MultitapError as exc:
-            return _failed(f"{exc}; {exc.hint}" if exc.hint else str(exc))
+            return _failure(f"{exc}; {exc.hint}" if exc.hint else str(exc))
         except Exception as exc:  # boundary: what breaks in a world is its own problem
             logger.exception("%s could not be answered", tool.listed)
             # Only the type: the message of a foreign exception may hold what the client must not
             # see.
-            return _failed(f"the environment could not answer: {type(exc).__name__}")
+            return _failure(f"the environment could not answer: {type(exc).__name__}")
 
     async def _answer(self, tool: EnvTool, arguments: Mapping[str, Any]) -> BaseModel:
         powers = self._powers()
@@ -88,5 +88,5 @@ def _result(answer: BaseModel) -> types.CallToolResult:
     )
 
 
-def _failed(text: str) -> types.CallToolResult:
+def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

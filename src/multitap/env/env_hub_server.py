@@ -78,7 +78,7 @@ class EnvHubServer:
         )
         """For a `LocalServer`."""
 
-    async def changed(self) -> None:
+    async def announce_change(self) -> None:
         """Tell the hub to list everything again."""
         for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
             await self._news.publish(event)

@@ -17,8 +17,8 @@ def json_schema() -> Schema:
             "description": tool.description,
             "aliases": [prefix + tool.name for prefix in PREFIXES[1:]],
             "optIn": tool.powerful,
-            "input": _shared(tool.input_schema, tool.question.__name__, definitions),
-            "output": _shared(tool.output_schema, tool.answer.__name__, definitions),
+            "input": _share(tool.input_schema, tool.question.__name__, definitions),
+            "output": _share(tool.output_schema, tool.answer.__name__, definitions),
         }
     return {
         "$schema": DIALECT,
@@ -34,7 +34,7 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _shared(schema: Schema, name: str, definitions: Schema) -> Schema:
+def _share(schema: Schema, name: str, definitions: Schema) -> Schema:
     """A reference to a schema that stands, with all that it needs, among the definitions."""
     inner: Schema = schema.get("$defs", {})
     definitions |= inner

@@ -73,7 +73,7 @@ class EnvMCPServer:
         self._dispatch = EnvDispatch(answering, lambda: powers)
         self._name = name
         self._version = version or VERSION
-        self.server = self._made({tool.listed: tool for tool in self._dispatch.tools()})
+        self.server = self._make_server({tool.listed: tool for tool in self._dispatch.tools()})
         """An SDK server, for a `LocalServer` of a hub or for a transport of the SDK."""
 
     def serve(self, config: Serve, *, insecure: bool = False) -> AbstractAsyncContextManager[Front]:
@@ -165,9 +165,9 @@ class EnvMCPServer:
         """
         off = ENV_TOOLS.keys() - {tool.name for tool in self._dispatch.tools()}
         server = LocalServer(
-            server=self._made({_slashed(name): tool for name, tool in ENV_TOOLS.items()}),
+            server=self._make_server({_with_slash(name): tool for name, tool in ENV_TOOLS.items()}),
             timeout=TIMEOUT,
-            on_request=tuple(map(_slashed, off)),
+            on_request=tuple(map(_with_slash, off)),
         )
         with TemporaryDirectory(prefix="multitap-env-") as state:
             settings = Settings(servers={SERVER: server}, naming=Naming.BARE, state_dir=Path(state))
@@ -178,7 +178,7 @@ class EnvMCPServer:
                 await gateway.hub.settled()  # or the first client would get no instructions
                 yield gateway
 
-    def _made(self, tools: Mapping[str, EnvTool]) -> Server[Any]:
+    def _make_server(self, tools: Mapping[str, EnvTool]) -> Server[Any]:
         """An SDK server that lists tools by these names, and takes calls by any of theirs."""
 
         async def list_tools(
@@ -206,7 +206,7 @@ class EnvMCPServer:
         return await self._dispatch.call(tool, params.arguments or {})
 
 
-def _slashed(name: str) -> str:
+def _with_slash(name: str) -> str:
     return PREFIXES[1] + name
 
 

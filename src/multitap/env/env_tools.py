@@ -98,7 +98,7 @@ def find(name: str) -> EnvTool | None:
 def _tidy(schema: Schema) -> Schema:
     """Without titles, which repeat the names, and without null, which is never sent."""
     members = {
-        key: _tidied(key, member)
+        key: _tidy_member(key, member)
         for key, member in schema.items()
         if key != "title" and not (key == "default" and member is None)
     }
@@ -109,7 +109,7 @@ def _tidy(schema: Schema) -> Schema:
     return {**members, "anyOf": kept} if kept else members
 
 
-def _tidied(key: str, member: Any) -> Any:
+def _tidy_member(key: str, member: Any) -> Any:
     match key:
         case "properties" | "$defs":
             return {name: _tidy(inner) for name, inner in member.items()}

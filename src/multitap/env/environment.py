@@ -189,7 +189,7 @@ class BaseEnvironment(EnvironmentHooks):
                 self.registry.attach(tools)
                 self.servers.running, self._front = hub, FrontSwitch(tasks)
                 try:
-                    await self._started(tasks)
+                    await self._on_open(tasks)
                     yield
                 finally:
                     # first for callers, who then get `HubClosed`, then the tasks that may call
@@ -197,7 +197,7 @@ class BaseEnvironment(EnvironmentHooks):
                     self.registry.detach(tools)
                     tasks.cancel_scope.cancel()
 
-    async def _started(self, tasks: TaskGroup) -> None:  # noqa: ARG002 - for subclasses
+    async def _on_open(self, tasks: TaskGroup) -> None:  # noqa: ARG002 - for subclasses
         """What is still to be done before it is open, and what runs while it is."""
         with anyio.move_on_after(self.settle_timeout):
             await self.hub.settled()

@@ -113,13 +113,13 @@ class EnvironmentHooks:
         """Evaluate the other hooks again; called in a thread while the environment is open."""
         folder, clients = self.mcpservers_directory(), self.mcp_client_config()
         sources = (Source(folder, folder=True),) if folder else ()
-        loaded = load(Search(sources), on_top=[_said_by_program(clients)])
+        loaded = load(Search(sources), on_top=[_program_layer(clients)])
         base = self.base_settings()
         servers = {**base.servers, **loaded.settings.servers, **_ready(clients)}
         return replace(loaded, settings=base.model_copy(update={"servers": servers}))
 
 
-def _said_by_program(clients: Mapping[str, ClientConfig]) -> Layer:
+def _program_layer(clients: Mapping[str, ClientConfig]) -> Layer:
     """What a program says in agent-core's words."""
     entries = {name: one for name, one in clients.items() if isinstance(one, Mapping)}
     document = Document(Path("(program)"), {"mcp": entries})

@@ -58,7 +58,7 @@ class EnvironmentModels:
             UnknownName: None has the name that is asked for.
             ModelError: It gave no answer; says why.
         """
-        config = self.of() if request.model is None else self._named(request.model)
+        config = self.of() if request.model is None else self._find_model(request.model)
         async with models.open_model(config, scope=self._servers.scope) as model:
             return env_conversion.reply(await model.complete(env_conversion.request(request)))
 
@@ -72,7 +72,7 @@ class EnvironmentModels:
         except MultitapError as exc:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=str(exc))
 
-    def _named(self, name: str) -> ModelConfig:
+    def _find_model(self, name: str) -> ModelConfig:
         settings = self._servers.settings
         every = (settings.model, *(agent.model for agent in settings.agents.values()))
         known = {model.name: model for model in reversed(every) if model}

@@ -175,7 +175,7 @@ class EnvironmentWorld:
         if (prompt := known.get(name)) is None:
             raise UnknownName(f"no prompt named {name!r}", hint=did_you_mean(name, known))
         text = prompts.text_of(prompt, self._servers.scope)
-        return prompts.filled(text, prompt.arguments, arguments)
+        return prompts.fill(text, prompt.arguments, arguments)
 
 
 _Named = TypeVar("_Named", "env_protocol.EnvAgent", "env_protocol.EnvProfile")

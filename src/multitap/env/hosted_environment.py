@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from multitap.catalog.audience import Audience
 from multitap.config import Loaded, LocalServer, Problem, Serve, Severity
-from multitap.env.configured_environment import ConfiguredEnvironment, found_skills
+from multitap.env.configured_environment import ConfiguredEnvironment, find_skills
 from multitap.env.environment_models import Sampled
 from multitap.env.profile_world import ProfileWorld
 from multitap.env.visibility import SERVER, TIMEOUT, shows_protocol, shows_protocol_to_all
@@ -109,14 +109,14 @@ class HostedEnvironment(ConfiguredEnvironment):
     def get_env_id(self) -> str:
         return self.settings.environment.id
 
-    async def _started(self, tasks: TaskGroup) -> None:
+    async def _on_open(self, tasks: TaskGroup) -> None:
         tasks.start_soon(self._follow, self.hub)  # nobody waits for slow functions
 
     async def _equip(self) -> None:
         await super()._equip()
         self._equipped.ring()
         if SERVER in self.settings.servers:
-            await self._shown.changed()
+            await self._shown.announce_change()
 
     async def _sample_if_shared(
         self, asked: RequestOrigin, params: types.CreateMessageRequestParams
@@ -162,4 +162,4 @@ def shows_something(loaded: Loaded) -> bool:
     settings = loaded.settings
     if shows_protocol(settings) or settings.prompts:
         return True
-    return bool(found_skills(loaded, loaded.scope))
+    return bool(find_skills(loaded, loaded.scope))

@@ -56,12 +56,12 @@ def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -
     folder = into or bundles_folder()
     try:
         with path.open("rb") as file:
-            return _kept(file, path.name, digest, folder)
+            return _keep(file, path.name, digest, folder)
     except OSError as exc:
         raise BadBundle(f"{path} cannot be read: {exc.strerror}") from None
 
 
-def _kept(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
+def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     # one handle for all: what is unpacked is what was looked at
     found = _digest(file, name)
     if digest is not None and found != digest.lower():

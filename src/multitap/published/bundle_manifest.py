@@ -12,7 +12,7 @@ import msgspec
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.errors import quoted
 from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, unpack
-from multitap.published.foreign_text import option_name, server_name, shown, written
+from multitap.published.foreign_text import as_literal, clean, option_name, server_name
 
 KINDS = frozenset({"node", "python", "binary", "uv"})
 PLATFORM = {"linux": "linux", "darwin": "darwin", "win32": "win32"}.get(sys.platform, "linux")
@@ -46,14 +46,14 @@ def read_manifest(folder: Path) -> ServerDraft:
     Raises:
         BadBundle: It does not say how to run the server, or says what must not be.
     """
-    content = _decoded(folder)
+    content = _decode(folder)
     server = _table(content.get("server"))
     kind = server.get("type")
     if kind not in KINDS:
         raise BadBundle(f"server.type is {quoted(str(kind))}: expected node, python, binary or uv")
     platforms = _table(content.get("compatibility")).get("platforms")
     if isinstance(platforms, list) and platforms and PLATFORM not in platforms:
-        raise BadBundle(f"the bundle is for {', '.join(map(shown, platforms))} only")  # pyright: ignore[reportUnknownArgumentType]
+        raise BadBundle(f"the bundle is for {', '.join(map(clean, platforms))} only")  # pyright: ignore[reportUnknownArgumentType]
     entry = _entry(folder, server.get("entry_point"))
     config = _table(server.get("mcp_config"))
     override = _table(_table(config.get("platform_overrides")).get(PLATFORM))
@@ -68,8 +68,8 @@ def read_manifest(folder: Path) -> ServerDraft:
     if env := {key: fill(str(value)) for key, value in _table(config.get("env")).items()}:
         fields["env"] = env
     name = server_name(_text(content.get("name"), "name"))
-    about = shown(content.get("description"))
-    note = f"{about} (bundle {shown(content.get('version'))} in {folder})"
+    about = clean(content.get("description"))
+    note = f"{about} (bundle {clean(content.get('version'))} in {folder})"
     return ServerDraft(name, fields, tuple(settings.values()), "registry", note)
 
 
@@ -123,7 +123,7 @@ def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
             key,
             DraftInput(
                 name,
-                shown(one.get("description") or one.get("title")),
+                clean(one.get("description") or one.get("title")),
                 secret=one.get("sensitive") is True,
                 required=one.get("required") is True,
                 default=_default(default),
@@ -161,7 +161,7 @@ def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str],
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name == "__dirname":
-            return written(str(folder))
+            return as_literal(str(folder))
         if name.startswith(_SETTING):
             one = settings.get(name.removeprefix(_SETTING))
             if one is None:
@@ -172,7 +172,7 @@ def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str],
     return lambda text: _VARIABLE.sub(value, text)
 
 
-def _decoded(folder: Path) -> Mapping[str, Any]:
+def _decode(folder: Path) -> Mapping[str, Any]:
     path = folder / MANIFEST
     try:
         data = path.read_bytes()[: MAX_MANIFEST + 1]

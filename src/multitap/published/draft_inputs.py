@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multitap.config.edit.server_draft import DraftInput
-from multitap.published.foreign_text import option_name, shown, written
+from multitap.published.foreign_text import as_literal, clean, option_name
 
 MOST_INPUTS = 64
 _VARIABLE = re.compile(r"\{([^{}\s]{1,100})\}")
@@ -31,34 +31,34 @@ class DraftInputs:
         """
         fixed = given.get("value")
         if isinstance(fixed, str):
-            return self._filled(fixed, _table(given.get("variables")))
+            return self._fill(fixed, _table(given.get("variables")))
         return self._ask(name, given, multiple=multiple)
 
     def template(self, text: str, variables: Mapping[str, Any]) -> str:
         """A text whose `{name}`s are what the user has to say."""
-        return self._filled(text, variables)
+        return self._fill(text, variables)
 
-    def _filled(self, text: str, variables: Mapping[str, Any]) -> str:
+    def _fill(self, text: str, variables: Mapping[str, Any]) -> str:
         parts: list[str] = []
         end = 0
         for match in _VARIABLE.finditer(text):
             if match[1] not in variables:
                 continue  # braces that mean themselves
             parts += (
-                written(text[end : match.start()]),
+                as_literal(text[end : match.start()]),
                 self.value(match[1], _table(variables[match[1]])),
             )
             end = match.end()
-        return "".join((*parts, written(text[end:])))
+        return "".join((*parts, as_literal(text[end:])))
 
     def _ask(self, name: str, given: Mapping[str, Any], *, multiple: bool) -> str:
         default = given.get("default")
         wanted = DraftInput(
             self._free(option_name(name)),
-            shown(given.get("description") or given.get("placeholder")),
+            clean(given.get("description") or given.get("placeholder")),
             secret=given.get("isSecret") is True,
             required=given.get("isRequired") is True,
-            default=None if default is None else written(default),
+            default=None if default is None else as_literal(default),
             choices=_texts(given.get("choices")),
             multiple=multiple,
             path=given.get("format") == "filepath",
@@ -77,7 +77,7 @@ class DraftInputs:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(written, value)) if isinstance(value, list) else ()  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(map(as_literal, value)) if isinstance(value, list) else ()  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _table(value: Any) -> Mapping[str, Any]:

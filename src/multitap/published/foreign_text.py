@@ -12,7 +12,7 @@ _ODD = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def shown(text: object) -> str:
+def clean(text: object) -> str:
     """Words for a person, on one line; empty if it is not text."""
     if not isinstance(text, str):
         return ""
@@ -20,7 +20,7 @@ def shown(text: object) -> str:
     return shortened(printable(_BREAKS.sub(" ", text[: 4 * LONGEST])).strip(), LONGEST)
 
 
-def written(text: object) -> str:
+def as_literal(text: object) -> str:
     """A value as it has to be written so that it means just itself: it names no variable."""
     return literal(text if isinstance(text, str) else str(text))
 

@@ -48,7 +48,7 @@ class Package:
     program: str | None = None
     """What of it is run, if it is not called like the package."""
 
-    def checked(self) -> "Package":
+    def check(self) -> "Package":
         """The same, if it cannot be anything but a package.
 
         Raises:
@@ -74,18 +74,24 @@ class Package:
                 agreed = (
                     [] if program == "bunx" or {"-y", "--yes"} & {*map(str, options)} else ["-y"]
                 )
-                return [program, *agreed, *options, _joined(self.name, "@", self.version)]
+                return [program, *agreed, *options, _join_version(self.name, "@", self.version)]
             case "pypi":
-                spec = _joined(self.name, "==", self.version)
+                spec = _join_version(self.name, "==", self.version)
                 if self.program:
                     return [program, *options, "--from", spec, self.program]
-                return [program, *options, _joined(self.name, "@", self.version)]
+                return [program, *options, _join_version(self.name, "@", self.version)]
             case "oci":
                 is_tagged = "@" in self.name or ":" in self.name.rpartition("/")[2]
-                image = self.name if is_tagged else _joined(self.name, ":", self.version)
+                image = self.name if is_tagged else _join_version(self.name, ":", self.version)
                 return [program, "run", "-i", "--rm", *options, image]
             case "nuget":
-                return [program, _joined(self.name, "@", self.version), *options, "--yes", "--"]
+                return [
+                    program,
+                    _join_version(self.name, "@", self.version),
+                    *options,
+                    "--yes",
+                    "--",
+                ]
 
 
 _WORDS: Mapping[PackageKind, str] = {
@@ -96,7 +102,7 @@ _WORDS: Mapping[PackageKind, str] = {
 }
 
 
-def _joined(name: str, mark: str, version: str | None) -> str:
+def _join_version(name: str, mark: str, version: str | None) -> str:
     return f"{name}{mark}{version}" if version else name
 
 

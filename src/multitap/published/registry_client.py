@@ -52,7 +52,7 @@ class RegistryClient:
         """
         found: list[PublishedServer] = []
         query = {"search": words, "version": "latest", "limit": str(PAGE)}
-        with _limited(self._base):
+        with _limit_time(self._base):
             async with http_client(URL(self._base)) as client:
                 for _ in range(MOST_PAGES):
                     page = await self._ask(client, f"servers?{urlencode(query)}")
@@ -69,7 +69,7 @@ class RegistryClient:
         Raises:
             Unavailable: It cannot be asked, or what it says cannot be used.
         """
-        with _limited(self._base):
+        with _limit_time(self._base):
             async with http_client(URL(self._base)) as client:
                 path = f"servers/{quote(name, safe='')}/versions/latest"
                 page = await self._ask(client, path, may_miss=True)
@@ -122,7 +122,7 @@ def is_registry_name(text: str) -> bool:
 
 
 @contextmanager
-def _limited(base: str) -> Generator[None]:
+def _limit_time(base: str) -> Generator[None]:
     """Within the block, nothing takes longer than a person waits."""
     try:
         with anyio.fail_after(TIMEOUT):

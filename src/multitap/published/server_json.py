@@ -9,7 +9,7 @@ import msgspec
 from multitap.config.edit.server_draft import ServerDraft
 from multitap.errors import ConfigError, MultitapError, quoted
 from multitap.published.draft_inputs import DraftInputs
-from multitap.published.foreign_text import server_name, shown, written
+from multitap.published.foreign_text import as_literal, clean, server_name
 from multitap.published.package_command import HINTS, KINDS, RUNNERS, Package, PackageKind
 from multitap.records import dataclass
 
@@ -82,32 +82,32 @@ def read_server(
     Raises:
         ConfigError: It is not one.
     """
-    content = data if isinstance(data, Mapping) else _decoded(data)
+    content = data if isinstance(data, Mapping) else _decode(data)
     name = content.get("name")
     if not isinstance(name, str) or not name or len(name) > 300:  # noqa: PLR2004 - the schema says 200
         raise ConfigError("`name` is missing: expected a server.json")
     found = list(_ways(content, name))
     notes = (
-        (f"{name} is {status}{f': {shown(message)}' if message else ''}",)
+        (f"{name} is {status}{f': {clean(message)}' if message else ''}",)
         if status != "active"
         else ()
     )
     ways = [(way, runner) for way, runner in found if isinstance(way, ServerDraft)]
-    note = f"{shown(content.get('description'))} ({shown(name)} {shown(content.get('version'))})"
+    note = f"{clean(content.get('description'))} ({clean(name)} {clean(content.get('version'))})"
     return PublishedServer(
-        shown(name),
-        shown(content.get("title")) or shown(name),
-        shown(content.get("description")),
-        shown(content.get("version")),
+        clean(name),
+        clean(content.get("title")) or clean(name),
+        clean(content.get("description")),
+        clean(content.get("version")),
         status,
-        tuple(_noted(way, note, notes) for way, _ in ways),
+        tuple(_add_notes(way, note, notes) for way, _ in ways),
         tuple(runner for _, runner in ways),
         tuple(way for way, _ in found if isinstance(way, BundleAddress)),
         tuple(way for way, _ in found if isinstance(way, str)),
     )
 
 
-def _noted(draft: ServerDraft, note: str, warnings: Sequence[str]) -> ServerDraft:
+def _add_notes(draft: ServerDraft, note: str, warnings: Sequence[str]) -> ServerDraft:
     return ServerDraft(
         draft.name, draft.fields, draft.inputs, "registry", note, (*warnings, *draft.warnings)
     )
@@ -143,11 +143,11 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     if _table(table.get("transport")).get("type", "stdio") != "stdio":
         raise ConfigError(_UNEXPRESSED)
     version = table.get("version")
-    package = Package(known, identifier, version if isinstance(version, str) else None).checked()
+    package = Package(known, identifier, version if isinstance(version, str) else None).check()
     hint = table.get("runtimeHint")
     runner = hint if isinstance(hint, str) and hint in HINTS[known] else RUNNERS[known]
     inputs = DraftInputs()
-    env = {key: inputs.value(key, one) for key, one in _named(table, "environmentVariables")}
+    env = {key: inputs.value(key, one) for key, one in _named_tables(table, "environmentVariables")}
     options = [*_arguments(table.get("runtimeArguments"), inputs)]
     if known == "oci":
         options += [word for key in env for word in ("-e", key)]
@@ -168,7 +168,7 @@ def _warnings(
     for word in options:
         if isinstance(word, str) and word.partition("=")[0] in _RISKY:
             yield f"{word} gives the container access to this machine"
-    if base := shown(table.get("registryBaseUrl")):
+    if base := clean(table.get("registryBaseUrl")):
         yield f"published at {base}; your own settings decide where it is fetched from"
 
 
@@ -189,13 +189,13 @@ def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
         "url": inputs.template(url, _table(table.get("variables"))),
         "transport": kind,
     }
-    headers = {key: inputs.value(key, one) for key, one in _named(table, "headers")}
+    headers = {key: inputs.value(key, one) for key, one in _named_tables(table, "headers")}
     if headers:
         fields["headers"] = headers
     return ServerDraft(name, fields, inputs.all, "registry")
 
 
-def _named(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _named_tables(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for one in map(_table, _list(table.get(key))):
         if isinstance(name := one.get("name"), str) and name:
             yield name, one
@@ -216,14 +216,14 @@ def _arguments(given: Any, inputs: DraftInputs) -> Iterator[object]:
         elif one.get("format") == "boolean":
             # a switch: it is there or not, and has no value of its own
             if "true" in {str(one.get("value")).lower(), str(one.get("default")).lower()}:
-                yield written(name)
+                yield as_literal(name)
         elif not has_value and not one.get("isRequired") and "description" not in one:
-            yield written(name)
+            yield as_literal(name)
         else:
-            yield [written(name), inputs.value(name, one, multiple=is_repeated)]
+            yield [as_literal(name), inputs.value(name, one, multiple=is_repeated)]
 
 
-def _decoded(data: bytes) -> Mapping[str, Any]:
+def _decode(data: bytes) -> Mapping[str, Any]:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"a server.json has at most {MAX_BYTES:,} bytes")
     try:

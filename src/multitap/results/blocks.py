@@ -44,7 +44,7 @@ class _Media:
     @property
     def size(self) -> int:
         """Bytes, told without decoding them."""
-        return _decoded_size(self.encoded)
+        return _size_decoded(self.encoded)
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class ImageBlock(_Media):
 
     def __str__(self) -> str:
         pixels = f"{self.width}x{self.height} pixels" if self._pixels else ""
-        return _described("image", self.mime_type, _kilobytes(self.size), pixels)
+        return _describe("image", self.mime_type, _kilobytes(self.size), pixels)
 
 
 @dataclass(frozen=True)
 class AudioBlock(_Media):
     def __str__(self) -> str:
-        return _described("audio", self.mime_type, _kilobytes(self.size))
+        return _describe("audio", self.mime_type, _kilobytes(self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ResourceLink:
 
     def __str__(self) -> str:
         size = "" if self.size is None else _kilobytes(self.size)
-        return _described("resource link", self.uri, self.title or self.name, self.mime_type, size)
+        return _describe("resource link", self.uri, self.title or self.name, self.mime_type, size)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class EmbeddedResource:
 
     def __str__(self) -> str:
         if self.text is not None:
-            return f"{_described('resource', self.uri, self.mime_type)}\n{self.text}"
-        size = _kilobytes(_decoded_size(self.encoded or ""))
-        return _described("resource", self.uri, self.mime_type, size)
+            return f"{_describe('resource', self.uri, self.mime_type)}\n{self.text}"
+        size = _kilobytes(_size_decoded(self.encoded or ""))
+        return _describe("resource", self.uri, self.mime_type, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class UnknownBlock:
     problem: str = "unknown kind"
 
     def __str__(self) -> str:
-        return _described(self.type or "content", self.problem, _kilobytes(len(self.raw)))
+        return _describe(self.type or "content", self.problem, _kilobytes(len(self.raw)))
 
 
 Block = TextBlock | ImageBlock | AudioBlock | ResourceLink | EmbeddedResource | UnknownBlock
@@ -157,7 +157,7 @@ def block(raw: Raw) -> Block:
         fields = _parse(raw)
     except msgspec.ValidationError:
         return UnknownBlock("", bytes(raw), "not an object")
-    make = _MAKERS.get(fields.type, _unknown) if isinstance(fields.type, str) else _untyped
+    make = _MAKERS.get(fields.type, _unknown) if isinstance(fields.type, str) else _untyped_block
     made = make(fields)
     return UnknownBlock(_string(fields.type), bytes(raw), made) if isinstance(made, str) else made
 
@@ -191,7 +191,7 @@ def _link(fields: _Fields) -> ResourceLink | str:
     )
 
 
-def _embedded(fields: _Fields) -> EmbeddedResource | str:
+def _embedded_resource(fields: _Fields) -> EmbeddedResource | str:
     try:
         resource = msgspec.convert(fields.resource, _Fields)
     except msgspec.ValidationError:
@@ -210,7 +210,7 @@ def _unknown(_: _Fields) -> str:
     return "unknown kind"
 
 
-def _untyped(_: _Fields) -> str:
+def _untyped_block(_: _Fields) -> str:
     return "without a type"
 
 
@@ -222,7 +222,7 @@ _MAKERS: Mapping[str, _Maker] = {
     "image": _image,
     "audio": _audio,
     "resource_link": _link,
-    "resource": _embedded,
+    "resource": _embedded_resource,
 }
 
 
@@ -247,7 +247,7 @@ def _decode(encoded: str) -> bytes:
     return binascii.a2b_base64(whole + b"=" * (-len(whole) % 4))
 
 
-def _decoded_size(encoded: str) -> int:
+def _size_decoded(encoded: str) -> int:
     return len(_body(encoded)) * 3 // 4
 
 
@@ -255,7 +255,7 @@ def _kilobytes(size: int) -> str:
     return f"{size / 1024:,.1f} KB"
 
 
-def _described(kind: str, *facts: str | None) -> str:
+def _describe(kind: str, *facts: str | None) -> str:
     """`[kind: fact, fact]` in one line, whatever the server put into it."""
     return f"[{_line(kind)}: {', '.join(_line(fact) for fact in facts if fact)}]"
 

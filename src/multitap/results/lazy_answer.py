@@ -113,7 +113,7 @@ class LazyAnswer:
         """The text of the blocks, which a line break keeps apart."""
         pieces = self.pieces()
         if not pieces and number == 0 and self.has_structured:
-            yield self.read(_decoded, self.outline.structured)
+            yield self.read(_decode, self.outline.structured)
         for at in range(number, len(pieces)):
             made = str(self.block(pieces[at]))
             yield f"\n{made}" if at else made
@@ -146,5 +146,5 @@ def _meta(raw: Raw) -> dict[str, Any]:
         return {}
 
 
-def _decoded(raw: Raw) -> str:
+def _decode(raw: Raw) -> str:
     return bytes(raw).decode()

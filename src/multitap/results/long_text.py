@@ -89,7 +89,7 @@ def _note(rest: str, pages: int | None, result_id: str | None) -> str:
     return f'\n… {rest}; the rest: result "{result_id}" page 2{of}'
 
 
-def _weighed(size: int) -> str:
+def _in_kilobytes(size: int) -> str:
     return f"the result has {size / 1_000_000:,.1f} MB"
 
 
@@ -176,7 +176,7 @@ class KeptResult:
             self.rest = counted(capped.missing, "more character")
             """How much more there is, in words."""
         else:
-            self.rest = _weighed(text.size)
+            self.rest = _in_kilobytes(text.size)
             note = _note(self.rest, None, result_id)
             self._room, self._ends = limit - len(note), list[int]()
             self.shown = self.page(1).removesuffix("\n") + note

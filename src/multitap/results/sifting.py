@@ -143,7 +143,7 @@ def sift_pieces(pieces: Sequence[Raw]) -> Sifted | None:
     if not problems:
         return None
     sound = [piece for at, piece in enumerate(pieces) if at not in problems]
-    return Sifted(b"[%b]" % b",".join(sound), _summed_up(problems))
+    return Sifted(b"[%b]" % b",".join(sound), _sum_up(problems))
 
 
 def _groups(pieces: Sequence[Raw]) -> Iterator[tuple[int, list[Raw]]]:
@@ -222,7 +222,7 @@ def _is_of_other_kind(piece: Raw) -> bool:
         return False
 
 
-def _summed_up(problems: dict[int, str]) -> str:
+def _sum_up(problems: dict[int, str]) -> str:
     told = [f"block {at}: {words}" for at, words in list(problems.items())[:_REPORTED]]
     if len(problems) > _REPORTED:
         told.append(f"and {len(problems) - _REPORTED:,} more")

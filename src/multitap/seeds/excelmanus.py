@@ -178,7 +178,7 @@ class _ToolDefs(HubTools):
         super().__init__(board)
         self._board = board
 
-    def _shaped(self, tool: Tool) -> ToolDef:
+    def _to_info(self, tool: Tool) -> ToolDef:
         return tool_def(tool, self._board)
 
 

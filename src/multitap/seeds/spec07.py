@@ -124,7 +124,7 @@ class McpServerRegistry:
         """
         if self._hub is not None:
             raise MultitapError("these servers are already connected")
-        async with open_hub(self._wanted()) as hub:
+        async with open_hub(self._wanted_settings()) as hub:
             self._hub = hub
             try:
                 yield hub
@@ -133,9 +133,9 @@ class McpServerRegistry:
 
     def _follow(self) -> None:
         if self._hub is not None:
-            self._hub.apply(self._wanted())
+            self._hub.apply(self._wanted_settings())
 
-    def _wanted(self) -> Settings:
+    def _wanted_settings(self) -> Settings:
         return self._settings.model_copy(update={"servers": dict(self._servers)})
 
 

@@ -82,7 +82,7 @@ class ThreadedHub:
         if not servers:
             return {}
         hub = await to_thread.run_sync(self._extend, servers)
-        await _ask(hub, lambda inner: _answered(inner, servers))
+        await _ask(hub, lambda inner: _wait_answered(inner, servers))
         return {name: server for name, server in self.servers.items() if name in servers}
 
     async def pull(self, name: str) -> None:
@@ -151,7 +151,7 @@ def _refuse_unless_connected(name: str, server: ServerSnapshot | None) -> None:
         raise Unavailable(server.name, words, hint=hint, failure=failure)
 
 
-async def _answered(hub: Hub, names: Iterable[str]) -> None:
+async def _wait_answered(hub: Hub, names: Iterable[str]) -> None:
     """Wait until each of these servers has answered, failed, or been pulled out."""
     awaited = [link for name in names if (link := hub.links.get(name))]
     with hub.events.subscribe() as events:

@@ -9,7 +9,7 @@ _SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
 _PARAMETER = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
-def documented(docstring: str) -> tuple[str, Mapping[str, str]]:
+def parse_docstring(docstring: str) -> tuple[str, Mapping[str, str]]:
     """A docstring without its `Args:`, and what that says of each parameter."""
     kept: list[str] = []
     inside: list[str] = []
@@ -26,7 +26,7 @@ def documented(docstring: str) -> tuple[str, Mapping[str, str]]:
     return text, dict(_parameters(inside))
 
 
-def described(schema: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+def describe_properties(schema: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
     """A schema whose properties say what they are for, where they did not say it themselves."""
     copy = deepcopy(dict(schema))
     for name, member in copy.get("properties", {}).items():

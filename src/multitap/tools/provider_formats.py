@@ -44,12 +44,12 @@ class ProviderFormats:
     def offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
         """The tools in a provider's format; a search among them if they cost more than `budget`."""
         tools = self._registry.list()
-        everything = self._offered(tools, provider, tool_budget)
+        everything = self._make_offer(tools, provider, tool_budget)
         if budget is None or (everything.tokens <= budget and provider.holds(len(tools))):
             return everything
-        return self._offered(tuple(self.search.values()), provider, tool_budget, searching=True)
+        return self._make_offer(tuple(self.search.values()), provider, tool_budget, searching=True)
 
-    def _offered(
+    def _make_offer(
         self,
         tools: tuple[ToolInfo, ...],
         provider: Provider,
@@ -57,7 +57,7 @@ class ProviderFormats:
         *,
         searching: bool = False,
     ) -> Offer:
-        return providers.offered(
+        return providers.make_offer(
             tools,
             provider,
             tool_budget=tool_budget,

@@ -15,7 +15,7 @@ from multitap.later import Later
 from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.provider_formats import ProviderFormats
-from multitap.tools.tool import NOBODY, Arguments, HubTool, ToolContext, ToolDef, ToolInfo, failed
+from multitap.tools.tool import NOBODY, Arguments, HubTool, ToolContext, ToolDef, ToolInfo, failure
 
 if TYPE_CHECKING:
     from multitap.tools import providers
@@ -175,7 +175,7 @@ class ToolRegistry:
         try:
             tool = self._find(name)
         except UnknownName as exc:
-            return failed(exc)
+            return failure(exc)
         return await tool.execute(arguments, context)
 
     def call_tool(self, name: str, arguments: Arguments) -> str:

@@ -16,7 +16,7 @@ from multitap.errors import MultitapError
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.results import ToolResult, cap
-from multitap.tools.docstring import described, documented
+from multitap.tools.docstring import describe_properties, parse_docstring
 from multitap.upstream.on_behalf_of import CallContext
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class ToolDef:
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
         """Make a tool from a function's signature and docstring, including `Args:`."""
         shape: Any = function  # pydantic takes functions; its annotations do not say so
-        description, parameters = documented(inspect.getdoc(function) or "")
+        description, parameters = parse_docstring(inspect.getdoc(function) or "")
         return cls(
             name or function.__name__,
             description,
-            described(pydantic.TypeAdapter(shape).json_schema(), parameters),
+            describe_properties(pydantic.TypeAdapter(shape).json_schema(), parameters),
             pydantic.validate_call(function),
         )
 
@@ -90,13 +90,13 @@ class ToolDef:
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:  # noqa: ARG002 - a function is not told for whom it works
         """See `ToolInfo.execute`; a function that is not `async` runs in a thread."""
-        return await outcome(self._awaited(arguments))
+        return await outcome(self._await_result(arguments))
 
     @cached_property
     def _checker(self) -> schemas.Checker | schemas.Unchecked:
         return schemas.compile_schema(self.input_schema)
 
-    async def _awaited(self, arguments: Arguments) -> ToolResult:
+    async def _await_result(self, arguments: Arguments) -> ToolResult:
         self._checker.check(arguments)
         work = partial(self.func, **arguments)
         if inspect.iscoroutinefunction(self.func):
@@ -104,7 +104,7 @@ class ToolDef:
         else:
             # A thread cannot be stopped: when the call is cancelled, nobody waits for it.
             output = await to_thread.run_sync(work, abandon_on_cancel=True)
-        return said(self._text(output), tool=self.name)
+        return text_result(self._text(output), tool=self.name)
 
     def _text(self, output: Any) -> str:
         text = output if isinstance(output, str) else _json(output)
@@ -183,7 +183,7 @@ class HubTools(Mapping[str, ToolInfo]):
         tool = catalog.tools.get(name) or catalog.absent[name]
         if not self._shown(name):
             raise KeyError(name)
-        return self._shaped(tool)
+        return self._to_info(tool)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._hub.catalog.tools if self._shown(name))
@@ -191,7 +191,7 @@ class HubTools(Mapping[str, ToolInfo]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _shaped(self, tool: Tool) -> ToolInfo:
+    def _to_info(self, tool: Tool) -> ToolInfo:
         return HubTool(tool, self._hub, self._agent)
 
     def _shown(self, name: str) -> bool:
@@ -205,19 +205,19 @@ async def outcome(call: Awaitable[ToolResult]) -> ToolResult:
         result = await call
         _ = result.text  # an answer that cannot be read fails here, not with the reader
     except MultitapError as exc:
-        return failed(exc)
+        return failure(exc)
     except Exception as exc:  # noqa: BLE001 - boundary: a tool's failure is its result
-        return said(f"{type(exc).__name__}: {exc}", is_error=True)
+        return text_result(f"{type(exc).__name__}: {exc}", is_error=True)
     else:
         return result
 
 
-def failed(exc: MultitapError) -> ToolResult:
+def failure(exc: MultitapError) -> ToolResult:
     """A result that describes an error and its hint to a model."""
-    return said(f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
+    return text_result(f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
 
 
-def said(text: str, *, is_error: bool = False, tool: str = "") -> ToolResult:
+def text_result(text: str, *, is_error: bool = False, tool: str = "") -> ToolResult:
     """A result of plain text."""
     valid = text.encode("utf-8", "replace").decode()
     answer = {"content": [{"type": "text", "text": valid}], "isError": is_error}

@@ -26,8 +26,14 @@ from multitap.agent.models.language_model import (
     ToolChoice,
     Usage,
 )
-from multitap.agent.models.provider_failures import cut, no_key, paced, readable, translated
-from multitap.agent.models.transcript import distinct, told, whole
+from multitap.agent.models.provider_failures import (
+    cut,
+    limit_gaps,
+    no_key,
+    readable,
+    translate_failures,
+)
+from multitap.agent.models.transcript import distinct, for_model, whole
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
@@ -82,7 +88,7 @@ class MessagesModel:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
         heard = _HeardBlocks(self._id)
-        with translated(config, anthropic.AnthropicError, httpx2.HTTPError):
+        with translate_failures(config, anthropic.AnthropicError, httpx2.HTTPError):
             stream = await self._client.messages.create(
                 model=config.name,
                 messages=[*_messages(request, offer, self._id)],
@@ -92,7 +98,7 @@ class MessagesModel:
             )
             with readable(config):
                 async with stream:
-                    async for event in paced(stream, config.timeout):
+                    async for event in limit_gaps(stream, config.timeout):
                         for text in heard.take(event):
                             yield TextDelta(text)
                 if heard.stop is None:
@@ -123,7 +129,7 @@ class MessagesModel:
 
 def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
     """The conversation as this protocol has it."""
-    for message in told(request.messages, offer, model):
+    for message in for_model(request.messages, offer, model):
         match message:
             case User(content):
                 yield {"role": "user", "content": [*map(_part, content)]}
@@ -184,7 +190,7 @@ class _HeardBlocks:
         match event:
             case RawMessageStartEvent(message=message):
                 self._answered_by = message.model
-                self._usage = _used(message.usage, self._usage)
+                self._usage = _add_usage(message.usage, self._usage)
             case RawContentBlockStartEvent(index=index, content_block=block):
                 started = self._blocks[index] = _Block(block.to_dict())
                 if text := started.fields.get("text"):
@@ -194,7 +200,7 @@ class _HeardBlocks:
                 yield from self._delta(self._blocks[index], delta)
             case RawMessageDeltaEvent(delta=delta, usage=usage):
                 self.stop = delta.stop_reason or self.stop
-                self._usage = _used(usage, self._usage)
+                self._usage = _add_usage(usage, self._usage)
             case _:
                 pass
 
@@ -233,7 +239,7 @@ def _call(offer: Offer, call_id: str, block: _Block) -> ToolCall:
     return offer.call(call_id, block.fields["name"], block.joined or block.fields["input"])
 
 
-def _used(usage: Any, before: Usage) -> Usage:
+def _add_usage(usage: Any, before: Usage) -> Usage:
     """What is counted so far; what is read is said at the start, the rest at the end."""
     counted = (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return Usage(

@@ -32,11 +32,11 @@ async def open_model(
     """
     scope = scope or model_scope()
     await to_thread.run_sync(_load, config.provider)
-    async with _connected(expand_model(config, scope), retries) as model:
+    async with _connect(expand_model(config, scope), retries) as model:
         yield model
 
 
-def _connected(config: ModelConfig, retries: int) -> AbstractAsyncContextManager[Model]:
+def _connect(config: ModelConfig, retries: int) -> AbstractAsyncContextManager[Model]:
     match config.provider:
         case "openai":
             from multitap.agent.models.openai_chat import connect_model  # noqa: PLC0415

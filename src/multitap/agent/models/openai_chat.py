@@ -20,8 +20,14 @@ from multitap.agent.models.language_model import (
     TextDelta,
     Usage,
 )
-from multitap.agent.models.provider_failures import cut, no_key, paced, readable, translated
-from multitap.agent.models.transcript import distinct, told, whole
+from multitap.agent.models.provider_failures import (
+    cut,
+    limit_gaps,
+    no_key,
+    readable,
+    translate_failures,
+)
+from multitap.agent.models.transcript import distinct, for_model, whole
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
@@ -71,7 +77,7 @@ class ChatModel:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
         heard = _HeardFragments(self._id)
-        with translated(config, openai.OpenAIError, httpx2.HTTPError):
+        with translate_failures(config, openai.OpenAIError, httpx2.HTTPError):
             stream = await self._client.chat.completions.create(
                 model=config.name,
                 messages=[*_messages(request, offer, self._id)],
@@ -80,7 +86,7 @@ class ChatModel:
             )
             with readable(config):
                 async with stream:
-                    async for chunk in paced(stream, config.timeout):
+                    async for chunk in limit_gaps(stream, config.timeout):
                         for text in heard.take(chunk):
                             yield TextDelta(text)
                 if heard.finish is None:
@@ -113,7 +119,7 @@ def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
     """The conversation as this protocol has it."""
     if request.system:
         yield {"role": "system", "content": request.system}
-    for message in told(request.messages, offer, model):
+    for message in for_model(request.messages, offer, model):
         match message:
             case User(content):
                 yield {"role": "user", "content": _parts(content)}

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def translated(config: ModelConfig, *foreign: type[Exception]) -> Generator[None]:
+def translate_failures(config: ModelConfig, *foreign: type[Exception]) -> Generator[None]:
     """Raise `ModelError` for what goes wrong between us and a provider.
 
     Args:
@@ -33,7 +33,7 @@ def translated(config: ModelConfig, *foreign: type[Exception]) -> Generator[None
     except TimeoutError:
         raise _late(config) from None
     except foreign as exc:
-        raise _translated(exc, config) from None  # theirs holds the request, key included
+        raise _translate(exc, config) from None  # theirs holds the request, key included
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def readable(config: ModelConfig) -> Generator[None]:
         raise _error(config, f"the answer cannot be read: {exc}", hint=_ADDRESS) from None
 
 
-async def paced(events: AsyncIterator[_T], timeout: float) -> AsyncIterator[_T]:
+async def limit_gaps(events: AsyncIterator[_T], timeout: float) -> AsyncIterator[_T]:
     """The events, none of them later than `timeout` seconds after the one before.
 
     A provider that keeps the connection alive with pings would otherwise be waited for forever.
@@ -82,10 +82,10 @@ def _error(
     return ModelError(f"{config.name}: {config.redact(message)}", hint=hint, status=status)
 
 
-def _translated(exc: Exception, config: ModelConfig) -> ModelError:
+def _translate(exc: Exception, config: ModelConfig) -> ModelError:
     status = getattr(exc, "status_code", 0)
     if status >= _ERROR:
-        message, hint = _explained(status, _words(exc, config), config)
+        message, hint = _explain(status, _words(exc, config), config)
         return _error(config, message, hint=hint, status=status)
     if getattr(exc, "body", None) is not None:  # said in the middle of a stream
         message = f"the provider broke off its answer: {_words(exc, config)}"
@@ -104,7 +104,7 @@ def _late(config: ModelConfig) -> ModelError:
     return _error(config, message, hint="raise the model's `timeout`, or ask again")
 
 
-def _explained(status: int, words: str, config: ModelConfig) -> tuple[str, str | None]:
+def _explain(status: int, words: str, config: ModelConfig) -> tuple[str, str | None]:
     match status:
         case 401 | 403:  # the provider's words may repeat a part of the key
             return "the API key is not accepted", _key_hint(config)

@@ -18,7 +18,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 
 
-def told(
+def for_model(
     messages: Iterable[Message], offer: Offer, model: str
 ) -> Iterator[User | Assistant | list[Answered]]:
     """The messages as one model may read them, answers together with their calls.
@@ -36,10 +36,10 @@ def told(
                 yield message
             case Assistant():
                 own = message.model == model
-                calls = tuple(_named(call, names, own=own) for call in message.calls)
-                yield structs.replace(message, calls=calls, kept=_kept(message, own=own))
+                calls = tuple(_rename(call, names, own=own) for call in message.calls)
+                yield structs.replace(message, calls=calls, kept=_own_extras(message, own=own))
             case ToolAnswers(answers):
-                yield [*map(_answered, calls, answers)]
+                yield [*map(_pair, calls, answers)]
 
 
 def distinct(ids: Iterable[str]) -> tuple[str, ...]:
@@ -59,16 +59,18 @@ async def whole(stream: AsyncGenerator[TextDelta | Reply]) -> Reply:
     raise AssertionError("a stream ends with the reply, or raises")
 
 
-def _named(call: Call, names: Mapping[str, str], *, own: bool) -> Call:
+def _rename(call: Call, names: Mapping[str, str], *, own: bool) -> Call:
     # What a model once made up, or another provider accepts, would have every request refused.
     fallback = _NO_NAME.sub("_", call.sent)[:_LONGEST_NAME] or "unknown"
-    return structs.replace(call, sent=names.get(call.name, fallback), kept=_kept(call, own=own))
+    return structs.replace(
+        call, sent=names.get(call.name, fallback), kept=_own_extras(call, own=own)
+    )
 
 
-def _kept(source: Assistant | Call, *, own: bool) -> Mapping[str, Any]:
+def _own_extras(source: Assistant | Call, *, own: bool) -> Mapping[str, Any]:
     return source.kept if own else {}
 
 
-def _answered(call: Call, answer: ToolAnswer) -> Answered:
+def _pair(call: Call, answer: ToolAnswer) -> Answered:
     wanted = ToolCall(call.id, call.name, call.arguments, call.sent)
     return wanted, ToolResult(answer.result, tool=call.name)

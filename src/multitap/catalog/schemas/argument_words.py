@@ -33,7 +33,7 @@ class Word:
         try:
             return json.loads(self.text)
         except ValueError as exc:
-            raise refused(self.key, f"expected JSON, got {quoted(self.text)}: {exc}") from None
+            raise bad_argument(self.key, f"expected JSON, got {quoted(self.text)}: {exc}") from None
 
 
 def words(arguments: Iterable[str]) -> tuple[Word, ...]:
@@ -72,7 +72,7 @@ def texts(given: Sequence[Word], known: Sequence[str]) -> dict[str, str]:
     return arguments
 
 
-def refused(key: str, reason: str, hint: str | None = None) -> BadArguments:
+def bad_argument(key: str, reason: str, hint: str | None = None) -> BadArguments:
     return BadArguments(f"{key}: {reason}", path=f"/{key}", hint=hint)
 
 
@@ -84,7 +84,7 @@ def unknown(key: str, known: Sequence[str]) -> BadArguments:
 
 
 def twice(key: str) -> BadArguments:
-    return refused(key, "it is given more than once but takes one value")
+    return bad_argument(key, "it is given more than once but takes one value")
 
 
 def _word(argument: str) -> Word:
@@ -108,9 +108,9 @@ def _content(key: str, path: str) -> str:
         return sys.stdin.read() if path == "-" else Path(path).expanduser().read_text("utf-8")
     except OSError as exc:
         hint = "`@` reads a file; write `@@` for a literal `@`"
-        raise refused(key, f"cannot read {path!r}: {exc.strerror}", hint) from None
+        raise bad_argument(key, f"cannot read {path!r}: {exc.strerror}", hint) from None
     except UnicodeDecodeError:
-        raise refused(key, f"{path!r} is not UTF-8 text") from None
+        raise bad_argument(key, f"{path!r} is not UTF-8 text") from None
 
 
 def _object(text: str, source: str) -> dict[str, Any]:

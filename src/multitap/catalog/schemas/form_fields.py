@@ -69,18 +69,18 @@ class FormField:
             case "integer" | "number" as kind:
                 return _within(_number(text, kind), self.schema)
             case _ if self.choices:
-                return self._chosen(text)
+                return self._choose(text)
             case _:
                 return _text(text, self.schema)
 
     def _several(self, text: str) -> list[str]:
-        chosen = [self._chosen(part.strip()) for part in text.split(",") if part.strip()]
+        chosen = [self._choose(part.strip()) for part in text.split(",") if part.strip()]
         least, most = self.schema.get("minItems", 0), self.schema.get("maxItems", len(chosen))
         if not least <= len(chosen) <= most:
             raise Unfit(f"choose {least} to {most}")
         return [*dict.fromkeys(chosen)]
 
-    def _chosen(self, text: str) -> str:
+    def _choose(self, text: str) -> str:
         choices = self.choices
         if not choices:
             return text

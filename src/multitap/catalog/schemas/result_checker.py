@@ -38,16 +38,16 @@ class ResultChecker:
         if isinstance(checker, Unchecked) or len(structured) > LARGEST:
             return None
         if len(structured) <= _SMALL:
-            return self._found(checker, structured)
+            return self._find_problem(checker, structured)
         # CPU time of this thread: on a busy machine, waiting for a turn is not the schema's fault.
         started = time.thread_time()
         try:
-            return self._found(checker, structured)
+            return self._find_problem(checker, structured)
         finally:
             if time.thread_time() - started > _SLOW:
                 self._checker = Unchecked("checking results takes too long")
 
-    def _found(self, checker: Checker, structured: Raw) -> str | None:
+    def _find_problem(self, checker: Checker, structured: Raw) -> str | None:
         try:
             value = msgspec.json.decode(structured)
             if len(structured) > _TINY and not self._is_modest(value):

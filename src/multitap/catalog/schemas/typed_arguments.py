@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from multitap.catalog.schemas.argument_words import Word, refused, twice, unknown
+from multitap.catalog.schemas.argument_words import Word, bad_argument, twice, unknown
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.config.problems import nearest
 from multitap.errors import quoted
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DEEPEST = 20
 
 
-def typed(given: Sequence[Word], schema: Schema) -> dict[str, Any]:
+def to_arguments(given: Sequence[Word], schema: Schema) -> dict[str, Any]:
     """The arguments, each as the schema says it is.
 
     Raises:
@@ -64,7 +64,7 @@ class _Taken:
         if word.is_json:
             return word.json
         if choices := self._choices(schema):
-            return _chosen(word, choices)
+            return _choose(word, choices)
         kinds = self._kinds(schema)
         for kind, read in _READERS.items():
             if kind in kinds:
@@ -75,7 +75,7 @@ class _Taken:
         if "array" in kinds and not word.text.lstrip().startswith("["):
             return [self._read(word, self._items(schema))]
         expected = " or ".join(_NOUNS[kind] for kind in _READERS if kind in kinds)
-        raise refused(word.key, f"expected {expected}, got {quoted(word.text)}")
+        raise bad_argument(word.key, f"expected {expected}, got {quoted(word.text)}")
 
     def _choices(self, schema: Schema) -> list[Any]:
         """All values it may have, where the schema lists them."""
@@ -94,7 +94,7 @@ class _Taken:
     def _kinds(self, schema: Schema) -> frozenset[str]:
         kinds: set[str] = set()
         for part in self._parts(schema):
-            said = part.get("type", _implied(part))
+            said = part.get("type", _implied_kinds(part))
             kinds |= {*said} if is_list(said) else {str(said)}
         return frozenset(kinds) & _READERS.keys()
 
@@ -108,7 +108,7 @@ class _Taken:
             return [{}]
         if isinstance(reference := schema.get("$ref"), str):
             beside = {word: value for word, value in schema.items() if word != "$ref"}
-            return self._parts({**_referred(self.root, reference), **beside}, depth + 1)
+            return self._parts({**_resolve(self.root, reference), **beside}, depth + 1)
         if is_list(whole := schema.get("allOf")):
             merged = {word: value for word, value in schema.items() if word != "allOf"}
             for piece in whole:
@@ -120,24 +120,24 @@ class _Taken:
         return [schema]
 
 
-def _chosen(word: Word, choices: Sequence[Any]) -> Any:
+def _choose(word: Word, choices: Sequence[Any]) -> Any:
     written = {one if isinstance(one, str) else json.dumps(one): one for one in choices}
     if word.text in written:
         return written[word.text]
     near = nearest(word.text, written)
     hint = f"did you mean {near!r}?" if near else None
     expected = f"expected one of {', '.join(written)}"
-    raise refused(word.key, f"{expected}, got {quoted(word.text)}", hint)
+    raise bad_argument(word.key, f"{expected}, got {quoted(word.text)}", hint)
 
 
-def _implied(schema: Schema) -> list[str]:
+def _implied_kinds(schema: Schema) -> list[str]:
     """The kinds of a schema that does not say."""
     if "properties" in schema:
         return ["object"]
     return ["array"] if "items" in schema else [*_READERS]
 
 
-def _referred(root: Schema, reference: str) -> Schema:
+def _resolve(root: Schema, reference: str) -> Schema:
     if not reference.startswith("#"):
         return {}  # never fetched from elsewhere
     found: Any = root

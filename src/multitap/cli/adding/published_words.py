@@ -68,7 +68,7 @@ def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     package = _package(word) if word else None
     if package is None:
         return ()
-    command, *args = package.checked().command()
+    command, *args = package.check().command()
     draft = ServerDraft(
         package.name.rpartition("/")[2],
         {"command": command, "args": args},
@@ -99,7 +99,7 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     if not word or request.command or request.text:
         return ()
     kind: PackageKind = "npm" if _npm_has(word) else "pypi"
-    command, *args = Package(kind, word).checked().command()
+    command, *args = Package(kind, word).check().command()
     fields = {"command": command, "args": args}
     note = f"the {kind} package {word}"
     return _called(ServerDraft(word, fields, provenance="registry", note=note), name)

@@ -15,7 +15,7 @@ from anyio import from_thread, to_thread
 from multitap.agent.approval import ALLOW, Verdict, deny
 from multitap.agent.engine import Engine
 from multitap.catalog.schemas.argument_words import texts, words
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.chat.chat_printing import ChatPrinting
 from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
@@ -213,7 +213,7 @@ class Chat:
             raise MultitapError("/call needs the name of a tool", hint=HELP)
         name, *rest = arguments
         tool = await self._hub.lookup.find_tool(name)
-        result = await self._hub.call(tool.name, typed(words(rest), tool.input_schema))
+        result = await self._hub.call(tool.name, to_arguments(words(rest), tool.input_schema))
         say_text(result.text)
 
 

@@ -226,9 +226,9 @@ def _audience() -> Audience:
 
 
 def _demo() -> Served:
-    from multitap.demo.cast import GOOD, bundled  # noqa: PLC0415 - nobody else needs them
+    from multitap.demo.cast import GOOD, bundled_server  # noqa: PLC0415 - nobody else needs them
 
-    shown = Settings(servers={name: bundled(name) for name in GOOD})
+    shown = Settings(servers={name: bundled_server(name) for name in GOOD})
     return Served(
         shown,
         partial(_open_shown, shown),

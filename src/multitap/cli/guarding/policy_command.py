@@ -70,7 +70,7 @@ async def _explained(
         owns = named(loaded, name)
         tool = await reach(hub, options, lambda: _offered(hub, name), owns=owns)
         if tool is None:
-            if not hub.catalog.named(name):
+            if not hub.catalog.tools_with_raw_name(name):
                 check_missing(loaded, hub, owns)
             tool = find(hub.catalog, name)
         arguments = encode(filler(given)(tool.input_schema)) if given else None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.schemas.argument_words import whole, words
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import Live, chosen, explained
@@ -75,7 +75,7 @@ def filler(given: tuple[str, ...]) -> Fill:
     if len(given) == 1 and (arguments := whole(given[0])) is not None:
         return lambda _: arguments
     taken = words(given)
-    return lambda schema: typed(taken, schema)
+    return lambda schema: to_arguments(taken, schema)
 
 
 def _called_live(
@@ -127,7 +127,7 @@ async def _reached(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str
     owns = named(loaded, name)
     tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
     if tool is None:
-        if name not in hub.catalog.hidden and not hub.catalog.named(name):
+        if name not in hub.catalog.hidden and not hub.catalog.tools_with_raw_name(name):
             check_missing(loaded, hub, owns)
         tool = find(hub.catalog, name)
     return tool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import GetPromptResult
 from msgspec import Raw
 
-from multitap.catalog.schemas.argument_words import Word, refused, texts, words
+from multitap.catalog.schemas.argument_words import Word, bad_argument, texts, words
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
@@ -94,7 +94,7 @@ def _arguments(prompt: PromptLine, given: tuple[Word, ...]) -> dict[str, str]:
     arguments = texts(given, [*known])
     for name, argument in known.items():
         if argument.get("required") is True and name not in arguments:
-            raise refused(name, "it is missing", _text(argument.get("description")) or None)
+            raise bad_argument(name, "it is missing", _text(argument.get("description")) or None)
     return arguments
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from multitap.catalog.schemas.argument_words import whole, words
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import Live, chosen
@@ -107,7 +107,7 @@ def _arguments(wanted: TraceOptions, schema: Mapping[str, Any]) -> Mapping[str, 
     given = wanted.arguments
     if len(given) == 1 and (arguments := whole(given[0])) is not None:
         return arguments
-    return typed(words(given), schema)
+    return to_arguments(words(given), schema)
 
 
 def show(message: "TracedMessage", wanted: TraceOptions) -> None:

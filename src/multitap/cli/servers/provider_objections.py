@@ -5,7 +5,7 @@ from typing import Any
 
 from multitap.names import MAX_LENGTH, slug
 from multitap.tools.providers.flat import COMBINATORS
-from multitap.tools.providers.inline import inlined
+from multitap.tools.providers.inline import inline_references
 from multitap.tools.providers.openai import MOST_TOOLS
 from multitap.tools.providers.walk import every
 
@@ -23,7 +23,7 @@ def objections(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield f"OpenAI and Anthropic require names of at most {MAX_LENGTH} letters, digits, _ and -"
     if found := [word for word in COMBINATORS if word in schema]:
         yield f"OpenAI and Anthropic refuse `{found[0]}` at the top of a schema"
-    pieces = [*every(inlined(schema))]
+    pieces = [*every(inline_references(schema))]
     if any(piece.get("type") == "array" and "items" not in piece for piece in pieces):
         yield "OpenAI refuses an array without `items`"
     if any("$ref" in piece for piece in every(schema)):

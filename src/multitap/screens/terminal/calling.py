@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from multitap.catalog.schemas.argument_words import words
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_messages import (
     AskCall,
@@ -94,7 +94,7 @@ class Calling:
         if not command.arguments and tool.input_schema.get("required"):
             await self.fill_and_call(tool)
         else:
-            await self._call(tool.name, typed(words(command.arguments), tool.input_schema))
+            await self._call(tool.name, to_arguments(words(command.arguments), tool.input_schema))
 
     async def replay(self, call: CallRecord) -> None:
         """Call again what was called, once the person has seen the arguments.

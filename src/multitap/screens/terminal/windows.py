@@ -12,7 +12,7 @@ from textual.widgets import Input, Static
 
 from multitap.catalog.schemas.argument_words import Word
 from multitap.catalog.schemas.form_fields import FormField, Unfit, fields_of
-from multitap.catalog.schemas.typed_arguments import typed
+from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.errors import BadArguments, MultitapError
 from multitap.printable import printable
 
@@ -206,7 +206,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
 
     def _value(self, field: FormField, text: str) -> Any:
         if self._is_call:
-            return typed([Word(field.name, text)], self._schema)[field.name]
+            return to_arguments([Word(field.name, text)], self._schema)[field.name]
         return field.value(text)
 
     def _start(self, field: FormField) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 from multitap.tools.providers import anthropic, gemini, openai
 from multitap.tools.providers.narrow import narrow
 from multitap.tools.providers.offer import Change, Offer, Skipped, ToolCall
-from multitap.tools.providers.offering import Conversions, Provider, offered
+from multitap.tools.providers.offering import Conversions, Provider, make_offer
 
 __all__ = [
     "ANTHROPIC",
@@ -22,7 +22,7 @@ __all__ = [
     "Skipped",
     "ToolCall",
     "gemini_provider",
-    "offered",
+    "make_offer",
     "openai_provider",
 ]
 

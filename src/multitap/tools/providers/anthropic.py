@@ -23,11 +23,11 @@ _FRAME = Frame(
 class Messages:
     """The Messages interface."""
 
-    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+    def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         about = {"description": tool.description} if tool.description else {}
         return {"name": name, **about, "input_schema": tool.schema}
 
-    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:

@@ -45,7 +45,7 @@ def _schema(one: Any, other: Any) -> Any:
     return other if one is True else one
 
 
-def _named(one: Any, other: Any) -> Any:
+def _combine_named(one: Any, other: Any) -> Any:
     if not (is_object(one) and is_object(other)):
         return one
     shared = {name: _schema(one[name], other[name]) for name in one.keys() & other.keys()}
@@ -70,17 +70,17 @@ def _types(one: Any, other: Any) -> Any:
 
 
 def _number(choose: Callable[[list[Any]], Any]) -> Callable[[Any, Any], Any]:
-    def chosen(one: Any, other: Any) -> Any:
+    def pick(one: Any, other: Any) -> Any:
         numbers = isinstance(one, int | float) and isinstance(other, int | float)
         return choose([one, other]) if numbers else one
 
-    return chosen
+    return pick
 
 
 _JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
     "type": _types,
-    "properties": _named,
-    "patternProperties": _named,
+    "properties": _combine_named,
+    "patternProperties": _combine_named,
     "items": _schema,
     "additionalProperties": _schema,
     "required": _all,

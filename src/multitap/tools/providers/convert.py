@@ -5,11 +5,11 @@ from typing import Any
 
 from multitap.catalog.schemas.json_values import is_list, pointer
 from multitap.records import dataclass
-from multitap.tools.providers.descriptions import cut, listed
-from multitap.tools.providers.flat import COMBINATORS, flattened
-from multitap.tools.providers.inline import inlined
+from multitap.tools.providers.descriptions import comma_list, cut
+from multitap.tools.providers.flat import COMBINATORS, flatten
+from multitap.tools.providers.inline import inline_references
 from multitap.tools.providers.restore import Back
-from multitap.tools.providers.shrink import STEPS, ShorteningStep, shortened
+from multitap.tools.providers.shrink import STEPS, ShorteningStep, say_less
 from multitap.tools.providers.strict import NotStrict, strict
 from multitap.tools.providers.token_cost import estimate
 from multitap.tools.providers.walk import Note, Path, Schema
@@ -36,7 +36,7 @@ class CannotOffer(Exception):
     """A tool that cannot be offered; the message says why."""
 
 
-def converted(
+def convert_tool(
     description: str,
     schema: Mapping[str, Any],
     dialect: Dialect,
@@ -60,11 +60,11 @@ def converted(
     if kinds != "object" and not (is_list(kinds) and "object" in kinds):
         raise CannotOffer(f"its arguments are of type {kinds!r:.100}, not an object")
     notes = _ChangeNotes()
-    flat, words = flattened(inlined(schema, notes))
+    flat, words = flatten(inline_references(schema, notes))
     if found := [word for word in COMBINATORS if word in schema]:
-        notes((), f"{listed(found)} made one object", "the top of a schema has to be one")
+        notes((), f"{comma_list(found)} made one object", "the top of a schema has to be one")
     about = " ".join(filter(None, (description.strip(), words)))
-    made = _made(about, flat, dialect, notes, wants_strict=wants_strict)
+    made = _convert(about, flat, dialect, notes, wants_strict=wants_strict)
     # Each step starts from the whole schema, not from the last attempt: cuts of cuts would read
     # badly.
     for step in STEPS:
@@ -88,7 +88,7 @@ class _ChangeNotes:
         self.all[pointer(path), what, why] = None
 
 
-def _made(
+def _convert(
     about: str, flat: Schema, dialect: Dialect, before: _ChangeNotes, *, wants_strict: bool
 ) -> Converted:
     notes = _ChangeNotes(before.all)
@@ -112,8 +112,8 @@ def _shorter(
 ) -> Converted:
     notes = _ChangeNotes(before.all)
     notes((), str(step), "it is too long")
-    short = shortened(flat, step)
-    return _made(cut(about, step.about), short, dialect, notes, wants_strict=wants_strict)
+    short = say_less(flat, step)
+    return _convert(cut(about, step.about), short, dialect, notes, wants_strict=wants_strict)
 
 
 def _whole(

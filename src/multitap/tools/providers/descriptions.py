@@ -17,7 +17,7 @@ _TELLING = frozenset(
 _LONGEST = 200
 
 
-def told(description: Any, dropped: Mapping[str, Any]) -> str:
+def describe(description: Any, dropped: Mapping[str, Any]) -> str:
     """The description, and in brackets those of the dropped rules that help a model."""
     own = description if isinstance(description, str) else ""
     rules = [
@@ -37,7 +37,7 @@ def cut(text: str, longest: int) -> str:
     return f"{head[:space] if space > longest // 2 else head}…"
 
 
-def listed(words: Iterable[str]) -> str:
+def comma_list(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 

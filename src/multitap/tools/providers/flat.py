@@ -14,22 +14,22 @@ COMBINATORS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "
 _DEEPEST = 20
 
 
-def flattened(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
+def flatten(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
     """One object that takes what the alternatives take, and in words what it cannot say."""
     flat: Schema = {word: schema[word] for word in schema if word not in COMBINATORS}
     said: list[str] = []
     if depth < _DEEPEST:
         for part in _objects(schema.get("allOf")):
-            inner, words = flattened(part, depth + 1)
+            inner, words = flatten(part, depth + 1)
             flat = both(flat, inner)
             said.append(words)
         for word in ("anyOf", "oneOf"):
-            branches = [flattened(part, depth + 1)[0] for part in _objects(schema.get(word))]
+            branches = [flatten(part, depth + 1)[0] for part in _objects(schema.get(word))]
             said.append(_alternatives(branches, required_of(flat), exactly=word == "oneOf"))
             flat = _either(flat, branches)
         for word in ("then", "else"):
             if is_object(branch := schema.get(word)):
-                inner, _ = flattened(branch, depth + 1)
+                inner, _ = flatten(branch, depth + 1)
                 inner.pop("required", None)
                 flat = both(flat, inner)
     return {**flat, "type": "object", "properties": dict(properties_of(flat))}, _sentence(said)
@@ -78,7 +78,7 @@ def _any(schemas: list[Any]) -> Any:
 
 
 def _alternatives(branches: list[Schema], known: Iterable[str], *, exactly: bool) -> str:
-    sets = [_named(branch, known) for branch in branches]
+    sets = [_property_names(branch, known) for branch in branches]
     if len(sets) < 2 or not all(sets):  # noqa: PLR2004 - one alternative is none
         return ""
     if all(len(one) == 1 for one in sets):
@@ -87,7 +87,7 @@ def _alternatives(branches: list[Schema], known: Iterable[str], *, exactly: bool
     return f"Needed together: {'; or '.join(', '.join(one) for one in distinct(sets))}."
 
 
-def _named(branch: Schema, known: Iterable[str]) -> list[str]:
+def _property_names(branch: Schema, known: Iterable[str]) -> list[str]:
     properties = properties_of(branch)
     return [
         name + _constant(properties.get(name))

@@ -28,11 +28,11 @@ class Contents:
     def __init__(self, *, images: bool) -> None:
         self._images = images
 
-    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+    def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         arguments = {"parameters": tool.schema} if tool.schema else {}
         return {"name": name, "description": tool.description or name, **arguments}
 
-    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"functionDeclarations": tools}] if tools else []
 
     def calls(self, answer: Any) -> Iterator[RawCall]:

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both
-from multitap.tools.providers.walk import Note, Path, Schema, mapped, outline, unheard
+from multitap.tools.providers.walk import Note, Path, Schema, map_schemas, outline, unheard
 
 MAX_NODES = 2_000
 """Written out, ten lines of references can become more than a machine holds."""
@@ -17,7 +17,7 @@ _ASIDE = frozenset({*_REFERENCES, "$defs", "definitions"})
 _WHY = "not every model follows references"
 
 
-def inlined(schema: Mapping[str, Any], note: Note = unheard) -> Schema:
+def inline_references(schema: Mapping[str, Any], note: Note = unheard) -> Schema:
     """The schema without references; where one leads back to itself, only the type is said."""
     return _Inliner(schema, note).node(schema, (), (id(schema),))
 
@@ -34,16 +34,16 @@ class _Inliner:
             self._note(path, "only its type is given", "the schema is too large or too deep")
             return outline(schema)
         beside = {word: value for word, value in schema.items() if word not in _ASIDE}
-        written = mapped(beside, lambda part, at: self._part(part, at, chain), path)
+        written = map_schemas(beside, lambda part, at: self._part(part, at, chain), path)
         for word in _REFERENCES:
             if word in schema:
-                written = both(written, self._followed(schema[word], path, chain))
+                written = both(written, self._follow(schema[word], path, chain))
         return written
 
     def _part(self, part: Any, path: Path, chain: tuple[int, ...]) -> Any:
         return self.node(part, path, chain) if is_object(part) else part
 
-    def _followed(self, reference: Any, path: Path, chain: tuple[int, ...]) -> Schema:
+    def _follow(self, reference: Any, path: Path, chain: tuple[int, ...]) -> Schema:
         target = self._target(reference)
         if not is_object(target):
             self._note(path, f"any value is taken for `{reference!s:.100}`", "it leads nowhere")
@@ -63,7 +63,7 @@ class _Inliner:
             return self._root
         if reference.startswith("#/"):
             return _at(self._root, unquote(reference[2:]).split("/"))
-        return _anchored(self._root, reference[1:])
+        return _find_anchor(self._root, reference[1:])
 
 
 def _at(place: Any, path: list[str]) -> Any:
@@ -76,7 +76,7 @@ def _at(place: Any, path: list[str]) -> Any:
     return place
 
 
-def _anchored(root: Mapping[str, Any], name: str) -> Any:
+def _find_anchor(root: Mapping[str, Any], name: str) -> Any:
     """The definition with that anchor; anchors elsewhere are too rare to look for."""
     for group in ("$defs", "definitions"):
         found = root.get(group)

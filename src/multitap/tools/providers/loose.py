@@ -6,13 +6,20 @@ from typing import Any
 
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import distinct
-from multitap.tools.providers.descriptions import listed, told, with_description
+from multitap.tools.providers.descriptions import comma_list, describe, with_description
 from multitap.tools.providers.number_limits import modernise
 from multitap.tools.providers.patterns import compiles
-from multitap.tools.providers.properties import renamed
+from multitap.tools.providers.properties import rename_properties
 from multitap.tools.providers.restore import SAME, Back, either
-from multitap.tools.providers.tuples import limited, places_of
-from multitap.tools.providers.walk import Note, Path, Schema, mapped, properties_of, required_of
+from multitap.tools.providers.tuples import limit_length, places_of
+from multitap.tools.providers.walk import (
+    Note,
+    Path,
+    Schema,
+    map_schemas,
+    properties_of,
+    required_of,
+)
 
 _ANY_NAME = re.compile(r".*", re.DOTALL)
 
@@ -28,31 +35,31 @@ class Loose:
         return self._node(schema, note, ())
 
     def _node(self, schema: Mapping[str, Any], note: Note, path: Path) -> tuple[Schema, Back]:
-        node = self._cleaned(schema, note, path)
-        names = renamed(properties_of(node), self._names)
+        node = self._clean(schema, note, path)
+        names = rename_properties(properties_of(node), self._names)
         backs: dict[Path, Back] = {}
 
         def visit(part: Any, at: Path) -> Any:
             if not is_object(part):
-                return part if at[-1] == "additionalProperties" else _unbooled(part)
+                return part if at[-1] == "additionalProperties" else _boolean_to_schema(part)
             made, backs[at[len(path) :]] = self._node(part, note, at)
             return made
 
-        made = mapped(node, visit, path)
+        made = map_schemas(node, visit, path)
         if names:
             note(
                 path,
-                f"{listed(names)} renamed",
+                f"{comma_list(names)} renamed",
                 f"{self._provider} does not accept such property names",
             )
             made = _with_names(made, names)
         return made, _back(names, backs)
 
-    def _cleaned(self, schema: Mapping[str, Any], note: Note, path: Path) -> Schema:
+    def _clean(self, schema: Mapping[str, Any], note: Note, path: Path) -> Schema:
         lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
         node = {word: value for word, value in schema.items() if word not in lost}
         if lost:
-            note(path, f"{listed(lost)} left out", "it means nothing to a model")
+            note(path, f"{comma_list(lost)} left out", "it means nothing to a model")
         kinds: Any = node.get("type")
         kinds = kinds if is_list(kinds) else [kinds]
         if "array" in kinds or is_list(node.get("items")):
@@ -69,8 +76,8 @@ class Loose:
         places = places_of(node)
         if places is not None:
             note(path, "any place may have what one of the places has", self._why("tuples"))
-            node.update(limited(node, places))
-            node["items"] = {"anyOf": [_unbooled(place) for place in distinct(places)]}
+            node.update(limit_length(node, places))
+            node["items"] = {"anyOf": [_boolean_to_schema(place) for place in distinct(places)]}
             node.pop("prefixItems", None)
             node.pop("additionalItems", None)
         elif not is_object(node.get("items")):
@@ -82,14 +89,14 @@ class Loose:
         if isinstance(pattern, str) and not compiles(pattern):
             del node["pattern"]
             note(path, "`pattern` became words", self._why("patterns that Python does not"))
-            words = told(node.get("description"), {"pattern": pattern})
+            words = describe(node.get("description"), {"pattern": pattern})
             node.update(with_description({}, words))
 
     def _why(self, what: str) -> str:
         return f"{self._provider} does not take {what}"
 
 
-def _unbooled(part: Any) -> Any:
+def _boolean_to_schema(part: Any) -> Any:
     if part is False:
         return {"not": {}}
     return {} if part is True else part
@@ -106,7 +113,7 @@ def _with_names(node: Schema, names: Mapping[str, str]) -> Schema:
 def _back(names: Mapping[str, str], backs: Mapping[Path, Back]) -> Back:
     """How to undo a node, from how to undo each schema within it."""
 
-    def found(words: frozenset[str]) -> Back:
+    def find_back(words: frozenset[str]) -> Back:
         return either(back for at, back in backs.items() if at[0] in words)
 
     if not names and not any(backs.values()):
@@ -114,10 +121,10 @@ def _back(names: Mapping[str, str], backs: Mapping[Path, Back]) -> Back:
     own = Back(
         names={sent: name for name, sent in names.items()},
         properties={str(at[1]): back for at, back in backs.items() if at[0] == "properties"},
-        others=found(_OTHERS) or None,
-        items=found(_ITEMS) or None,
+        others=find_back(_OTHERS) or None,
+        items=find_back(_ITEMS) or None,
     )
-    return either([own, found(_SAME_VALUE)])
+    return either([own, find_back(_SAME_VALUE)])
 
 
 _OTHERS = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})

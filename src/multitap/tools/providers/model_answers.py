@@ -34,9 +34,9 @@ def arguments(raw: Any) -> dict[str, Any]:
     Raises:
         Unreadable: They are not an object.
     """
-    value = _decoded(raw) if isinstance(raw, str | bytes | bytearray) else raw
+    value = _decode(raw) if isinstance(raw, str | bytes | bytearray) else raw
     if isinstance(value, str):
-        value = _decoded(value)  # some models write JSON into a JSON string
+        value = _decode(value)  # some models write JSON into a JSON string
     if value is None:
         return {}
     if isinstance(value, Mapping):
@@ -44,7 +44,7 @@ def arguments(raw: Any) -> dict[str, Any]:
     raise Unreadable("the arguments are not a JSON object; send them again as one")
 
 
-def _decoded(raw: str | bytes | bytearray) -> Any:
+def _decode(raw: str | bytes | bytearray) -> Any:
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
     if not text.strip():
         return {}

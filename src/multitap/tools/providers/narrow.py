@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.tools.providers.descriptions import listed, told, with_description
+from multitap.tools.providers.descriptions import comma_list, describe, with_description
 from multitap.tools.providers.patterns import portable
-from multitap.tools.providers.properties import renamed
+from multitap.tools.providers.properties import rename_properties
 from multitap.tools.providers.restore import SAME, Back, either
 from multitap.tools.providers.single_types import plain
 from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
@@ -48,9 +48,9 @@ def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
             return _object(node, note, path)
         case "array":
             items, back = _node(node["items"], note, (*path, "items"))
-            return {**_kept(node, note, path), "items": items}, Back(items=back or None)
+            return {**_keep_known(node, note, path), "items": items}, Back(items=back or None)
         case _:
-            return _kept(node, note, path), SAME
+            return _keep_known(node, note, path), SAME
 
 
 def _choice(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
@@ -58,8 +58,8 @@ def _choice(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     branches = [one for one in node["anyOf"] if one.get("type") != "null"] or node["anyOf"][:1]
     nullable = {"nullable": True} if len(branches) < len(node["anyOf"]) else {}
     pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(branches)]
-    made = _spread([one for one, _ in pairs])
-    words = " ".join(filter(None, (told(*_about(node)), made[0].get("description", ""))))
+    made = _spread_lists([one for one, _ in pairs])
+    words = " ".join(filter(None, (describe(*_about(node)), made[0].get("description", ""))))
     made[0] = with_description(made[0], words)
     back = either(back for _, back in pairs)
     if len(made) == 1:
@@ -67,19 +67,19 @@ def _choice(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     return {"anyOf": [{**one, **nullable} for one in made]}, back
 
 
-def _spread(schemas: list[Schema]) -> list[Schema]:
+def _spread_lists(schemas: list[Schema]) -> list[Schema]:
     return [inner for one in schemas for inner in one.get("anyOf", [one])]
 
 
 def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
-    names = renamed(node["properties"], PROPERTY)
+    names = rename_properties(node["properties"], PROPERTY)
     if names:
-        note(path, f"{listed(names)} renamed", "Gemini does not accept such property names")
+        note(path, f"{comma_list(names)} renamed", "Gemini does not accept such property names")
     made: Schema = {}
     backs: dict[str, Back] = {}
     for name, part in node["properties"].items():
         made[names.get(name, name)], backs[name] = _node(part, note, (*path, "properties", name))
-    whole = {**_kept(node, note, path), "properties": made}
+    whole = {**_keep_known(node, note, path), "properties": made}
     if required := [names.get(name, name) for name in required_of(node)]:
         whole["required"] = required
     inner = {name: back for name, back in backs.items() if back}
@@ -88,11 +88,11 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
 
 def _text(node: Schema, what: str, note: Note, path: Path) -> Schema:
     note(path, f"{what} in a string", "Gemini requires every property to be declared")
-    words = " ".join(filter(None, (told(*_about(node)), f"({what})")))
+    words = " ".join(filter(None, (describe(*_about(node)), f"({what})")))
     return {"type": "STRING", "description": words}
 
 
-def _kept(node: Schema, note: Note, path: Path) -> Schema:
+def _keep_known(node: Schema, note: Note, path: Path) -> Schema:
     kind = node["type"]
     made: Schema = {"type": kind.upper()} if kind != "null" else _NULL
     made = {**made, **{word: node[word] for word in node if word in _KEPT}}
@@ -108,8 +108,8 @@ def _kept(node: Schema, note: Note, path: Path) -> Schema:
     if "" in node.get("enum", ()) and "enum" in made:
         lost["enum"] = node["enum"]
     if lost:
-        note(path, f"{listed(lost)} left out of the schema", _WHY)
-    return with_description(made, told(node.get("description"), lost))
+        note(path, f"{comma_list(lost)} left out of the schema", _WHY)
+    return with_description(made, describe(node.get("description"), lost))
 
 
 def _about(node: Schema) -> tuple[Any, Schema]:

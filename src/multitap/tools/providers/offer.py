@@ -8,8 +8,8 @@ from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
 from multitap.tools.providers.model_answers import Unreadable, arguments
-from multitap.tools.providers.restore import SAME, Back, restored
-from multitap.tools.tool import NOBODY, Arguments, ToolContext, said
+from multitap.tools.providers.restore import SAME, Back, restore_value
+from multitap.tools.tool import NOBODY, Arguments, ToolContext, text_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ Execute = Callable[[str, Arguments, ToolContext], Awaitable[ToolResult]]
 class Shape(Protocol):
     """How one interface of a provider writes tools, calls and results."""
 
-    def declared(self, name: str, tool: Converted) -> dict[str, Any]: ...
-    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
+    def declare(self, name: str, tool: Converted) -> dict[str, Any]: ...
+    def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
     def calls(self, answer: Any) -> Iterable[RawCall]: ...
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]: ...
 
@@ -103,8 +103,10 @@ class Offer:
         try:
             given = arguments(raw)
         except Unreadable as exc:
-            return ToolCall(call_id, known, {}, name, said(str(exc), is_error=True, tool=known))
-        return ToolCall(call_id, known, restored(given, self._backs.get(name, SAME)), name)
+            return ToolCall(
+                call_id, known, {}, name, text_result(str(exc), is_error=True, tool=known)
+            )
+        return ToolCall(call_id, known, restore_value(given, self._backs.get(name, SAME)), name)
 
     async def execute(self, call: ToolCall, context: ToolContext = NOBODY) -> ToolResult:
         """Run a call; a failure becomes a result."""

@@ -10,7 +10,7 @@ import msgspec
 
 from multitap.names import MAX_LENGTH, slug
 from multitap.records import dataclass
-from multitap.tools.providers.convert import CannotOffer, Converted, Dialect, converted
+from multitap.tools.providers.convert import CannotOffer, Converted, Dialect, convert_tool
 from multitap.tools.providers.offer import Change, Execute, Offer, Shape, Skipped
 from multitap.tools.providers.token_cost import estimate
 from multitap.tools.tool import ToolInfo
@@ -58,7 +58,7 @@ class Conversions:
             # lookup.
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            known = self._kept[key] = (schema, _converted(tool, provider, budget))
+            known = self._kept[key] = (schema, _convert(tool, provider, budget))
         if isinstance(known[1], CannotOffer):
             raise CannotOffer(str(known[1]))
         return known[1]
@@ -75,7 +75,7 @@ class Conversions:
         return known[1]
 
 
-def offered(
+def make_offer(
     tools: Sequence[ToolInfo],
     provider: Provider,
     *,
@@ -102,8 +102,8 @@ def offered(
         if sent != tool.name:
             changes.append(Change(tool.name, "", f"it is called {sent!r}", _why_named(provider)))
         changes += [Change(tool.name, *note) for note in found.notes]
-    declared = [provider.shape.declared(sent, one) for sent, (_, one) in made.items()]
-    encoded = msgspec.json.encode(provider.shape.listed(declared))
+    declared = [provider.shape.declare(sent, one) for sent, (_, one) in made.items()]
+    encoded = msgspec.json.encode(provider.shape.wrap(declared))
     return Offer(
         msgspec.json.decode(encoded),  # a copy: what was converted once is used again
         tuple(changes),
@@ -135,13 +135,13 @@ def _no_room(sent: str, taken: Collection[str], provider: Provider) -> str | Non
     return None
 
 
-def _converted(tool: ToolInfo, provider: Provider, budget: int) -> Converted | CannotOffer:
+def _convert(tool: ToolInfo, provider: Provider, budget: int) -> Converted | CannotOffer:
     try:
         estimate((tool.description, tool.parameters))
     except (TypeError, ValueError, RecursionError) as exc:
         return CannotOffer(f"its definition cannot be written as JSON: {exc}")
     try:
-        return converted(
+        return convert_tool(
             tool.description,
             tool.parameters,
             provider.dialect,

@@ -21,10 +21,10 @@ _FRAME = Frame(
 class ChatCompletions:
     """Chat Completions, which most other providers speak too."""
 
-    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+    def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", "function": _function(name, tool)}
 
-    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
@@ -58,10 +58,10 @@ class ChatCompletions:
 class Responses:
     """The Responses interface."""
 
-    def declared(self, name: str, tool: Converted) -> dict[str, Any]:
+    def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", **_function(name, tool), "strict": tool.strict}
 
-    def listed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:

@@ -8,7 +8,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 _LONGEST = 64
 
 
-def renamed(names: Iterable[str], taken: re.Pattern[str]) -> Mapping[str, str]:
+def rename_properties(names: Iterable[str], taken: re.Pattern[str]) -> Mapping[str, str]:
     """What to call the properties of one object whose names do not fit, by their own names."""
     own = tuple(names)
     used = {name for name in own if taken.fullmatch(name)}

@@ -36,14 +36,14 @@ class Back:
 SAME = Back()
 
 
-def restored(value: Any, back: Back) -> Any:
+def restore_value(value: Any, back: Back) -> Any:
     """The value as the tool takes it."""
     if back.text and isinstance(value, str):
         return _read(value, word=back.word)
     if is_object(value):
         return _object(value, back)
     if is_list(value) and back.items:
-        return [restored(item, back.items) for item in value]
+        return [restore_value(item, back.items) for item in value]
     return value
 
 
@@ -68,7 +68,7 @@ def either(backs: Iterable[Back]) -> Back:
 def _object(value: Mapping[str, Any], back: Back) -> dict[str, Any]:
     named = {back.names.get(sent, sent): inner for sent, inner in value.items()}
     return {
-        name: restored(inner, back.properties.get(name, back.others or SAME))
+        name: restore_value(inner, back.properties.get(name, back.others or SAME))
         for name, inner in named.items()
         if not (inner is None and name in back.optional)
     }

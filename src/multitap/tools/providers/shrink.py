@@ -6,7 +6,7 @@ from typing import Any
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.records import dataclass
 from multitap.tools.providers.descriptions import cut
-from multitap.tools.providers.walk import Path, Schema, mapped, outline
+from multitap.tools.providers.walk import Path, Schema, map_schemas, outline
 
 _DECORATION = frozenset(
     {
@@ -47,22 +47,22 @@ STEPS = (
 )
 
 
-def shortened(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) -> Schema:
+def say_less(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) -> Schema:
     """The schema, saying less; what it says is still true."""
     if level >= step.levels:
-        return _worded(outline(schema), step.words)
+        return _cut_description(outline(schema), step.words)
     kept = {word: value for word, value in schema.items() if word not in _DECORATION}
     if is_list(values := kept.get("enum")) and len(values) > step.values:
         del kept["enum"]
 
     def visit(part: Any, at: Path) -> Any:
         inner = level if at[0] in _SAME_LEVEL else level + 1
-        return shortened(part, step, inner) if is_object(part) else part
+        return say_less(part, step, inner) if is_object(part) else part
 
-    return _worded(mapped(kept, visit, ()), step.words)
+    return _cut_description(map_schemas(kept, visit, ()), step.words)
 
 
-def _worded(schema: Schema, longest: int) -> Schema:
+def _cut_description(schema: Schema, longest: int) -> Schema:
     words = schema.get("description")
     if not isinstance(words, str):
         return schema

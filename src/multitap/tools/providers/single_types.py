@@ -5,10 +5,10 @@ from typing import Any
 
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both, distinct
-from multitap.tools.providers.descriptions import listed, with_description
-from multitap.tools.providers.flat import flattened
+from multitap.tools.providers.descriptions import comma_list, with_description
+from multitap.tools.providers.flat import flatten
 from multitap.tools.providers.number_limits import modernise
-from multitap.tools.providers.tuples import limited, places_of
+from multitap.tools.providers.tuples import limit_length, places_of
 from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
 
 _ABOUT = ("description", "default", "examples", "title")
@@ -50,11 +50,11 @@ def plain(schema: Any, note: Note, path: Path = ()) -> Schema:
         return _choice(node, node["anyOf"], note, path)
     kinds = _kinds(node)
     if len(kinds) == 1:
-        return _typed(node, kinds[0], note, path)
+        return _with_type(node, kinds[0], note, path)
     about = _about(node)
     if not kinds:
         return about
-    return {"anyOf": [_typed(_bare(node), kind, note, path) for kind in kinds], **about}
+    return {"anyOf": [_with_type(_bare(node), kind, note, path) for kind in kinds], **about}
 
 
 def _single(schema: Schema, note: Note, path: Path) -> Schema:
@@ -73,7 +73,7 @@ def _single(schema: Schema, note: Note, path: Path) -> Schema:
         note(path, "`oneOf` became `anyOf`", _WHY)
         node["anyOf"] = choice
     if "properties" in node and "anyOf" in node and not _own_kinds(node["anyOf"]):
-        node, words = flattened(node)
+        node, words = flatten(node)
         note(path, "`anyOf` became words", _WHY)
         node = with_description(node, f"{node.get('description', '')} {words}".strip())
     return node
@@ -100,7 +100,7 @@ def _choice(node: Schema, branches: list[Any], note: Note, path: Path) -> Schema
     return {**found[0], **about} if len(found) == 1 else {"anyOf": found, **about}
 
 
-def _typed(node: Schema, kind: str, note: Note, path: Path) -> Schema:
+def _with_type(node: Schema, kind: str, note: Note, path: Path) -> Schema:
     kept = _KEPT["number" if kind == "integer" else kind]
     _say_lost(node, kept, note, path)
     made: Schema = {
@@ -126,7 +126,7 @@ def _say_lost(node: Schema, kept: frozenset[str], note: Note, path: Path) -> Non
     every = frozenset[str]().union(*_KEPT.values())
     lost = [word for word in node if word not in kept | _READ and word not in every]
     if lost:
-        note(path, f"{listed(lost)} left out", _WHY)
+        note(path, f"{comma_list(lost)} left out", _WHY)
 
 
 def _set_items(made: Schema, node: Schema, note: Note, path: Path) -> None:
@@ -134,7 +134,7 @@ def _set_items(made: Schema, node: Schema, note: Note, path: Path) -> None:
     if places is None:
         made["items"] = plain(node.get("items"), note, (*path, "items"))
         return
-    made.update(limited(node, places))
+    made.update(limit_length(node, places))
     made["items"] = _choice({}, distinct(places), note, (*path, "items"))
     note(path, "any place may have what one of the places has", _WHY)
 
@@ -154,7 +154,7 @@ def _kinds(node: Schema) -> list[str]:
     declared: Any = node.get("type")
     kinds = [kind for kind in (declared if is_list(declared) else [declared]) if kind in _TYPES]
     if not kinds and declared is None:
-        kinds = _implied(node)
+        kinds = _implied_types(node)
     if is_list(values := node.get("enum")) and values:
         fitting = [kind for kind in kinds or _TYPES if any(kind in _kinds_of(v) for v in values)]
         kinds = [one for one in fitting if not (one == "number" and "integer" in fitting)] or kinds
@@ -166,7 +166,7 @@ def _kinds(node: Schema) -> list[str]:
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
-def _implied(node: Schema) -> list[str]:
+def _implied_types(node: Schema) -> list[str]:
     for kind in ("object", "array", "string", "number"):
         if (_KEPT[kind] | _IMPLYING.get(kind, frozenset())) - {"enum", "format"} & node.keys():
             return [kind]

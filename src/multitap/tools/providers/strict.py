@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multitap.catalog.schemas.json_values import is_object
-from multitap.tools.providers.descriptions import listed, told, with_description
+from multitap.tools.providers.descriptions import comma_list, describe, with_description
 from multitap.tools.providers.patterns import portable
 from multitap.tools.providers.restore import SAME, Back, either
 from multitap.tools.providers.single_types import plain
@@ -56,7 +56,7 @@ def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     if "anyOf" in node:
         pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(node["anyOf"])]
         made: Schema = {"anyOf": [one for one, _ in pairs]}
-        return _described(made, node, {}), either(back for _, back in pairs)
+        return _describe(made, node, {}), either(back for _, back in pairs)
     match node.get("type"):
         case None:
             raise NotStrict(f"{_where(path)} takes any value")
@@ -64,11 +64,11 @@ def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
             return _object(node, note, path)
         case "array":
             items, back = _node(node["items"], note, (*path, "items"))
-            made, lost = _kept(node, note, path)
-            return _described({**made, "items": items}, node, lost), Back(items=back or None)
+            made, lost = _split_rules(node, note, path)
+            return _describe({**made, "items": items}, node, lost), Back(items=back or None)
         case _:
-            made, lost = _kept(node, note, path)
-            return _described(made, node, lost), SAME
+            made, lost = _split_rules(node, note, path)
+            return _describe(made, node, lost), SAME
 
 
 def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
@@ -83,7 +83,11 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     optional = [name for name in made if name not in required_of(node)]
     added = frozenset(name for name in optional if not _nullable(made[name]))
     if added:
-        note(path, f"{listed(sorted(added))} may be null", "strict mode has no optional properties")
+        note(
+            path,
+            f"{comma_list(sorted(added))} may be null",
+            "strict mode has no optional properties",
+        )
     # The model says null for what it leaves out, and `Back.optional` drops it again: many servers
     # refuse a null.
     for name in added:
@@ -94,18 +98,18 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
         "required": list(made),
         "additionalProperties": False,
     }
-    _, lost = _kept(node, note, path)
+    _, lost = _split_rules(node, note, path)
     inner = {name: back for name, back in backs.items() if back}
-    return _described(whole, node, lost), Back(optional=added, properties=inner)
+    return _describe(whole, node, lost), Back(optional=added, properties=inner)
 
 
-def _kept(node: Schema, note: Note, path: Path) -> tuple[Schema, Schema]:
+def _split_rules(node: Schema, note: Note, path: Path) -> tuple[Schema, Schema]:
     """What strict mode takes of a node, and what it does not."""
     apart = {"description", "items", "properties", "required", "additionalProperties"}
     made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}
     lost = {word: node[word] for word in node if word not in made and word not in apart}
     if lost:
-        note(path, f"{listed(lost)} left out of the schema", _WHY)
+        note(path, f"{comma_list(lost)} left out of the schema", _WHY)
     return made, lost
 
 
@@ -122,9 +126,9 @@ def _takes(word: str, node: Schema) -> bool:
             return True
 
 
-def _described(made: Schema, node: Schema, lost: Mapping[str, Any]) -> Schema:
+def _describe(made: Schema, node: Schema, lost: Mapping[str, Any]) -> Schema:
     default = {"default": node["default"]} if "default" in node and "anyOf" in made else {}
-    return with_description(made, told(node.get("description"), {**lost, **default}))
+    return with_description(made, describe(node.get("description"), {**lost, **default}))
 
 
 def _nullable(schema: Schema) -> bool:

@@ -13,7 +13,7 @@ def places_of(array: Mapping[str, Any]) -> list[Any] | None:
     return places if is_list(places) else None
 
 
-def limited(array: Schema, places: list[Any]) -> Schema:
+def limit_length(array: Schema, places: list[Any]) -> Schema:
     """The length that an array of those places may have at most, if there is one."""
     rest = array.get("items") if "prefixItems" in array else array.get("additionalItems")
     if rest is not False:

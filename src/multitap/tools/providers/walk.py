@@ -26,7 +26,7 @@ _MANY = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 
 
-def mapped(schema: Mapping[str, Any], visit: Callable[[Any, Path], Any], path: Path) -> Schema:
+def map_schemas(schema: Mapping[str, Any], visit: Callable[[Any, Path], Any], path: Path) -> Schema:
     """The schema with each schema directly within it, `true` and `false` too, as `visit` has it."""
     return {word: _part(word, value, visit, (*path, word)) for word, value in schema.items()}
 
@@ -53,7 +53,7 @@ def every(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     while pending:
         one = pending.pop()
         yield one
-        mapped(one, visit, ())
+        map_schemas(one, visit, ())
 
 
 def outline(schema: Mapping[str, Any]) -> Schema:

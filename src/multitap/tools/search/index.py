@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from math import log
 
 from multitap.records import dataclass
-from multitap.tools.search.search_request import SearchRequest, Wish, understood
+from multitap.tools.search.search_request import SearchRequest, Wish, parse_request
 from multitap.tools.search.stems import Stems
 from multitap.tools.search.tool_document import ToolDocument, read
 from multitap.tools.tool import ToolInfo
@@ -84,7 +84,7 @@ class Index:
 
     def search(self, query: str, limit: int = 5) -> list[Hit]:
         """The tools that fit best, the best first; fewer than `limit` if no more fit at all."""
-        request = understood(query, self._stems)
+        request = parse_request(query, self._stems)
         scores = self._fitting(request.wishes)
         self._doubt(scores, request)
         for name in request.names:
@@ -104,7 +104,7 @@ class Index:
         scores, met = _Scores(float), _Scores(float)
         possible = 0.0
         for wish in wishes:
-            found = self._found(wish)
+            found = self._find(wish)
             best = max(found.values(), default=0.0)
             possible += best
             for number, score in found.items():
@@ -124,7 +124,7 @@ class Index:
             if request.is_question and document.changes:
                 scores[number] *= INTRUSIVE
 
-    def _found(self, wish: Wish) -> _Scores:
+    def _find(self, wish: Wish) -> _Scores:
         """What one wish does for each tool: the best that any of the words for it can do."""
         best = _Scores(float)
         for factor, words in self._alternatives(wish):

@@ -10,7 +10,7 @@ from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.search.tool_shelf import CALL, DESCRIBE, DOORS, SEARCH, Door, ToolShelf
-from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcome, said
+from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcome, text_result
 
 
 def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
@@ -18,10 +18,10 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
     shelf = ToolShelf(tools.list, tools.get)
 
     async def search(arguments: Arguments, _: ToolContext) -> ToolResult:
-        return said(shelf.search(arguments))
+        return text_result(shelf.search(arguments))
 
     async def describe(arguments: Arguments, _: ToolContext) -> ToolResult:
-        return said(shelf.describe(arguments))
+        return text_result(shelf.describe(arguments))
 
     async def call(arguments: Arguments, context: ToolContext) -> ToolResult:
         name: str = arguments["name"]
@@ -30,10 +30,10 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
         if result.success:
             return result
         if tools.get(name) is None:
-            return said(f"{result.error}; {shelf.advice(name)}", is_error=True)
+            return text_result(f"{result.error}; {shelf.advice(name)}", is_error=True)
         if (words := shelf.misfit(name, given)) is None:
             return result
-        return said(words, is_error=True, tool=name)
+        return text_result(words, is_error=True, tool=name)
 
     return (
         _Entrance(search, DOORS[SEARCH]),
@@ -62,12 +62,12 @@ class _Entrance:
         return self.door.schema
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
-        return await outcome(self._entered(arguments, context))
+        return await outcome(self._enter(arguments, context))
 
     @cached_property
     def _checker(self) -> schemas.Checker | schemas.Unchecked:
         return schemas.compile_schema(self.parameters)
 
-    async def _entered(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+    async def _enter(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         self._checker.check(arguments)
         return await self.enter(arguments, context)

@@ -23,7 +23,7 @@ def outline(schema: Schema) -> str:
 
 
 def _members(schema: Schema, root: Schema, depth: int) -> str:
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     properties = schema.get("properties")
     named: Mapping[str, Any] = properties if is_object(properties) else {}
     needed = schema.get("required")
@@ -37,26 +37,26 @@ def _members(schema: Schema, root: Schema, depth: int) -> str:
 def _kind(schema: Any, root: Schema, depth: int) -> str:
     if not is_object(schema) or depth == MAX_DEPTH:
         return "any"
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if is_list(choices):
         return _either(map(_literal, choices[:MAX_CHOICES]), more=len(choices) > MAX_CHOICES)
     branches = schema.get("anyOf", schema.get("oneOf"))
     if is_list(branches):
         return _either(_kind(branch, root, depth + 1) for branch in branches)
-    return _typed(schema, root, depth)
+    return _type_of(schema, root, depth)
 
 
-def _typed(schema: Schema, root: Schema, depth: int) -> str:
+def _type_of(schema: Schema, root: Schema, depth: int) -> str:
     kinds = schema.get("type", "any")
     if kinds == "array":
-        return _listed(_kind(schema.get("items"), root, depth + 1))
+        return _list_of(_kind(schema.get("items"), root, depth + 1))
     if kinds == "object" and schema.get("properties"):
         return f"{{{_members(schema, root, depth + 1)}}}"
     return _either(map(str, kinds)) if is_list(kinds) else str(kinds)
 
 
-def _listed(kind: str) -> str:
+def _list_of(kind: str) -> str:
     return f"({kind})[]" if " | " in kind else f"{kind}[]"
 
 
@@ -69,7 +69,7 @@ def _literal(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _resolved(schema: Schema, root: Schema) -> Schema:
+def _resolve(schema: Schema, root: Schema) -> Schema:
     for _ in range(MAX_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from multitap.records import dataclass
 from multitap.tools.search.stems import Stems
-from multitap.tools.search.tokens import STOP, spoken
+from multitap.tools.search.tokens import STOP, words_of
 
 MOST_WORDS = 64
 """Of a request that are looked at."""
@@ -42,10 +42,10 @@ class SearchRequest:
     is_question: bool
 
 
-def understood(text: str, stems: Stems) -> SearchRequest:
+def parse_request(text: str, stems: Stems) -> SearchRequest:
     """What a text asks for."""
     text = text[:MOST_CHARACTERS]
-    words = spoken(text)[:MOST_WORDS]
+    words = words_of(text)[:MOST_WORDS]
     return SearchRequest(
         tuple(dict.fromkeys(_wishes(words, stems))),
         frozenset(words),

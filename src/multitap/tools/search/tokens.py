@@ -25,29 +25,29 @@ STOP = frozenset(_STOP.split())
 
 def of_prose(text: str) -> list[str]:
     """The words of a text that say something; `camelCase` falls apart, but `GitHub` stays."""
-    return [word for word in spoken(text) if word not in STOP]
+    return [word for word in words_of(text) if word not in STOP]
 
 
 def of_name(text: str) -> list[str]:
     """The words of an identifier: `snake_case`, `camelCase`, `kebab-case`."""
-    return [word for word in _words(_parted(text)) if word not in STOP]
+    return [word for word in _words(_split_camel_case(text)) if word not in STOP]
 
 
-def spoken(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """All words of a text, one after the other."""
-    return _words(_LOWER_CAMEL.sub(lambda found: _parted(found[0]), text))
+    return _words(_LOWER_CAMEL.sub(lambda found: _split_camel_case(found[0]), text))
 
 
-def _parted(text: str) -> str:
+def _split_camel_case(text: str) -> str:
     return _HUMP.sub(" ", text)
 
 
 def _words(text: str) -> list[str]:
-    plain = (text if text.isascii() else _unaccented(text)).replace("%", " percent ")
+    plain = (text if text.isascii() else _strip_accents(text)).replace("%", " percent ")
     return [*_fine(_TOKEN.findall(plain.casefold()))]
 
 
-def _unaccented(text: str) -> str:
+def _strip_accents(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFC", "".join(c for c in decomposed if not _is_accent(c)))
 

@@ -95,7 +95,7 @@ def own_name(tool: ToolInfo) -> str:
 
 def summary(tool: ToolInfo) -> str:
     """The first sentence of its description; a headline of few words is not all of it."""
-    text = _described(tool)
+    text = _description(tool)
     for end in _SENTENCE.finditer(text):
         if len(_WORD.findall(text[: end.start()])) >= _SUMMARY_WORDS:
             return text[: end.start()]
@@ -118,13 +118,16 @@ def _fields(tool: ToolInfo) -> Iterator[tuple[Field, list[str]]]:
         yield TITLE, of_prose(tool.title or "")
     first = summary(tool)
     yield SUMMARY, of_prose(first)
-    yield DETAIL, of_prose(_described(tool)[len(first) :])
+    yield DETAIL, of_prose(_description(tool)[len(first) :])
     arguments = list(islice(_arguments(tool.parameters), MAX_ARGUMENTS))
     yield ARGUMENT, [word for name, _ in arguments for word in of_name(name)]
-    yield ARGUMENT_TEXT, [word for _, schema in arguments for word in of_prose(_said(schema))]
+    yield (
+        ARGUMENT_TEXT,
+        [word for _, schema in arguments for word in of_prose(_schema_text(schema))],
+    )
 
 
-def _described(tool: ToolInfo) -> str:
+def _description(tool: ToolInfo) -> str:
     return tool.description[:MAX_DESCRIPTION].strip()
 
 
@@ -152,7 +155,7 @@ def _parts(
             yield from (branch for branch in branches if is_object(branch))
 
 
-def _said(schema: Mapping[str, Any]) -> str:
+def _schema_text(schema: Mapping[str, Any]) -> str:
     description, choices = schema.get("description"), schema.get("enum")
     words = description if isinstance(description, str) else ""
     if is_list(choices):

@@ -102,7 +102,7 @@ class ToolShelf:
         """The tools that fit best, or an overview where none does."""
         index = self._index()
         hits = index.search(arguments["query"], arguments.get("limit", USUAL_HITS))
-        found = "\n\n".join(_shown(hit.tool) for hit in hits)
+        found = "\n\n".join(_show(hit.tool) for hit in hits)
         return found or _overview(arguments["query"], index.tools)
 
     def describe(self, arguments: Arguments) -> str:
@@ -139,7 +139,7 @@ class ToolShelf:
         return self._known
 
 
-def _shown(tool: ToolInfo) -> str:
+def _show(tool: ToolInfo) -> str:
     return f"{tool.name}{outline(tool.parameters)}\n{_short(summary(tool))}"
 
 

@@ -9,7 +9,7 @@ import pytest
 from keyring.backends import fail
 
 from multitap import open_hub
-from multitap.config.trust_gate import Untrusted
+from multitap.config.trust_gate import Standing, Untrusted
 from multitap.events import LinkState, Reloaded
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
 from multitap.trust.secrets.vault import Vault
@@ -110,6 +110,91 @@ async def test_mcpoison_a_changed_script_is_not_started_by_a_restart(folder, tmp
         assert before is LinkState.CONNECTED
         assert "changed since you trusted it" in str(hub.links["zoo"].failure)
         assert not mark.exists()
+
+
+RUNS = {
+    "a script": ({"command": "python", "args": ["server.py"]}, "server.py"),
+    "a program": ({"command": "./run"}, "run"),
+    "a word of a shell": ({"command": "sh", "args": ["-c", "exec ./run --fast"]}, "run"),
+    "an option's value": ({"command": "node", "args": ["--require=./hook.js", "x"]}, "hook.js"),
+    "a module": ({"command": "python", "args": ["-m", "package.module"]}, "package/module.py"),
+    "a joined module": ({"command": "python", "args": ["-mpackage"]}, "package/__main__.py"),
+    "its package": ({"command": "python", "args": ["-m", "package.x"]}, "package/__init__.py"),
+    "the folder": ({"command": "python", "args": ["."]}, "__main__.py"),
+    "another folder": ({"command": "python", "args": ["app"], "cwd": "sub"}, "sub/app/__main__.py"),
+    "a path for programs": ({"command": "tool", "env": {"PATH": "./bin:/usr/bin"}}, "bin/tool"),
+    "a variable": ({"command": "node", "env": {"NODE_OPTIONS": "-r ./hook.js"}}, "hook.js"),
+    "a file of variables": ({"command": "node", "env_file": "settings.env"}, "settings.env"),
+    "a variable in it": ({"command": "node", "env_file": "settings.env"}, "hook.js"),
+    "a manifest": ({"command": "npm", "args": ["start"]}, "package.json"),
+    "a script of a manifest": ({"command": "npm", "args": ["start"]}, "build/index.js"),
+    "a registry": ({"command": "npx", "args": ["-y", "x"]}, ".npmrc"),
+    "a statement": ({"url": "https://x.example", "oauth": {"assertion_file": "jwt"}}, "jwt"),
+    "a header": ({"url": "https://x.example", "headers": {"X": "${file:key}"}}, "key"),
+}
+
+
+@pytest.mark.parametrize(("entry", "file"), RUNS.values(), ids=RUNS)
+def test_mcpoison_every_file_that_decides_what_runs_is_part_of_the_trust(folder, entry, file):
+    for name in {one for _, one in RUNS.values()}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "settings.env").write_text("NODE_OPTIONS=--require ./hook.js\n")
+    (folder / "package.json").write_text('{"scripts": {"start": "node build/index.js"}}')
+    words = {name: value for name, value in entry.items() if name != "oauth"}
+    table = "\n".join(f"{name} = {_inline(value)}" for name, value in words.items())
+    if "oauth" in entry:
+        table += f'\noauth = {{ grant = "jwt_bearer", client_id = "x", assertion_file = "{file}" }}'
+    (folder / "multitap.toml").write_text(f"[servers.a]\n{table}\n")
+    trust(folder)
+    before = load_trusted()
+    (folder / file).write_text((folder / file).read_text() + " ")
+
+    assert not before.pending
+    assert {one.name: one.standing for one in load_trusted().pending} == {"a": Standing.CHANGED}
+
+
+def _inline(value):
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items()) + " }"
+
+
+def test_mcpoison_where_a_link_leads_is_part_of_the_trust(folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    (folder / "run").symlink_to("/bin/true")
+    (folder / "multitap.toml").write_text('[servers.a]\ncommand = "./run"\n')
+    trust(folder)
+    (folder / "run").unlink()
+    (folder / "run").symlink_to(outside)
+
+    assert [one.standing for one in load_trusted().pending] == [Standing.CHANGED]
+
+
+def test_mcpoison_a_function_is_trusted_by_the_file_that_is_imported(folder):
+    (folder / "tools.py").write_text("def f(): ...")
+    (folder / "multitap.toml").write_text(
+        '[environment]\ntools = ["${workspaceFolder}/tools.py:f"]\n'
+    )
+    trust(folder)
+    before = load_trusted()
+    (folder / "tools.py").write_text("def f(): evil()")
+
+    assert before.settings.environment.tools == (f"{folder}/tools.py:f",)
+    assert [one.standing for one in load_trusted().pending] == [Standing.CHANGED]
+
+
+@pytest.mark.parametrize("path", ["~/.ssh/id_rsa", "/etc/passwd", "../key", "linked"])
+def test_a_statement_to_log_in_with_is_a_file_of_the_project(folder, path):
+    (folder / "linked").symlink_to("/etc/passwd")
+    oauth = f'{{ grant = "jwt_bearer", client_id = "x", assertion_file = "{path}" }}'
+    (folder / "multitap.toml").write_text(
+        f'[servers.a]\nurl = "https://x.example"\noauth = {oauth}\n'
+    )
+    trust(folder)
+
+    assert not load_trusted().settings.servers
 
 
 async def test_a_granted_secret_is_void_when_the_entry_changes(folder):

@@ -13,6 +13,7 @@ from multitap.config import Settings, StdioServer
 from multitap.config.models import ServerHome
 from multitap.config.search import start_folder
 from multitap.trust.policy.policy import Decision, Policy
+from multitap.trust.sandbox_rules.sandbox_plan import plan_sandbox
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
@@ -99,6 +100,79 @@ def test_nothing_of_the_current_folder_is_used(places, named):
     assert [path.name for path in marks.iterdir()] == []
     assert {states[name] for name in ("module", "dotenv", "env_file", "relative")} == {"connected"}
     assert "theirs" not in ended.stdout + ended.stderr
+
+
+PROJECT = """
+[servers.module]
+command = "{python}"
+args = ["-m", "honest"]
+[servers.relative]
+command = "./tool"
+[servers.dotenv]
+command = "{python}"
+args = ["honest.py"]
+env_file = "settings.env"
+[servers.page]
+url = "http://127.0.0.1:1/${{file:token.txt}}"
+"""
+
+
+def test_a_trusted_project_uses_nothing_of_a_folder_below_it(places):
+    home, clone, marks = places
+    project = home / "project"
+    shutil.copytree(clone, project / "vendored")
+    shutil.copy(home / "lib" / "honest.py", project)
+    shutil.copy(home / "tool", project)
+    (project / ".git").mkdir()
+    (project / "settings.env").write_text("HARMLESS=1\n")
+    (project / "token.txt").write_text("mine")
+    (project / "multitap.toml").write_text(PROJECT.format(python=sys.executable))
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    env = {**kept, "HOME": str(home), "MULTITAP_SANDBOX": "off"}
+
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "multitap", "status", "--json", "--timeout", "60", "--trust"],
+        cwd=project / "vendored",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    states = {one["name"]: one["state"] for one in json.loads(ended.stdout)["servers"]}
+    assert [path.name for path in marks.iterdir()] == []
+    assert {states[name] for name in ("module", "relative", "dotenv")} == {"connected"}, (
+        ended.stdout
+    )
+    assert "theirs" not in ended.stdout + ended.stderr
+
+
+def test_a_confined_server_of_a_project_starts_in_the_project(tmp_path):
+    home, project = tmp_path / "home", tmp_path / "home" / "project"
+    config = StdioServer(command="x", provenance="project").at_home(ServerHome(project, project))
+
+    plan = plan_sandbox(
+        *("s", config, "/bin/true", {}),
+        home=home,
+        state=tmp_path / "state",
+        here=project / "vendored",
+        ours={},
+    )
+
+    assert plan.cwd == project
+
+
+def test_a_rule_does_not_guess_where_a_confined_server_starts(tmp_path):
+    rule = {"decision": "deny", "arguments": {"path": {"outside": [str(tmp_path)]}}}
+    published = {"command": "x", "policy": [rule], "provenance": "registry"}
+    config = StdioServer.model_validate(published).at_home(ServerHome(start=tmp_path))
+    policy = Policy(Settings(servers={"s": config}))
+
+    guard = policy.guard("s", config, "read", {})
+
+    assert guard is not None
+    assert guard.decide(b'{"path": "notes.txt"}').decision is Decision.DENY
 
 
 def test_a_rule_about_paths_reads_them_as_the_server_does(tmp_path, monkeypatch):

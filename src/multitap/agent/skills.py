@@ -1,6 +1,5 @@
 """Skills: folders of instructions that an agent reads when it needs them."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
@@ -8,10 +7,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from multitap.config.documents import Document, Malformed, is_table
+from multitap.config.files import is_file
+from multitap.config.folders import entries_of, files_below
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
 from multitap.config.trust_gate import MANUAL
 from multitap.errors import UnknownName
 from multitap.records import dataclass
+from multitap.regular_file import read_regular
 from multitap.tools import ToolDef
 
 READ_SKILL = "read_skill"
@@ -162,7 +164,7 @@ def _find(skills: Skills, name: str) -> Skill:
 
 def _manuals(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.glob(f"*/{MANUAL}") if path.is_file())
+        return [manual for path in entries_of(folder) if is_file(manual := path / MANUAL)]
     except OSError:  # a folder that must not be looked at has no skills for us
         return []
 
@@ -195,18 +197,15 @@ def _read_within(folder: Path, file: str) -> str:
         raise ValueError("it is outside the folder")
     if not path.is_file():
         raise ValueError("it does not exist")
-    if path.stat().st_size > LARGEST_FILE:
-        raise ValueError("it is too large")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+        return text.replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise ValueError("it is not a text") from None
 
 
 def _beside(folder: Path) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(place, name).relative_to(folder)
-            if not name.startswith(".") and path != Path(MANUAL):
-                yield path.as_posix()
+    for path in files_below(folder, skips=lambda name: name.startswith(".")):
+        name = path.relative_to(folder).as_posix()
+        if not path.name.startswith(".") and name != MANUAL:
+            yield name

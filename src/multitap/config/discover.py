@@ -13,9 +13,11 @@ from multitap.config.dialects.local_remote import FOLDER_SPELLING
 from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Document, Node
 from multitap.config.files import is_file, read_file
+from multitap.config.folders import entries_of
 from multitap.config.owners import refusal
 from multitap.config.problems import Place, Problem, Severity
 from multitap.records import dataclass
+from multitap.regular_file import open_regular
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
 """In this order; the first one that is there starts the server."""
@@ -77,7 +79,7 @@ def scripts(folder: Path) -> tuple[Path, ...]:
         OSError: The folder is there, but cannot be read.
     """
     try:
-        folders = sorted(path for path in folder.iterdir() if _may_be_server(path.name))
+        folders = [path for path in entries_of(folder) if _may_be_server(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return ()
     found = (_script(path) for path in folders)
@@ -139,8 +141,9 @@ def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
 
 def _has_inline_metadata(script: Path) -> bool:
     try:
-        with script.open(encoding="utf-8", errors="replace") as file:
-            return bool(_INLINE_METADATA.search(file.read(_HEADER)))
+        with open_regular(script) as file:
+            text = file.read(_HEADER).decode(errors="replace")
+        return bool(_INLINE_METADATA.search(text))
     except OSError:
         return False
 

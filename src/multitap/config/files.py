@@ -6,6 +6,7 @@ from pathlib import Path
 from multitap.config.documents import Document, Format, Malformed, Node, Parsed
 from multitap.config.formats.limits import KIB, LARGEST
 from multitap.config.problems import Place, Problem, Severity
+from multitap.regular_file import open_regular
 
 SUFFIXES: dict[str, Format] = {
     ".json": "json",
@@ -40,7 +41,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
         if not stat.S_ISREG(status.st_mode):
             return None, (_problem(Place(path), "is not a file"),)
         largest = LARGEST[SUFFIXES.get(path.suffix.lower(), "json")]
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(largest + 1)  # its size may change until it is read
     except (FileNotFoundError, NotADirectoryError):
         return None, ()

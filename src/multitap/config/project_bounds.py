@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from multitap.config.expand import variables
-from multitap.config.models import ServerConfig, StdioServer
+from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
 from multitap.config.owners import is_within
 from multitap.config.scope import Scope, expand, located
 from multitap.errors import ConfigError
@@ -14,9 +14,14 @@ OUTSIDE = "is outside the project"
 
 # Before trust is given, a path with a variable in it must not carry a value of the environment
 # anywhere.
-def folders_only(folder: Path) -> Scope:
-    """What variables stand for to a project that nobody has trusted: folders, and nothing else."""
-    return Scope({}, folder, Path.home())
+def folders_only(folder: Path, root: Path) -> Scope:
+    """What variables stand for to a project that nobody has trusted: folders, and nothing else.
+
+    Args:
+        folder: The folder that is worked in.
+        root: The project's folder, where its relative paths start.
+    """
+    return Scope({}, folder, Path.home(), base=root)
 
 
 def objection(path: str, root: Path, folder: Path) -> str | None:
@@ -27,7 +32,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
         root: The project's folder.
         folder: The folder that is worked in.
     """
-    scope = folders_only(folder)
+    scope = folders_only(folder, root)
     try:
         found = located(expand(path, scope), scope)
     except ConfigError:
@@ -39,10 +44,22 @@ def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tu
     """The fields of a project's server that lead out of the project, and why each does."""
     for key, reference in variables(config):
         if reference.source == "file":
-            scope = folders_only(folder)
+            scope = folders_only(folder, root)
             if not is_within(located(reference.name, scope), root):
                 yield key, f"`${{file:{reference.name}}}` {OUTSIDE}"
-    if isinstance(config, StdioServer):
-        for key, path in (("env_file", config.env_file), ("cwd", config.cwd)):
-            if path is not None and (reason := objection(str(path), root, folder)):
-                yield key, reason
+    for key, path in paths_of(config):
+        if reason := objection(str(path), root, folder):
+            yield key, reason
+
+
+def paths_of(config: ServerConfig) -> Iterator[tuple[str, Path]]:
+    """The files and folders that a server's entry names by fields of their own."""
+    match config:
+        case StdioServer():
+            found = {"env_file": config.env_file, "cwd": config.cwd}
+        case HttpServer(oauth=OAuth() as oauth):
+            # its content is sent to whatever server the same entry names
+            found = {"oauth.assertion_file": oauth.assertion_file}
+        case _:
+            return
+    yield from ((key, path) for key, path in found.items() if path is not None)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from multitap.config import validate
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.dialects.rewrites import literal
 from multitap.config.documents import Node
-from multitap.config.models import ServerConfig, Settings
+from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
-from multitap.config.scope import content, expand
+from multitap.config.scope import Scope, content, expand, located
 from multitap.config.stacks import Stack, built, usable, within
 from multitap.config.trust_gate import Approval, Pending, Proposal, Standing, TrustDecision
 from multitap.errors import ConfigError
@@ -85,14 +86,16 @@ def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
     places = {name: stack.merged().node.key_place for name, stack in stacks.items()}
     if fields:
         places[""] = Place(next(iter(fields.values())).document.path)
-    skills = fields.get(("environment", _SKILLS))
+    skills, scope = fields.get(("environment", _SKILLS)), folders_only(folder, root)
     proposal = Proposal(
         root,
         folder,
         servers,
         validate.nested(fields),
         places,
-        tuple(map(Path, skills.value)) if skills else (root / _SKILLS,),
+        tuple(Path(expand(str(one), scope)) for one in skills.value)
+        if skills
+        else (root / _SKILLS,),
     )
     return Proposed(proposal, stacks, fields, (*about_servers, *about_fields))
 
@@ -165,7 +168,9 @@ def _servers(
         strays = [*objections_to(config, root, folder)]
         problems += (_stray(stack.fields, key, reason, name) for key, reason in strays)
         if not strays:
-            servers[name] = config
+            # In the project, not where somebody works: a folder below it may be of another stranger
+            # (a submodule, an unpacked archive), and what is trusted must not depend on it.
+            servers[name] = config.at_home(ServerHome(root, root))
     return servers, problems
 
 
@@ -224,23 +229,34 @@ def _confined(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[Fi
     match path:
         case ("prompts", name, "file"):
             _check_inside(str(node.value), root, folder)
-            scope = folders_only(folder)
+            scope = folders_only(folder, root)
             # The text, not the path, so that what a person trusts is what the model will read.
             text = content(expand(str(node.value), scope), scope)
             return ("prompts", name, "text"), node.of(text)
         case ("environment", "skills"):
-            scope = folders_only(folder)
+            scope = folders_only(folder, root)
             for one in node.value:
                 _check_inside(str(one), root, folder)
-            return path, node.of([Path(expand(str(one), scope)) for one in node.value])
+            return path, node.of([Path(_found(str(one), scope)) for one in node.value])
         case ("environment", "tools"):
-            for reference in node.value:
-                where = str(reference).rpartition(":")[0]
-                if where.endswith(".py"):
-                    _check_inside(where, root, folder)
+            return path, node.of([_function(str(one), root, folder) for one in node.value])
         case _:
             pass
     return path, node
+
+
+def _function(reference: str, root: Path, folder: Path) -> str:
+    """A function as it will be found: what is trusted is the file that is imported."""
+    where, colon, name = reference.rpartition(":")
+    if not where.endswith(".py"):
+        return reference
+    _check_inside(where, root, folder)
+    return f"{_found(where, folders_only(folder, root))}{colon}{name}"
+
+
+def _found(path: str, scope: Scope) -> str:
+    """A path without variables, that stays the same when it is expanded once more."""
+    return literal(str(located(expand(path, scope), scope)))
 
 
 def _check_inside(path: str, root: Path, folder: Path) -> None:

@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from errno import EFBIG, EINVAL
 from pathlib import Path
 
 from multitap.config.problems import Place, did_you_mean
 from multitap.errors import ConfigError
 from multitap.records import dataclass
+from multitap.regular_file import read_regular
 
 # For tokens and certificates; a `${file:}` that names a log or a device must not fill the memory.
 LARGEST_FILE = 1024 * 1024
@@ -32,12 +32,8 @@ def _no_secrets(_: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    size = path.stat().st_size
-    if not path.is_file():
-        raise OSError(EINVAL, "it is not a file")  # a pipe might never end
-    if size > LARGEST_FILE:
-        raise OSError(EFBIG, "it is too large")
-    return path.read_text(encoding="utf-8")
+    text = read_regular(path, LARGEST_FILE).decode()
+    return text.replace("\r\n", "\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from multitap.config import search
 from multitap.config.files import is_file, is_there
+from multitap.config.folders import entries_of
 from multitap.config.search import FILE, Search, Source, Surroundings
 from multitap.records import dataclass
 
@@ -67,11 +68,11 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
 def _environment(folder: Path) -> str | None:
     """The only environment in a folder, or the usual one among several."""
     try:
-        there = sorted(
+        there = [
             path.name
-            for path in (folder / ENVIRONMENTS).iterdir()
+            for path in entries_of(folder / ENVIRONMENTS)
             if is_file(path / CONFIG) and not path.name.startswith(".")
-        )
+        ]
     except OSError:
         return None
     if len(there) > 1:
@@ -95,7 +96,7 @@ def several_environments(where: Surroundings) -> bool:
     if _environment(where.folder) is not None or is_there(where.folder / FILE):
         return False
     try:
-        places = (where.folder / ENVIRONMENTS).iterdir()
+        places = entries_of(where.folder / ENVIRONMENTS)
         return sum(is_file(path / CONFIG) for path in places) > 1
     except OSError:
         return False

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from multitap.config.discover import CONFIG, PROJECT, SCRIPTS
+from multitap.config.folders import entries_of
 from multitap.config.search import Source
 
 Stamp = tuple[int, int, int] | None
@@ -46,7 +47,7 @@ def _files(source: Source) -> Iterable[Path]:
 
 def _members(source: Source) -> list[Path]:
     try:
-        return [path for path in source.path.iterdir() if path.is_dir()]
+        return [path for path in entries_of(source.path) if path.is_dir()]
     except OSError:
         return []
 

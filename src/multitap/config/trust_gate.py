@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from multitap.config.files import is_file
+from multitap.config.folders import entries_of
 from multitap.config.models import ServerConfig
 from multitap.config.owners import is_within
 from multitap.config.problems import Place
@@ -60,7 +61,7 @@ class Proposal:
         found: list[Path] = []
         for folder in self.skills:
             try:
-                inside = sorted((self.folder / folder).iterdir())
+                inside = entries_of(self.folder / folder)
             except OSError:
                 continue
             found += (path for path in inside if is_file(path / MANUAL))

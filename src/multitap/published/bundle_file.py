@@ -14,6 +14,7 @@ from typing import BinaryIO
 import platformdirs
 
 from multitap.errors import ConfigError, quoted
+from multitap.regular_file import open_regular
 
 # Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
 # are large and have many files.
@@ -55,7 +56,7 @@ def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -
     """
     folder = into or bundles_folder()
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _keep(file, path.name, digest, folder)
     except OSError as exc:
         raise BadBundle(f"{path} cannot be read: {exc.strerror}") from None

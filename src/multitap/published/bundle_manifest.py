@@ -13,6 +13,7 @@ from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.errors import quoted
 from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, unpack
 from multitap.published.foreign_text import as_literal, clean, option_name, server_name
+from multitap.regular_file import read_regular
 
 KINDS = frozenset({"node", "python", "binary", "uv"})
 PLATFORM = {"linux": "linux", "darwin": "darwin", "win32": "win32"}.get(sys.platform, "linux")
@@ -175,7 +176,7 @@ def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str],
 def _decode(folder: Path) -> Mapping[str, Any]:
     path = folder / MANIFEST
     try:
-        data = path.read_bytes()[: MAX_MANIFEST + 1]
+        data = read_regular(path, MAX_MANIFEST)
         content: Any = msgspec.json.decode(data)
     except OSError as exc:
         raise BadBundle(f"its {MANIFEST} cannot be read: {exc.strerror}") from None

@@ -150,7 +150,7 @@ def test_a_change_asks_for_that_part_only_and_shows_the_difference(project):
     assert found.news[0].lines() == (
         "- runs      one",
         "+ runs      two",
-        "  in        the current folder",
+        "  in        the project's folder",
     )
 
 

@@ -13,6 +13,7 @@ from multitap.config import Surroundings, load, native
 from multitap.config.edit.server_draft import ServerDraft
 from multitap.errors import ConfigError, Unavailable
 from multitap.published import bundled_catalog
+from multitap.published.bundle_file import MAX_MANIFEST
 from multitap.published.bundle_manifest import read_bundle
 from multitap.published.package_command import Package, PackageKind, is_name
 from multitap.published.registry_client import (
@@ -22,6 +23,7 @@ from multitap.published.registry_client import (
     is_registry_name,
 )
 from multitap.published.server_json import BundleAddress, PublishedServer, read_server
+from multitap.regular_file import read_regular
 
 BUNDLES = (".mcpb", ".dxt")
 _KINDS: dict[str, PackageKind] = {
@@ -49,7 +51,7 @@ def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     if not word:
         return ()
     try:
-        data = Path(word).expanduser().read_bytes()
+        data = read_regular(Path(word).expanduser(), MAX_MANIFEST)
     except OSError as exc:
         raise ConfigError(f"{word} cannot be read: {exc.strerror}") from None
     return _called(_best(read_server(data)), name)

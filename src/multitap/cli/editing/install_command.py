@@ -16,6 +16,7 @@ from multitap.cli.terminal.output import advise, note, say, short_path
 from multitap.config import Document, HttpServer, StdioServer, Surroundings, native
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.dialects.rewrites import literal
+from multitap.config.edit.atomic_file import content_of
 from multitap.config.edit.changes import Change, Drop, Put
 from multitap.config.edit.host_import import identity, is_gateway, read_host
 from multitap.config.edit.journal import FileEdit, Journal
@@ -145,8 +146,8 @@ def _last(path: tuple[str | int, ...]) -> int:
 
 def _count_copies(target: EditTarget, own: set[object]) -> int:
     try:
-        text = target.path.read_text()
-    except (OSError, UnicodeDecodeError):
+        text = (content_of(target.path) or b"").decode()
+    except (ConfigError, UnicodeDecodeError):
         return 0  # it is not there yet, or the edit says what is wrong with it
     return len([*_copies(target.document(text), dialect(target.told or ""), own)])
 

@@ -22,7 +22,7 @@ from multitap.cli.terminal.toml_text import toml
 from multitap.config import Loaded, ServerConfig, StdioServer
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
-from multitap.hub.hub import open_hub
+from multitap.hub.hub import Hub, open_hub
 from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.trust.sandbox_rules.learned_rules import LearnedRules, learn_rules
 from multitap.trust.sandbox_rules.private_paths import PrivatePaths
@@ -30,7 +30,7 @@ from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan, decide
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.sandbox_support import support_here
 from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here
-from multitap.wire.process.spawner import open_spawner
+from multitap.wire.process.spawner import CannotStart, open_spawner
 from multitap.wire.process.stdio_wire import locate, open_stdio
 from multitap.wire.wire import Wire
 
@@ -152,8 +152,7 @@ async def _observed(
                     (one for one in hub.catalog.tools.values() if one.raw_name == tool), None
                 )
                 if found is not None:
-                    result = await hub.call(found.name, arguments)
-                    note(f"called {tool}: {'done' if result.success else result.text[:200]}")
+                    note(f"called {tool}: {await _outcome(hub, found.name, arguments)}")
             server = hub.snapshot().server(name)
         hosts = [one.host for one in sandboxes.state_of(name, config).hosts]
     failure = None if server.state is LinkState.CONNECTED else str(server.failure or server.state)
@@ -170,6 +169,15 @@ async def _observed(
         home=Path.home().resolve(),
     )
     return rules, failure
+
+
+async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
+    """How a call ended, in words; what the server did until then is learned in any case."""
+    try:
+        result = await hub.call(name, arguments)
+    except MultitapError as exc:
+        return str(exc)
+    return "done" if result.success else result.text[:200]
 
 
 def _widened(config: StdioServer, learned: LearnedRules) -> StdioServer:
@@ -189,7 +197,10 @@ def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
     if not isinstance(expanded, StdioServer):
         raise ConfigError(f"{name!r} is not a program")
     env = child_environment(os.environ, expanded.env)
-    program = locate(expanded.command, env, expanded.start_folder)
+    try:
+        program = locate(expanded.command, env, expanded.start_folder)
+    except CannotStart as exc:
+        raise ConfigError(f"{name!r}: {exc}", hint=exc.hint) from None
     return plan_here(loaded.state_directory, name, expanded, program, env)
 
 

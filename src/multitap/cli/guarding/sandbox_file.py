@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from multitap.cli.terminal.toml_text import toml
+from multitap.config.formats.limits import LARGEST
+from multitap.regular_file import read_regular
 
 _TABLE = "sandbox_rules"
 _HEADER = re.compile(r"^\s*\[", re.MULTILINE)
@@ -22,7 +24,7 @@ def write_rules(path: Path, name: str, rules: Mapping[str, Sequence[str]]) -> bo
     if path.suffix != ".toml":
         return False
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, LARGEST["toml"]).decode()
         before = tomllib.loads(text)
     except (OSError, ValueError):
         return False

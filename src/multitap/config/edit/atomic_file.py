@@ -8,6 +8,7 @@ from pathlib import Path
 from multitap.config.formats.limits import KIB
 from multitap.errors import ConfigError
 from multitap.records import dataclass
+from multitap.regular_file import open_regular
 
 LARGEST = 16 * KIB * KIB
 """Bytes of a file that is edited: what a configuration may have at most."""
@@ -34,9 +35,7 @@ def content_of(path: Path) -> bytes | None:
         ConfigError: It cannot be read, or is not a file.
     """
     try:
-        with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path} is not a file")
+        with open_regular(path) as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None

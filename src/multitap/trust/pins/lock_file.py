@@ -133,9 +133,10 @@ class LockFile:
             return LockContent(VERSION)
         except OSError as exc:
             raise LockError(f"{self.path} cannot be read: {exc.strerror}") from None
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise LockError(f"{self.path} is not a file")
         with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise LockError(f"{self.path} is not a file")
             raw = file.read(LARGEST + 1)
         if len(raw) > LARGEST:
             raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from multitap.records import dataclass
+from multitap.regular_file import read_regular
 from multitap.trust.pins.lock_file import UNKNOWN, LockedPackage
 
 Kind = Literal["npm", "pypi", "docker"]
@@ -30,6 +31,8 @@ _GIVEN = {"npx": frozenset({"-p", "--package"}), "uvx": frozenset({"--from"})}
 # A launcher has a handful of processes below it; a server that forks all the time must not keep us
 # counting.
 _MOST_PROCESSES = 64
+# Servers choose what lies there, and a lock of thousands of packages has a few megabytes.
+_LARGEST_FILE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +153,11 @@ def _family(pid: int | None) -> list[int]:
 
 
 def _of_npm(home: Path, name: str) -> LockedPackage | None:
+    packages = home / "node_modules"
     try:
-        described = json.loads((home / "node_modules" / name / "package.json").read_bytes())
+        described = json.loads(read_regular(packages / name / "package.json", _LARGEST_FILE))
         version = str(described["version"])
-        lock = json.loads((home / "node_modules" / ".package-lock.json").read_bytes())
+        lock = json.loads(read_regular(packages / ".package-lock.json", _LARGEST_FILE))
         integrity = str(lock["packages"][f"node_modules/{name}"].get("integrity", UNKNOWN))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -172,7 +176,7 @@ def _of_pypi(home: Path, name: str) -> LockedPackage | None:
 def _content(folder: Path) -> str:
     """A digest of a Python package's files; what its installation adds is not of the package."""
     try:
-        lines = (folder / "RECORD").read_text().splitlines()
+        lines = read_regular(folder / "RECORD", _LARGEST_FILE).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return UNKNOWN
     own = sorted(line for line in lines if not line.startswith(("../", f"{folder.name}/")))

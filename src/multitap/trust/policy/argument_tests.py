@@ -181,16 +181,25 @@ def _within(
 
 
 def _cwd(config: ServerConfig) -> Path | None:
-    """Where a server's relative paths start."""
+    """Where a server's relative paths start; None: nobody knows."""
     match config:
         case StdioServer():
-            if config.cwd is None:
-                return config.home.start or Path.cwd()
-            return _located(config.cwd, config.home.paths)
+            if config.cwd is not None:
+                return _located(config.cwd, config.home.paths)
+            if _may_start_in_its_own_folder(config):
+                return None
+            return config.home.start or Path.cwd()
         case HttpServer():
             return None
         case _:
             return Path.cwd()
+
+
+def _may_start_in_its_own_folder(config: StdioServer) -> bool:
+    """As confined servers do, except those of a project."""
+    if config.provenance == "project" or config.sandbox is False:
+        return False
+    return config.provenance == "registry" or config.sandbox != "auto"
 
 
 def _located(path: Path, base: Path | None = None) -> Path | None:

@@ -1,13 +1,12 @@
 """The files of a project that determine what its servers, functions or skills do.
 
 A server's are those that its command, arguments and environment name, the manifests that its
-program reads where it runs, and for a server of `mcpservers/` the sources in its folder. What those
-import from elsewhere is not looked at.
+program reads where it runs with the scripts that they name, and for a server of `mcpservers/` the
+sources in its folder. What those import from elsewhere is not looked at.
 """
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -15,13 +14,15 @@ from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 
-from multitap.config.expand import variables
+from multitap.config.expand import parse_env, variables
+from multitap.config.folders import files_below
 from multitap.config.models import ServerConfig, StdioServer
 from multitap.config.owners import is_within, refusal
-from multitap.config.project_bounds import folders_only
+from multitap.config.project_bounds import folders_only, paths_of
 from multitap.config.scope import Scope, expand, located
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError
+from multitap.regular_file import open_regular, read_regular
 
 MAX_FILES = 500
 """Files that are read: all of them again before each start, which must not take long. Of those
@@ -33,12 +34,14 @@ LARGEST = 64 * 1024 * 1024
 SOURCES = frozenset(
     (
         *(".py", ".pth", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".wasm"),
-        *(".sh", ".rb", ".pl", ".lua", ".so", ".node", ".toml", ".lock"),
+        *(".sh", ".rb", ".pl", ".lua", ".so", ".node", ".toml", ".lock", ".pyc", ".jar", ".php"),
     )
 )
 MANIFESTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("npm", "npx", "pnpm", "pnpx", "yarn"), ("package.json", ".npmrc", ".yarnrc")),
-    **dict.fromkeys(("bun", "bunx"), ("package.json", "bunfig.toml", ".npmrc")),
+    **dict.fromkeys(
+        ("bun", "bunx"), ("package.json", "bunfig.toml", "tsconfig.json", ".npmrc", ".env")
+    ),
     **dict.fromkeys(("uv", "uvx"), ("pyproject.toml", "uv.toml", "uv.lock")),
     "deno": ("deno.json", "deno.jsonc", "package.json"),
     "make": ("Makefile", "makefile", "GNUmakefile"),
@@ -55,7 +58,9 @@ _OF_FOLDER = (
     "pyproject.toml",
 )
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
-_SEPARATORS = re.compile(r"[\s:=,;]+")
+_SEPARATORS = re.compile(r"[\s:=,;\"']+")
+_LARGEST_TEXT = 256 * 1024
+"""Characters of a file in which the names of others are looked for."""
 _CHUNK = 1024 * 1024
 
 
@@ -67,12 +72,14 @@ def of_server(config: ServerConfig, root: Path, folder: Path) -> dict[str, str]:
         root: The project's folder.
         folder: The folder that is worked in.
     """
-    scope = folders_only(folder)
+    scope = folders_only(folder, root)
     named = [
         located(reference.name, scope)
         for _, reference in variables(config)
         if reference.source == "file"
     ]
+    for _, path in paths_of(config):
+        named += _put(str(path), scope, root)
     if isinstance(config, StdioServer):
         named += _of_program(config, root, scope)
     return digests(named, root)
@@ -90,6 +97,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     rest: dict[str, str] = {}
     for path in paths:
         if not is_within(path, root):
+            found |= _way_out(path, home)
             continue
         # By real path, so that a file behind two links counts once, and a changed link changes what
         # is trusted.
@@ -110,6 +118,15 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _way_out(path: Path, home: Path) -> dict[str, str]:
+    """A link of the project that leads out of it: where to is part of what is trusted."""
+    with suppress(OSError, ValueError):  # many words are no names of files
+        link = Path(os.path.realpath(path.parent), path.name)
+        if link.is_relative_to(home) and link.is_symlink():
+            return {link.relative_to(home).as_posix(): f"leads to {os.path.realpath(link)}"}
+    return {}
+
+
 def _times(path: Path) -> str:
     """A file's size and times; nobody can set the second one back."""
     try:
@@ -122,10 +139,8 @@ def _times(path: Path) -> str:
 def _held(path: Path) -> str | None:
     """What a file holds, in one word; None: it is not a file, or not there."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return None
             if status.st_size > LARGEST:
                 return f"{status.st_size} bytes of {status.st_mtime_ns}"
             digest = sha256()
@@ -138,46 +153,66 @@ def _held(path: Path) -> str | None:
         return None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # nobody may ever write to a pipe
-
-
 def _of_program(config: StdioServer, root: Path, scope: Scope) -> Iterator[Path]:
-    place = _place(config, scope)
+    place = _place(config, root, scope)
+    values = [*config.env.values()]
     if config.env_file is not None:
-        yield from _put(str(config.env_file), scope, scope.folder)
+        for path in _put(str(config.env_file), scope, root):
+            values += parse_env(_text(path)).values()
     if "/" in config.command:
         yield from _put(config.command, scope, place)
     words = [*config.args]
-    # NODE_OPTIONS, PYTHONPATH and their like name files that run as well.
-    words += (word for value in config.env.values() for word in _SEPARATORS.split(value))
-    words += (word.partition("=")[2] for word in config.args if "=" in word)
-    for word in filter(None, words):
+    # NODE_OPTIONS, PYTHONPATH and their like name files that run as well, and so does the word
+    # after `sh -c`.
+    words += (word for value in (*config.args, *values) for word in _SEPARATORS.split(value))
+    program = Path(config.command).name
+    manifests = MANIFESTS.get(program, ())
+    for word in dict.fromkeys(filter(None, words)):
         for path in _put(word, scope, place):
             yield path
-            if os.path.isdir(path) and not is_within(root, path):  # noqa: PTH112 - never raises
-                yield from (path / name for name in _OF_FOLDER)
-    program = Path(config.command).name
-    yield from (place / name for name in MANIFESTS.get(program, ()))
+            if os.path.isdir(path):  # noqa: PTH112 - never raises
+                # a program that is found on a PATH of the project's
+                yield from (path / name for name in (*_OF_FOLDER, *manifests, program))
+    for name in manifests:
+        yield place / name
+        yield from _named_in(place / name, root)
     yield from _of_package(program, config.args, place)
     if Path(os.path.realpath(place)).parent == Path(os.path.realpath(root / FOLDER)):
         yield from _tree(place, only=SOURCES)
+
+
+def _named_in(manifest: Path, root: Path) -> Iterator[Path]:
+    """The scripts that a manifest names: `npm start` runs one of them."""
+    if is_within(manifest, root):
+        words = dict.fromkeys(_SEPARATORS.split(_text(manifest)))
+        yield from (manifest.parent / word for word in words if Path(word).suffix in SOURCES)
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_regular(path, _LARGEST_TEXT).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def _of_package(program: str, args: tuple[str, ...], place: Path) -> Iterator[Path]:
     """A program or module that is found by its name where it runs."""
     if program in MANIFESTS:
         yield from (place / "node_modules" / ".bin" / word for word in args if "/" not in word)
-    for flag, module in pairwise(args):
-        if flag == "-m":
-            path = place.joinpath(*module.split("."))
-            yield from (path.with_name(f"{path.name}.py"), *(path / name for name in _OF_FOLDER))
+    modules = [module for flag, module in pairwise(args) if flag == "-m"]
+    modules += (word[2:] for word in args if word.startswith("-m"))
+    for module in filter(None, modules):
+        path = place.joinpath(*module.split("."))
+        yield path.with_name(f"{path.name}.py")
+        yield from (path / name for name in _OF_FOLDER)
+        # a package's own code runs before that of a module in it
+        yield from (one / "__init__.py" for one in path.parents if one.is_relative_to(place))
 
 
-def _place(config: StdioServer, scope: Scope) -> Path:
+def _place(config: StdioServer, root: Path, scope: Scope) -> Path:
     """Where the program runs."""
-    paths = () if config.cwd is None else _put(str(config.cwd), scope, scope.folder)
-    return next(iter(paths), scope.folder)
+    paths = () if config.cwd is None else _put(str(config.cwd), scope, root)
+    return next(iter(paths), root)
 
 
 def _put(word: str, scope: Scope, place: Path) -> tuple[Path, ...]:
@@ -190,8 +225,6 @@ def _put(word: str, scope: Scope, place: Path) -> tuple[Path, ...]:
 
 def _tree(folder: Path, *, only: frozenset[str] | None = None) -> Iterator[Path]:
     """The files below a folder, hidden ones and installed packages aside, in a fixed order."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(one for one in folders if one not in _SKIPPED and one[0] != ".")
-        for name in sorted(files):
-            if name == "package.json" or only is None or Path(name).suffix in only:
-                yield Path(place, name)
+    for path in files_below(folder, skips=lambda name: name in _SKIPPED or name.startswith(".")):
+        if path.name == "package.json" or only is None or path.suffix in only:
+            yield path

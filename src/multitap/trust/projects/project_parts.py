@@ -9,6 +9,8 @@ from typing import Any
 from multitap.config.expand import variables
 from multitap.config.mask import MASK, masked_text
 from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
+from multitap.config.project_bounds import folders_only
+from multitap.config.scope import expand
 from multitap.config.secrets import in_value, is_telling
 from multitap.config.trust_gate import PartKind, Proposal
 from multitap.records import dataclass
@@ -77,8 +79,9 @@ def settings_part(proposal: Proposal) -> Part:
     """What its files say about anything but servers."""
     written: dict[str, Any] = json.loads(json.dumps(proposal.settings, default=str))
     functions: list[str] = written.get("environment", {}).get("tools", [])
-    paths = (Path(one.rpartition(":")[0]) for one in functions if ".py:" in one)
-    files = project_files.digests((proposal.folder / path for path in paths), proposal.root)
+    scope = folders_only(proposal.folder, proposal.root)
+    paths = (expand(one.rpartition(":")[0], scope) for one in functions if ".py:" in one)
+    files = project_files.digests(map(Path, paths), proposal.root)
     lines = (
         *(("imports", quoted(one)) for one in functions),
         *((key, value) for key, value in _flat(written) if key != "environment.tools"),
@@ -116,7 +119,7 @@ def _told(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
     match config:
         case StdioServer():
             yield "runs", " ".join(map(quoted, (config.command, *config.args)))
-            yield "in", quoted(str(config.cwd)) if config.cwd else "the current folder"
+            yield "in", quoted(str(config.cwd)) if config.cwd else "the project's folder"
             yield from (("env", f"{visible(k)}={_value(k, v)}") for k, v in config.env.items())
             if config.env_file is not None:
                 yield "env file", quoted(str(config.env_file))

@@ -71,7 +71,7 @@ class SandboxPlan:
     hosts: tuple[str, ...]
     env: Mapping[str, str]
     """All its variables, but for the proxy."""
-    cwd: Path | None
+    cwd: Path
     processes: int
     """How many it may have at a time."""
     memory: int
@@ -135,8 +135,9 @@ def plan_sandbox(
     private = PrivatePaths.of_user(home, state)
     folder = own_folder(state, name, config, here)
     is_project = config.provenance == "project"
-    work = config.cwd or (here if is_project and not _holds(here, home) else None)
-    cwd = config.cwd or (None if is_project else folder / "home")
+    project = (config.home.start or here) if is_project else None
+    work = config.cwd or (project if project and not _holds(project, home) else None)
+    cwd = config.cwd or project or folder / "home"
     given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
     given += _script(config, home)
     if work is not None:
@@ -195,7 +196,7 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
     arguments += [word for path in shown for word in _bound(path)]
     for path in plan.write:
         arguments += ["--bind-try", path, path]
-    return [*arguments, "--chdir", str(plan.cwd or os.getcwd()), "--"]
+    return [*arguments, "--chdir", str(plan.cwd), "--"]
 
 
 def _bound(path: str) -> tuple[str, str, str]:
@@ -210,7 +211,7 @@ def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxP
 
 def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
     """A server's own folder: two projects may call different servers by the same name."""
-    place = str(config.cwd or here) if config.provenance == "project" else ""
+    place = str(config.start_folder or here) if config.provenance == "project" else ""
     words = f"{name}\0{config.provenance}\0{place}"
     safe = re.sub(r"[^\w.-]+", "_", name)[:40].strip(".") or "server"
     return (

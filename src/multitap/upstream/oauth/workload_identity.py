@@ -5,6 +5,7 @@ from pathlib import Path
 import anyio
 
 from multitap.config import OAuth
+from multitap.regular_file import open_regular
 from multitap.upstream.oauth.guarded_fetch import GuardedFetch
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
 
@@ -49,7 +50,7 @@ async def _statement(known: OAuth) -> str:
 
 
 def _read(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(_LONGEST + 1).decode("ascii", "replace").strip()
 
 

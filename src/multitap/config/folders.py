@@ -1,0 +1,45 @@
+"""Lists folders that a stranger may have filled: with too many entries, or too deep."""
+
+import os
+from collections.abc import Callable, Iterator
+from errno import EFBIG
+from itertools import islice
+from pathlib import Path
+
+MOST_ENTRIES = 1000
+"""In a folder of servers, skills or environments, each entry of which is looked into."""
+
+
+def entries_of(folder: Path, most: int = MOST_ENTRIES) -> list[Path]:
+    """What is in a folder, in the order of names.
+
+    Raises:
+        OSError: It is not a folder, cannot be read, or has more entries.
+    """
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, most + 1)]
+    if len(names) > most:
+        raise OSError(EFBIG, f"it has more than {most:,} entries")
+    return [folder / name for name in sorted(names)]
+
+
+def files_below(folder: Path, *, skips: Callable[[str], bool]) -> Iterator[Path]:
+    """All files below a folder, in a fixed order; links to folders are not followed.
+
+    Args:
+        folder: Where to begin.
+        skips: Whether a folder of this name is left out.
+    """
+    # Not `os.walk`, which calls itself for each level before Python 3.12: a thousand folders in
+    # one another would end it.
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                found = sorted((one.name, one.is_dir(follow_symlinks=False)) for one in entries)
+        except OSError:
+            continue
+        yield from (place / name for name, is_folder in found if not is_folder)
+        inside = (name for name, is_folder in found if is_folder and not skips(name))
+        waiting += (place / name for name in sorted(inside, reverse=True))

@@ -1,4 +1,7 @@
-"""A small MCP server that offers what a JSON file says: `python offers_server.py FILE`."""
+"""A small MCP server that offers what a JSON file says: `python offers_server.py FILE [HEARD]`.
+
+It does whatever it is asked to, and notes that in the file HEARD.
+"""
 
 import json
 import sys
@@ -10,6 +13,10 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
+USES = {
+    *("tools/call", "prompts/get", "resources/read", "resources/subscribe"),
+    "completion/complete",
+}
 
 
 def answer(asked, offers):
@@ -17,16 +24,30 @@ def answer(asked, offers):
     if method == "initialize":
         return {
             "protocolVersion": asked["params"]["protocolVersion"],
-            "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+            "capabilities": {
+                "tools": {},
+                "prompts": {},
+                "resources": {"subscribe": True},
+                "completions": {},
+            },
             "serverInfo": {"name": "offers", "version": "1"},
             "instructions": offers.get("instructions", ""),
         }
     if method in LISTS:
         return {LISTS[method]: offers.get(LISTS[method], [])}
+    if method in USES and len(sys.argv) > 2:
+        with Path(sys.argv[2]).open("a", encoding="utf-8") as heard:
+            heard.write(json.dumps([method, asked["params"]]) + "\n")
+    if method == "tools/call":
+        return {"content": [{"type": "text", "text": "called"}]}
+    if method == "resources/read":
+        return {"contents": [{"uri": asked["params"]["uri"], "text": "read"}]}
+    if method == "completion/complete":
+        return {"completion": {"values": ["x"]}}
     if method == "prompts/get":
         said = {"type": "text", "text": "hello"}
         return {"messages": [{"role": "user", "content": said}]}
-    return {} if method == "ping" else None
+    return {} if method in {"ping", "resources/subscribe", "resources/unsubscribe"} else None
 
 
 for line in sys.stdin:

@@ -12,6 +12,7 @@ from multitap.catalog import schemas
 from multitap.catalog.address_directory import AddressDirectory, fits
 from multitap.catalog.name_books import NameBook, NameBooks
 from multitap.catalog.vetting import Reason, Vetted, Vetting
+from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
@@ -152,25 +153,39 @@ class Catalog:
     """Tools that wait for a review."""
     mute: frozenset[str] = frozenset()
     """Servers whose instructions wait for a review, or look like an attack."""
+    withheld_resources: WithheldResources = field(default_factory=lambda: WithheldResources({}))
 
     def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
         everything = chain(self.tools.values(), self.absent.values())
         return [tool for tool in everything if tool.raw_name == raw_name]
 
-    def find_resource(self, uri: str, server: str | None = None) -> Resource | None:
+    def find_resource(
+        self,
+        uri: str,
+        server: str | None = None,
+        *,
+        has: Callable[[str], bool] = lambda _: True,
+    ) -> Resource | None:
         """Who has a resource, up or not.
 
         Args:
             uri: What callers call it; with `server`, what the server calls it.
             server: Whose, if that is known.
+            has: Whether a server counts.
+
+        Raises:
+            NotAllowed: It is withheld.
         """
         if server is not None:
+            self.check_readable(server, uri)
             return self._of(server, uri) or self._find_renamed(server, uri)
         found = self.directory.find(uri)
-        if found is None or found[0] not in self.links:
+        # first whether the caller may know of the server at all: a refusal says what it has
+        if found is None or found[0] not in self.links or not has(found[0]):
             return None
         owner, raw = found
+        self.check_readable(owner, raw)
         return self._of(owner, raw) or Resource(uri, owner, raw, {}, self.links[owner])
 
     def guess_resource(self, uri: str, has: Callable[[str], bool]) -> Resource | None:
@@ -179,11 +194,24 @@ class Catalog:
         Args:
             uri: The resource's address.
             has: Whether a server counts.
+
+        Raises:
+            NotAllowed: It is withheld.
         """
         found = self.directory.guess(uri, has)
         if found is None or found[0] not in self.links:
             return None
+        self.check_readable(*found)
         return Resource(uri, found[0], uri, {}, self.links[found[0]])
+
+    def check_readable(self, server: str, uri: str) -> None:
+        """Let an address of a server pass, unless it is withheld.
+
+        Raises:
+            NotAllowed: It is.
+        """
+        shown = (one.uri for one in (*self.resources, *self.templates) if one.server == server)
+        self.withheld_resources.check(server, uri, shown)
 
     def _find_renamed(self, server: str, address: str) -> Resource | None:
         found = self.directory.find(address)
@@ -293,10 +321,12 @@ def build(
     hidden: dict[str, Hidden] = {}
     withheld: dict[str, WithheldTool] = {}
     mute: set[str] = set()
+    others: dict[str, Mapping[str, Reason]] = {}
     # by name, not by who came up first: lists must not change their order from run to run
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         if INSTRUCTIONS in shelf.vetted.withheld_others:
             mute.add(link.name)
+        others[link.name] = shelf.vetted.withheld_others
         hidden |= shelf.hidden
         withheld |= shelf.withheld
         # listed no more, but still found by name: calling it says why the server is down
@@ -319,6 +349,7 @@ def build(
         MappingProxyType(dict(links)),
         MappingProxyType(withheld),
         frozenset(mute),
+        WithheldResources(others),
     )
 
 

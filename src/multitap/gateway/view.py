@@ -138,10 +138,14 @@ class View:
         return name in self._marked
 
     def resource(self, uri: str) -> tuple[Link, str] | None:
-        """Which server has `uri`, up or not, and what it calls it itself."""
+        """Which server has `uri`, up or not, and what it calls it itself.
+
+        Raises:
+            NotAllowed: It is withheld.
+        """
         catalog = self.catalog
-        found = catalog.find_resource(uri) or catalog.guess_resource(uri, self.has)
-        return (found.link, found.uri) if found is not None and self.has(found.server) else None
+        found = catalog.find_resource(uri, has=self.has) or catalog.guess_resource(uri, self.has)
+        return (found.link, found.uri) if found is not None else None
 
     def template(self, uri: str) -> tuple[Link, str] | None:
         """Which server has the template `uri`, and what it calls it itself."""

@@ -103,9 +103,12 @@ class Lookup:
 
         Raises:
             UnknownName: There is no such resource, or no such server.
+            NotAllowed: It is withheld.
         """
         if server is not None:
-            return self._supervisor.link(server), uri
+            link = self._supervisor.link(server)
+            self._catalog().check_readable(server, uri)
+            return link, uri
         resource = self._catalog().find_resource(uri)
         if resource is None:
             raise UnknownName(f"no server offers the resource {quoted(uri)}")

@@ -19,7 +19,7 @@ class Gullible(NobodyAsked):
         return TrustDecision(
             dict.fromkeys(proposal.servers, Standing.TRUSTED),
             Standing.TRUSTED,
-            dict.fromkeys(proposal.found_skills(), Standing.TRUSTED),
+            dict.fromkeys(proposal.find_skills(), Standing.TRUSTED),
         )
 
     def check_start(self, root, folder, name, config):

@@ -67,7 +67,7 @@ class OtherVisit(HttpRequest):
     def end(self):
         pass  # who sends it sees that it is over
 
-    def finished(self, _http_request):
+    def on_finished(self, _http_request):
         self._answered.set()
 
     async def answer(self, front, read):

@@ -60,10 +60,10 @@ class Redactor:
         """`text` without the secrets, even those that are cut off at its end or at a `CUT`."""
         if not self._forms:
             return text
-        parts = self.replaced(text).split(CUT, _MOST_CUTS)
+        parts = self.replace_whole(text).split(CUT, _MOST_CUTS)
         return CUT.join(map(self._without_stump, parts))
 
-    def replaced(self, text: str) -> str:
+    def replace_whole(self, text: str) -> str:
         """`text` without the secrets that are there as a whole."""
         for form in self._forms:
             if form in text:
@@ -155,7 +155,7 @@ class RedactedStream:
         text = self._held + self._decode(data)
         settled = self._redact.settled_length(text)
         self._held = text[settled:]
-        return self._redact.replaced(text[:settled])
+        return self._redact.replace_whole(text[:settled])
 
     def end(self) -> str:
         """What was held back; the beginning of a secret is hidden like all of it."""
@@ -166,7 +166,7 @@ class RedactedStream:
 def forms_of(secret: str) -> frozenset[str]:
     """The secret as it is, and as URLs, JSON, Python, HTML and base64 write it."""
     raw = secret.encode("utf-8", "replace")
-    spelled = {secret, *_escaped(secret), *_in_urls(secret)}
+    spelled = {secret, *_escape(secret), *_in_urls(secret)}
     for text in _in_base64(raw):
         spelled |= {text, text.replace("/", r"\/"), *_in_urls(text)}
     return frozenset(form for form in spelled if len(form) >= SHORTEST)
@@ -183,7 +183,7 @@ def _pieces(secret: str) -> Iterator[str]:
                 yield piece
 
 
-def _escaped(secret: str) -> Iterator[str]:
+def _escape(secret: str) -> Iterator[str]:
     from html import escape  # noqa: PLC0415 - its tables of entities take a while
 
     for plain in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):

@@ -71,7 +71,7 @@ class Tasks:
                     cancelled = exc
         return cancelled
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -104,7 +104,7 @@ class Tasks:
         # the one place that may: this class is the group that owns it
         task = asyncio.create_task(coroutine, name=name)  # noqa: TID251
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
         return task
 
 

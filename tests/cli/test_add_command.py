@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from multitap.cli.adding.add_command import Addition, _confined
-from multitap.cli.adding.add_words import name_of, resolve, typed
+from multitap.cli.adding.add_command import Addition, _confine
+from multitap.cli.adding.add_words import name_of, parse_words, resolve
 from multitap.cli.adding.trial_start import Trial
 from multitap.config import StdioServer
 from multitap.errors import ConfigError
@@ -189,7 +189,9 @@ def test_a_file_that_cannot_be_parsed_is_not_touched(multitap, home):
 
 def line(text):
     words = text.split()
-    drafts = resolve(typed((), line=words)) if "'" not in text else resolve(typed((text,)))
+    drafts = (
+        resolve(parse_words((), line=words)) if "'" not in text else resolve(parse_words((text,)))
+    )
     return [(draft.name, dict(draft.fields)) for draft in drafts]
 
 
@@ -253,7 +255,7 @@ def test_lines_for_other_clients_are_understood(text, name, fields):
     ],
 )
 def test_snippets_of_every_dialect_are_understood(text):
-    drafts = resolve(typed((text,)))
+    drafts = resolve(parse_words((text,)))
 
     assert [(one.name, one.fields["command"], one.fields["args"]) for one in drafts] == [
         ("a", "x", ["1"])
@@ -271,7 +273,7 @@ def test_snippets_of_every_dialect_are_understood(text):
 )
 def test_what_nobody_understands_gets_a_hint(words):
     with pytest.raises(ConfigError):
-        resolve(typed(words))
+        resolve(parse_words(words))
 
 
 @pytest.mark.parametrize(
@@ -284,13 +286,13 @@ def test_what_nobody_understands_gets_a_hint(words):
 )
 def test_a_url_names_its_server(url, name):
     assert name_of(url) == name
-    assert resolve(typed((url,)))[0].name == name
+    assert resolve(parse_words((url,)))[0].name == name
 
 
 def test_a_command_with_a_file_of_this_folder_runs_in_this_folder(home):
     (home / "server.py").write_text("")
 
-    (draft,) = resolve(typed(("a",), command=("python", "server.py")))
+    (draft,) = resolve(parse_words(("a",), command=("python", "server.py")))
 
     assert draft.fields["cwd"] == str(Path.cwd())
 
@@ -371,11 +373,11 @@ def test_hosts_that_it_reached_when_it_was_tried_become_its_rules():
     server = StdioServer(command="x", provenance="registry")
     one = Addition("a", server, {})
 
-    written = _confined(one, Trial({}, hosts=("api.example.com", "b.example.com:8443")))
+    written = _confine(one, Trial({}, hosts=("api.example.com", "b.example.com:8443")))
 
     rules = written.config.sandbox_rules
     assert rules.hosts == ("api.example.com", "b.example.com:8443")
-    assert _confined(one, None) is one
+    assert _confine(one, None) is one
 
 
 MEMO = {

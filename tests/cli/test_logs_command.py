@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from multitap.cli.servers.logs_command import written
+from multitap.cli.servers.logs_command import read_log
 from multitap.wire.process.stderr_log import KEPT, log_folder, tidy
 
 
@@ -87,7 +87,7 @@ def test_an_unknown_server_gets_a_suggestion(multitap):
 
 def test_a_log_is_followed_through_rotation(log):
     log.write_text("one\n")
-    news = written(log, follow=True, lines=None)
+    news = read_log(log, follow=True, lines=None)
 
     def next_words():
         return next(data for data in news if data)
@@ -106,7 +106,7 @@ def test_a_log_is_followed_through_rotation(log):
 
 
 def test_a_log_that_is_not_there_yet_is_waited_for(log):
-    news = written(log, follow=True, lines=None)
+    news = read_log(log, follow=True, lines=None)
     assert next(news) == b""
 
     log.write_text("first\n")

@@ -68,8 +68,8 @@ def test_a_cell_is_one_line_without_escape_sequences(capsys):
 
 @pytest.mark.usefixtures("terminal")
 def test_colours_are_for_terminals_only():
-    assert output.painted("x", "red", Terminal()) == "\x1b[31mx\x1b[0m"
-    assert output.painted("x", "red", io.StringIO()) == "x"
+    assert output.colour_text("x", "red", Terminal()) == "\x1b[31mx\x1b[0m"
+    assert output.colour_text("x", "red", io.StringIO()) == "x"
 
 
 @pytest.mark.usefixtures("terminal")
@@ -77,7 +77,7 @@ def test_colours_are_for_terminals_only():
 def test_colours_can_be_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
 
-    assert output.painted("x", "red", Terminal()) == "x"
+    assert output.colour_text("x", "red", Terminal()) == "x"
 
 
 def test_a_cell_is_painted_by_what_it_says(terminal):

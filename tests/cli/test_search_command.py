@@ -4,7 +4,7 @@ import pytest
 
 from multitap.cli.adding import published_words
 from multitap.cli.adding.add_words import AddRequest, resolve
-from multitap.config.edit.server_draft import filled
+from multitap.config.edit.server_draft import fill
 from multitap.errors import ConfigError
 from tests.attacks.test_bundles import bundle
 from tests.published.real_servers import ALL, entry, registry
@@ -88,7 +88,7 @@ def test_a_description_and_a_bundle_are_files(home):
 
     assert described.fields["command"] == "npx"
     assert bundled.name == "mine"
-    assert filled(bundled, {})["command"] == "node"
+    assert fill(bundled, {})["command"] == "node"
     assert meant(text=json.dumps(ALL[0])).fields == described.fields
 
 

@@ -12,7 +12,7 @@ from multitap.cluster.peers import open_peers
 from multitap.errors import CallTimeout, ServerError, UpstreamError
 from multitap.events import LinkState, ResourceUpdated
 from multitap.faults import Elsewhere
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from tests.cluster.hubs import open_node, pair, zoo
 from tests.waiting import until
 from tests.zoo.ledger import Ledger
@@ -109,7 +109,7 @@ async def test_errors_of_tools_and_servers_are_the_servers_own_words(tmp_path):
         for node in (owner, other):
             failed = await node.hub.call("zoo_fail", {"message": "no luck"})
             with pytest.raises(ServerError) as refused:
-                await node.hub.links["zoo"].request(made("zoo/nothing", {}, 5))
+                await node.hub.links["zoo"].request(make_request("zoo/nothing", {}, 5))
             outcomes.append((failed.success, failed.text, refused.value.code, str(refused.value)))
 
     assert outcomes[0] == outcomes[1]

@@ -8,7 +8,7 @@ import pytest
 
 from multitap import Settings
 from multitap.cli.gateways.cluster_serving import ClusterOptions, fingerprint, open_cluster
-from multitap.cluster.cluster_key import VARIABLE, agreed_key, given_key
+from multitap.cluster.cluster_key import VARIABLE, agree_on_key, given_key
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.replica import ReplicaOptions, open_replica
 from multitap.errors import ConfigError
@@ -72,7 +72,7 @@ async def test_the_cluster_keeps_a_key_for_those_without_one(tmp_path):
     ):
         assert first.key == second.key
         with pytest.raises(ConfigError, match="a key of its own"):
-            await agreed_key(coordinator.records, b"x" * 32)
+            await agree_on_key(coordinator.records, b"x" * 32)
 
 
 def test_keys_come_from_a_file_or_the_environment(tmp_path):

@@ -115,12 +115,12 @@ async def test_the_starts_of_one_owner_count_for_the_next(cluster):
     began = asyncio.get_running_loop().time()
     breaker, restarts = await cluster.attempt("a")
     for _ in range(5):
-        restarts.started(began)
+        restarts.on_started(began)
     await breaker.lost(restarts.history, 1.0, DOWN)
     cluster.now += 2
     _, taken_over = await cluster.attempt("b")
     now = asyncio.get_running_loop().time()
-    taken_over.started(now)
+    taken_over.on_started(now)
 
     assert taken_over.tripped(now)
 

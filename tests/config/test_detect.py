@@ -201,7 +201,7 @@ def test_cline_tokens_are_not_even_kept():
 
     result = merged(text)
 
-    assert not result.servers["a"].merged().extra
+    assert not result.servers["a"].merge_entries().extra
     assert result.settings.servers["a"].oauth is None
 
 

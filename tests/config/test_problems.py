@@ -208,7 +208,7 @@ def test_an_unknown_key_is_kept_and_warned_of_with_the_nearest_one():
     ]
     assert [problem.hint for problem in result.problems] == ["did you mean `timeout`?", None]
     assert result.settings.servers["s"].command == "x"
-    kept = result.servers["s"].merged().extra
+    kept = result.servers["s"].merge_entries().extra
     assert {key: node.value for key, node in kept.items()} == {"tiemout": 5, "zzz": 1}
 
 

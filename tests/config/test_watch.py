@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from multitap.config import Search, Source, changes, load
-from multitap.config.stamps import changed, folders, stamps
+from multitap.config.stamps import changed_files, folders, stamps
 
 PATIENCE = 10
 
@@ -182,7 +182,7 @@ def test_stamps_tell_files_that_came_went_or_were_written(tmp_path):
     gone.unlink()
     come.write_text("x")
 
-    assert changed(before, stamps(sources)) == {written, gone, come}
+    assert changed_files(before, stamps(sources)) == {written, gone, come}
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])

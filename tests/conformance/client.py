@@ -10,7 +10,7 @@ import mcp_types as types
 from multitap import Handlers, HttpServer, MultitapError, Settings, open_hub
 from multitap.config import OAuth
 from multitap.names import Naming
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 
 PATIENCE = 60
 STAND_INS = {"integer": 0, "number": 0, "boolean": False, "object": {}, "array": [], "null": None}
@@ -57,7 +57,7 @@ async def ask_anyway(hub, _context):
     """This server says that it has nothing, and looks at how it is asked."""
     call = {"name": "add_numbers", "arguments": {"a": 5, "b": 3}}
     with contextlib.suppress(MultitapError):
-        await hub.links["suite"].request(made("tools/call", call, PATIENCE))
+        await hub.links["suite"].request(make_request("tools/call", call, PATIENCE))
 
 
 async def reconnect(hub, _context):

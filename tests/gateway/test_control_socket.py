@@ -307,7 +307,7 @@ def test_what_a_dead_gateway_left_is_removed(state):
 async def test_what_is_degraded_is_told(state):
     with anyio.fail_after(PATIENCE):
         async with gateway(state) as running:
-            running.hub.store._troubles.happened("the disk is full")
+            running.hub.store._troubles.note("the disk is full")
             degraded = (await answer(state, {"ask": "snapshot"}))["ok"]["degraded"]
             assert reasons(running.hub) == ("the disk is full",)
 

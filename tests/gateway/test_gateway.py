@@ -17,7 +17,7 @@ from msgspec import Raw
 from multitap import open_hub
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
-from multitap.gateway.client import Client, able, fitted
+from multitap.gateway.client import Client, able, fit
 from multitap.gateway.client_message import EMPTY, Params
 from multitap.gateway.client_request import modern_turn
 from multitap.gateway.eras import subscriptions
@@ -849,8 +849,8 @@ def test_a_client_is_asked_only_what_it_can_answer(capabilities, method, params,
 def test_a_client_without_context_is_not_asked_for_any():
     wish = {"includeContext": "thisServer", "maxTokens": 1}
 
-    assert fitted(Raw(b'{"sampling":{}}'), "sampling/createMessage", wish) == {"maxTokens": 1}
-    assert fitted(Raw(b'{"sampling":{"context":{}}}'), "sampling/createMessage", wish) == wish
+    assert fit(Raw(b'{"sampling":{}}'), "sampling/createMessage", wish) == {"maxTokens": 1}
+    assert fit(Raw(b'{"sampling":{"context":{}}}'), "sampling/createMessage", wish) == wish
 
 
 async def test_a_server_of_both_eras_can_ask_an_old_client_in_the_middle_of_a_call(settings):

@@ -20,7 +20,7 @@ class Listener:
         self._answer = answer
         self._changed = asyncio.Event()
 
-    def unaddressed(self) -> None:
+    def on_unaddressed(self) -> None:
         self.is_addressed = False
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:

@@ -13,7 +13,7 @@ from multitap.http.server.access import (
     Rejected,
     Token,
     read_tokens,
-    repeated,
+    repeated_header,
 )
 from tests.gateway.hostile.raw import (
     dial,
@@ -160,8 +160,8 @@ def test_strangers_can_not_fill_the_memory_with_names():
 
 
 def test_a_header_that_decides_something_is_there_once():
-    assert repeated([(b"host", b"a"), (b"accept", b"b"), (b"accept", b"c")]) is None
-    assert repeated([(b"host", b"a"), (b"x", b"b"), (b"host", b"a")]) == b"host"
+    assert repeated_header([(b"host", b"a"), (b"accept", b"b"), (b"accept", b"c")]) is None
+    assert repeated_header([(b"host", b"a"), (b"x", b"b"), (b"host", b"a")]) == b"host"
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from yarl import URL
 
 from multitap.faults import RequestFailed
 from multitap.http.client.headers import (
-    encoded,
+    encode_head,
     line,
-    merged,
+    merge,
     without,
 )
 
@@ -15,7 +15,7 @@ HERE = URL("http://host:81/path?q=a b")
 
 
 def test_the_last_layer_that_names_a_header_wins_in_whatever_case():
-    assert merged({"Accept": "a", "X": "1"}, {"ACCEPT": "b"}) == {"Accept": "b", "X": "1"}
+    assert merge({"Accept": "a", "X": "1"}, {"ACCEPT": "b"}) == {"Accept": "b", "X": "1"}
 
 
 def test_a_header_is_left_out_in_whatever_case():
@@ -33,23 +33,25 @@ def test_a_header_is_left_out_in_whatever_case():
     ],
 )
 def test_the_head_says_where_it_goes(url: str, host: str, target: str):
-    head = encoded("GET", URL(url), {})
+    head = encode_head("GET", URL(url), {})
 
     assert head == f"GET {target} HTTP/1.1\r\nHost: {host}\r\n".encode()
 
 
 def test_a_proxy_is_told_the_whole_address():
-    assert encoded("GET", HERE, {}, proxied=True).startswith(b"GET http://host:81/path?q=a+b HTTP")
+    assert encode_head("GET", HERE, {}, proxied=True).startswith(
+        b"GET http://host:81/path?q=a+b HTTP"
+    )
 
 
 def test_a_configured_host_is_said_instead_of_ours():
-    assert encoded("GET", HERE, {"host": "other"}) == (
+    assert encode_head("GET", HERE, {"host": "other"}) == (
         b"GET /path?q=a+b HTTP/1.1\r\nHost: other\r\n"
     )
 
 
 def test_nobody_else_says_where_a_message_ends():
-    head = encoded("POST", HERE, {"Content-length": "5", "Transfer-Encoding": "chunked"})
+    head = encode_head("POST", HERE, {"Content-length": "5", "Transfer-Encoding": "chunked"})
 
     assert head == b"POST /path?q=a+b HTTP/1.1\r\nHost: host:81\r\n"
 
@@ -77,7 +79,7 @@ def test_a_header_that_would_be_more_than_one_is_refused_and_not_shown(name: str
 @pytest.mark.parametrize("path", ["/a b", "/a\r\nEvil: 1", "/\0", "/ü"])
 def test_an_address_that_would_end_the_line_is_refused(path: str):
     with pytest.raises(RequestFailed, match="not allowed in a request"):
-        encoded("GET", URL.build(scheme="http", host="h", path=path, encoded=True), {})
+        encode_head("GET", URL.build(scheme="http", host="h", path=path, encoded=True), {})
 
 
 @given(name=st.text(max_size=8), value=st.text(max_size=20))

@@ -18,7 +18,7 @@ from multitap.faults import AnswerInvalid, RequestFailed
 from multitap.http.client.http_client import HttpClient, http_client
 from multitap.http.client.response import UNREAD, Response
 from multitap.wire.jsonrpc.pending_requests import PendingRequest, PendingRequests
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from tests.http.loops import anyio_backend  # noqa: F401 - a fixture
 from tests.wire import http_zoo as zoo
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, serve
@@ -163,7 +163,7 @@ async def closing_just_then(request: Request, caller: Caller) -> None:
 async def test_a_message_is_not_sent_again_when_the_server_closes_just_then():
     async with served(closing_just_then) as (server, client):
         await ask(client, server.url)
-        with PendingRequest(PendingRequests(), made("m", None, None), 1) as pending:
+        with PendingRequest(PendingRequests(), make_request("m", None, None), 1) as pending:
             with pytest.raises(RequestFailed, match="without an answer") as failure:
                 await ask(client, server.url.replace("/mcp", "/last"), pending=pending)
             assert pending.sent
@@ -356,7 +356,7 @@ async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
     listener = await asyncio.start_server(deaf, "127.0.0.1", limit=1024)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     async with listener, http_client(URL(url)) as client:
-        pending = PendingRequest(PendingRequests(), made("m", None, None), 1)
+        pending = PendingRequest(PendingRequests(), make_request("m", None, None), 1)
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, pending)
@@ -381,7 +381,7 @@ async def test_whoever_gives_up_while_connecting_leaves_nothing_behind(scheme: s
             async with http_client(URL(url)) as client:
                 with (
                     anyio.move_on_after(0.1) as given_up,
-                    PendingRequest(PendingRequests(), made("m", None, None), 1) as pending,
+                    PendingRequest(PendingRequests(), make_request("m", None, None), 1) as pending,
                 ):
                     await ask(client, url, pending=pending)
 

@@ -65,7 +65,7 @@ class Listener:
     def __init__(self):
         self.heard = 0
 
-    def unaddressed(self):
+    def on_unaddressed(self):
         pass
 
     def notification(self, method, params, call):

@@ -2,10 +2,10 @@ import pytest
 from yarl import URL
 
 from multitap.http.client.origins import (
-    joined,
+    join_url,
     proxy_for,
     same_origin,
-    shown,
+    show_url,
     stays_home,
     without_credentials,
 )
@@ -15,7 +15,8 @@ HOME = URL("https://example.com/mcp")
 
 def test_an_address_is_shown_without_what_may_be_secret():
     assert (
-        shown(URL("https://me:pw@example.com:8443/a/b?key=1#x")) == "https://example.com:8443/a/b"
+        show_url(URL("https://me:pw@example.com:8443/a/b?key=1#x"))
+        == "https://example.com:8443/a/b"
     )
 
 
@@ -41,7 +42,7 @@ def test_user_and_password_become_a_header():
     ],
 )
 def test_a_reference_is_seen_from_where_it_was_given(reference: str, target: str | None):
-    assert joined(HOME, reference) == (None if target is None else URL(target))
+    assert join_url(HOME, reference) == (None if target is None else URL(target))
 
 
 @pytest.mark.parametrize(

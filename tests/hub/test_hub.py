@@ -26,7 +26,7 @@ from multitap.errors import (
 )
 from multitap.events import CallDone, CatalogChanged, LinkChanged, LinkState, Outcome
 from multitap.names import Naming
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 
 
 def calculator():
@@ -477,7 +477,7 @@ async def test_a_call_on_a_removed_server_fails_at_once(settings):
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(0.4), pytest.raises(Unavailable, match="removed"):
             await tool.link.request(
-                made("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, 30.0)
+                make_request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, 30.0)
             )
 
 

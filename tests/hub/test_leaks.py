@@ -21,7 +21,7 @@ from multitap.config import Scope, expand_server
 from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway.client_errors import refusal_of
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from tests.test_redaction import bare, spellings
 from tests.wire.http_zoo import serve
 
@@ -82,11 +82,11 @@ async def gather(exits: Exits, config: StdioServer | HttpServer, env: dict[str, 
                 exits.add(exc)
             try:
                 await hub.prompt("leaky_none")
-                await hub.links["leaky"].request(made("prompts/get", {"name": "x"}, 30.0))
+                await hub.links["leaky"].request(make_request("prompts/get", {"name": "x"}, 30.0))
             except MultitapError as exc:
                 exits.add(exc)
             try:
-                await hub.links["leaky"].request(made("prompts/get", {"name": "x"}, 30.0))
+                await hub.links["leaky"].request(make_request("prompts/get", {"name": "x"}, 30.0))
             except MultitapError as exc:
                 refusal = refusal_of(exc)
                 exits.add(exc, refusal, json.dumps(refusal.data))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from multitap.config.edit.server_draft import filled
+from multitap.config.edit.server_draft import fill
 from multitap.published.bundle_manifest import PLATFORM, read_bundle
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 
@@ -44,7 +44,7 @@ def test_settings_of_the_user_become_inputs(tmp_path):
     assert inputs["loud"].choices == ("true", "false")
     assert inputs["loud"].default == "false"
     assert inputs["place"].default == os.path.expanduser("~/x")  # noqa: PTH111 - as text
-    assert filled(draft, {"api-key": ("k",), "folders": ("/a", "/b")}) == {
+    assert fill(draft, {"api-key": ("k",), "folders": ("/a", "/b")}) == {
         "command": "node",
         "args": [f"{folder}/server/index.js", "/a", "/b", f"--in={os.path.expanduser('~')}"],  # noqa: PTH111
         "env": {"KEY": "k", "HERE": "1"},

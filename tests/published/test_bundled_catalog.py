@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.config.edit.server_draft import filled
+from multitap.config.edit.server_draft import fill
 from multitap.published.bundled_catalog import FILE, matching, servers
 
 NAMES = [*servers()]
@@ -56,7 +56,7 @@ def test_each_draft_is_complete(name):
 def test_a_folder_is_written_in_full(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    fields = filled(servers()["filesystem"].draft(), {"root": (".", "~/x", "${HOME}/y")})
+    fields = fill(servers()["filesystem"].draft(), {"root": (".", "~/x", "${HOME}/y")})
 
     assert fields["args"][2:] == [str(tmp_path), os.path.expanduser("~/x"), "${HOME}/y"]  # noqa: PTH111
 
@@ -82,7 +82,7 @@ async def test_each_server_comes_up_and_lists_its_tools(name, tmp_path):
     if shutil.which(draft.fields["command"]) is None:
         pytest.skip(f"{draft.fields['command']} is not installed")
     wanted = {one.name: (sample(server, one, tmp_path),) for one in draft.inputs}
-    fields = filled(draft, wanted)
+    fields = fill(draft, wanted)
     fields["env"] = {**os.environ, **fields.get("env", {})}  # proxies and caches of this machine
     config = StdioServer(
         **{**fields, "args": tuple(fields["args"])}, cwd=tmp_path, connect_timeout=300

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from multitap.config.edit.server_draft import filled
+from multitap.config.edit.server_draft import fill
 from multitap.errors import ConfigError
 from multitap.published.bundled_catalog import servers
 from multitap.published.server_json import MOST, read_server
@@ -22,7 +22,7 @@ def package(**more):
 
 def args(server, **answers):
     draft = server.best(everywhere)
-    return filled(draft, {key: (value,) for key, value in answers.items()})["args"]
+    return fill(draft, {key: (value,) for key, value in answers.items()})["args"]
 
 
 @pytest.mark.parametrize("server", servers().values(), ids=lambda server: server.name)
@@ -33,7 +33,7 @@ def test_a_real_server_is_run_as_the_catalog_runs_it(server):
     answers = {one.name: ("/x",) for one in read.inputs}
     same = {one.name: ("/x",) for one in ours.inputs}
     if server.package.program is None:  # which a server.json cannot say
-        assert filled(read, answers) == filled(ours, same)
+        assert fill(read, answers) == fill(ours, same)
     assert read.provenance == "registry"
     assert {one.secret for one in read.inputs} == {one.secret for one in ours.inputs}
 
@@ -46,7 +46,7 @@ def test_there_are_more_than_sixty_real_ones():
 def test_a_remote_asks_for_what_its_address_and_headers_need():
     draft = read_server(OTHERS[0]).best(everywhere)
 
-    assert filled(draft, {"key": ("k",)}) == {
+    assert fill(draft, {"key": ("k",)}) == {
         "url": "https://main.example.com/mcp",
         "transport": "streamable-http",
         "headers": {"Authorization": "Bearer k"},
@@ -55,7 +55,7 @@ def test_a_remote_asks_for_what_its_address_and_headers_need():
 
 
 def test_a_container_gets_its_variables_by_name_only():
-    fields = filled(read_server(OTHERS[1]).best(everywhere), {"token": ("t",)})
+    fields = fill(read_server(OTHERS[1]).best(everywhere), {"token": ("t",)})
 
     assert fields == {
         "command": "docker",
@@ -65,7 +65,7 @@ def test_a_container_gets_its_variables_by_name_only():
 
 
 def test_a_nuget_package_is_run_by_dnx():
-    fields = filled(read_server(OTHERS[2]).best(everywhere), {})
+    fields = fill(read_server(OTHERS[2]).best(everywhere), {})
 
     assert (fields["command"], fields["args"]) == ("dnx", ["Example.Mcp@3.0.0", "--yes", "--"])
 
@@ -90,7 +90,7 @@ def test_arguments_in_all_their_kinds():
     )
     draft = server.best(everywhere)
 
-    assert filled(draft, {"mode": ("a",), "folder": ("x", "y")})["args"] == [
+    assert fill(draft, {"mode": ("a",), "folder": ("x", "y")})["args"] == [
         *("-y", "--prefer-offline", "thing@1.0.0", "serve", "--port", "80"),
         *("--mode", "a", "--switch", "x", "y"),
     ]

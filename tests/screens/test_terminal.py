@@ -10,7 +10,7 @@ import pytest
 from textual import events
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.cli.terminal.saving import attachments, saved
+from multitap.cli.terminal.saving import attachments, save_attachments
 from multitap.config.policy_rules import PolicyRule
 from multitap.demo.cast import bundled_server
 from multitap.gateway.fronts.control_desk import ControlDesk
@@ -240,7 +240,7 @@ async def test_pictures_are_drawn_saved_and_shown(state, tmp_path, monkeypatch, 
         monkeypatch.setenv("NO_COLOR", "1")
     shown, folder = [], tmp_path / "saved"
     desktop = Desktop(
-        save=lambda result, name: saved(attachments(result.blocks), folder, name),
+        save=lambda result, name: save_attachments(attachments(result.blocks), folder, name),
         open_picture=lambda result: not shown.append(result),
         open_page=NOTHING.open_page,
     )

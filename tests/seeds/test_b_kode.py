@@ -204,8 +204,8 @@ def test_b12_the_pause_grows_exponentially():
     restarts = Restarts(Unlucky())
     pauses = []
     for number in range(8):
-        restarts.started(number * 1000)
-        pauses.append(restarts.lost(number * 1000, healthy_for=0))
+        restarts.on_started(number * 1000)
+        pauses.append(restarts.on_lost(number * 1000, healthy_for=0))
 
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from multitap.store.audit_file import HEAD_NAME, AuditFile, Head, chained
+from multitap.store.audit_file import HEAD_NAME, AuditFile, Head, chain_hash
 
 KEEP = 100_000
 WRITER = """
@@ -48,7 +48,7 @@ def test_each_hash_follows_from_the_one_before(file):
     entries = [*file.entries()][::-1]
 
     for before, entry in pairwise(entries):
-        assert entry.hash == chained(Head(before.seq, before.hash), entry.body)
+        assert entry.hash == chain_hash(Head(before.seq, before.hash), entry.body)
 
 
 def test_the_files_are_private(file):

@@ -10,7 +10,7 @@ from multitap.events import Outcome
 from multitap.redaction import Redactor
 from multitap.store import CallRecord, open_store
 from multitap.store.database import FILE_NAME, open_database
-from multitap.store.exchanges import LONGEST, kept
+from multitap.store.exchanges import LONGEST, keep_exchange
 from multitap.store.record_filter import RecordFilter
 
 
@@ -177,7 +177,9 @@ async def test_calls_of_a_file_of_an_earlier_version_are_kept(tmp_path):
 
 
 async def test_recorded_exchanges_are_found_by_their_call(store):
-    exchange = kept(b'{"key":"hunter2-secret"}', b'{"content":[]}', Redactor(["hunter2-secret"]))
+    exchange = keep_exchange(
+        b'{"key":"hunter2-secret"}', b'{"content":[]}', Redactor(["hunter2-secret"])
+    )
     store.log_call(call(time.time(), exchange=exchange))
 
     page = await store.calls()
@@ -191,7 +193,7 @@ def test_an_exchange_is_bounded_and_a_secret_across_the_cut_is_not_shown():
     secret = "s3cret-" * 10
     text = "x" * (LONGEST - 20) + secret
 
-    exchange = kept(text.encode(), b"", Redactor([secret]))
+    exchange = keep_exchange(text.encode(), b"", Redactor([secret]))
 
     assert len(exchange.arguments) <= LONGEST + 1
     assert "s3cret" not in exchange.arguments

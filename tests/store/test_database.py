@@ -22,7 +22,7 @@ def opened(directory):
 
 
 def insert(connection, count):
-    row = call_records.completed((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
+    row = call_records.complete_row((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
     rows.insert(connection, call_records.INSERT, [row] * count)
 
 

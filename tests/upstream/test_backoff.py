@@ -7,8 +7,8 @@ from multitap.upstream.backoff import BURST, CEILING, PAUSE, PROVED, Restarts
 
 
 def crash(restarts, now):
-    restarts.started(now)
-    return restarts.lost(now, healthy_for=0.0)
+    restarts.on_started(now)
+    return restarts.on_lost(now, healthy_for=0.0)
 
 
 def test_the_first_restart_of_a_server_that_was_up_comes_at_once():
@@ -16,7 +16,7 @@ def test_the_first_restart_of_a_server_that_was_up_comes_at_once():
 
 
 def test_a_server_that_never_came_up_is_not_tried_again_at_once():
-    assert 0 < Restarts(Random(1)).lost(0.0, healthy_for=None) <= 1.0
+    assert 0 < Restarts(Random(1)).on_lost(0.0, healthy_for=None) <= 1.0
 
 
 @given(st.integers())
@@ -51,15 +51,15 @@ def test_a_minute_of_health_clears_the_past():
     restarts = Restarts()
     for n in range(BURST):
         crash(restarts, float(n))
-    restarts.started(10.0)
+    restarts.on_started(10.0)
 
-    assert restarts.lost(10.0 + PROVED, healthy_for=PROVED) == 0.0
+    assert restarts.on_lost(10.0 + PROVED, healthy_for=PROVED) == 0.0
 
 
 def test_less_than_a_minute_of_health_does_not():
     restarts = Restarts(Random(1))
     for n in range(BURST):
         crash(restarts, float(n))
-    restarts.started(10.0)
+    restarts.on_started(10.0)
 
-    assert restarts.lost(15.0, healthy_for=5.0) == PAUSE
+    assert restarts.on_lost(15.0, healthy_for=5.0) == PAUSE

@@ -36,7 +36,7 @@ class Crowd:
             self.began.append(name)
             self.started[name] = start
             if pid is not None:
-                start.spawned(pid)
+                start.on_spawned(pid)
             await anyio.sleep_forever()
 
 
@@ -180,7 +180,7 @@ def test_one_that_is_not_even_spawned_yet_counts():
         crowd.add("next")
         await anyio.sleep(LONG)
         assert crowd.began == ["first"]
-        crowd.started["first"].spawned(None)  # of one whose process is not seen nothing is expected
+        crowd.started["first"].on_spawned(None)  # nothing is expected of an unseen one
         await anyio.sleep(2 * WINDOW)
 
         assert crowd.began == ["first", "next"]

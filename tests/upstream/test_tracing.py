@@ -7,7 +7,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.errors import ServerError
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.traced_wire import MAX_TEXT
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from tests.waiting import until
 from tests.zoo.modes import command
 
@@ -113,6 +113,6 @@ async def test_errors_are_told_as_such(hub_of):
             hub.tracings["zoo"].follow(seen.append),
             pytest.raises(ServerError),
         ):
-            await hub.links["zoo"].request(made("nonsense/method", {}, 30))
+            await hub.links["zoo"].request(make_request("nonsense/method", {}, 30))
 
     assert words(seen)[-1] == ("in", "error", "nonsense/method")

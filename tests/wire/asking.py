@@ -7,14 +7,14 @@ import anyio
 from multitap.faults import WireFault
 from multitap.tasks import LightTask
 from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from multitap.wire.wire import RpcError
 
 
 async def ask(wire, method, params, *, timeout, hard_timeout=None, light=None, **options):
     """The result of a request."""
     deadline = Deadline.since(asyncio.get_running_loop().time(), timeout, hard_timeout)
-    request = made(method, params, deadline, **options)
+    request = make_request(method, params, deadline, **options)
     request.light = light
     return await wire.request(request)
 

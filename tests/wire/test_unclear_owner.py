@@ -34,22 +34,22 @@ def test_a_message_belongs_to_a_call_if_all_are_of_one_party(calls, meant):
 
 async def test_it_is_the_party_s_whose_calls_remain():
     doubt = UnclearOwner({1: FIRST, 2: OTHER, 3: SECOND})
-    doubt.ended(1, answered=True)
+    doubt.on_end(1, answered=True)
     assert not doubt.outcome.done()
-    doubt.ended(2, answered=True)
+    doubt.on_end(2, answered=True)
 
     assert doubt.outcome.result() is SECOND
 
 
 async def test_it_is_never_certain_once_a_call_was_given_up():
     doubt = UnclearOwner({1: FIRST, 2: OTHER})
-    doubt.ended(2, answered=False)
+    doubt.on_end(2, answered=False)
 
     assert doubt.outcome.result() is SEVERAL
 
 
 async def test_calls_that_came_later_do_not_matter():
     doubt = UnclearOwner({1: FIRST, 2: OTHER})
-    doubt.ended(3, answered=False)
+    doubt.on_end(3, answered=False)
 
     assert not doubt.outcome.done()

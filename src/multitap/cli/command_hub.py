@@ -45,7 +45,7 @@ def asleep(loaded: Loaded) -> frozenset[str]:
     return frozenset(name for name, config in servers if config.enabled and config.start == "lazy")
 
 
-def adapted(
+def adapt(
     loaded: Loaded, options: CommonOptions, change: Change, *, only: str | None = None
 ) -> Settings:
     """The settings as one command needs them.
@@ -91,10 +91,10 @@ async def open_settled(
     def off(names: frozenset[str]) -> Change:
         return lambda name, _: {"enabled": False} if name in names else _ONCE
 
-    async with open_command_hub(loaded, adapted(loaded, options, off(lazy), only=only)) as hub:
+    async with open_command_hub(loaded, adapt(loaded, options, off(lazy), only=only)) as hub:
         # one that was never seen would be started to see what it has
         seen = {server.name for server in hub.snapshot().servers if server.stale}
-        hub.apply(adapted(loaded, options, off(lazy - seen), only=only))
+        hub.apply(adapt(loaded, options, off(lazy - seen), only=only))
         async with progress(hub):
             with anyio.move_on_after(options.patience()):
                 await hub.settled()

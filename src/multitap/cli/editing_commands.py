@@ -101,18 +101,18 @@ def add(  # noqa: PLR0917 - click passes them by name
     you are asked for what is missing. The server is started once, and written only if it works.
     """  # noqa: D301 - click's mark for lines that stay as they are
     from multitap.cli.adding.add_command import AddOptions, add
-    from multitap.cli.adding.add_words import typed
+    from multitap.cli.adding.add_words import parse_words
 
     if not words and not ctx.meta.get("line"):
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
-    request = typed(
+    request = parse_words(
         words,
         command=ctx.meta.get("command", ()),
         line=ctx.meta.get("line", ()),
         env=env,
         headers=header,
         transport=transport,
-        piped=_piped(words),
+        piped=_read_pipe(words),
     )
     chosen = AddOptions(
         how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
@@ -120,7 +120,7 @@ def add(  # noqa: PLR0917 - click passes them by name
     return add(options, request, chosen)
 
 
-def _piped(words: tuple[str, ...]) -> str:
+def _read_pipe(words: tuple[str, ...]) -> str:
     return sys.stdin.read(1024 * 1024) if "-" in words else ""
 
 

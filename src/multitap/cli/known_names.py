@@ -25,12 +25,12 @@ def tool_names(options: CommonOptions) -> list[str]:
         return []
     archive = Archive(directory)
     try:
-        return [*_remembered(loaded, archive)]
+        return [*_stored_names(loaded, archive)]
     finally:
         archive.close()
 
 
-def _remembered(loaded: Loaded, archive: Archive) -> Iterator[str]:
+def _stored_names(loaded: Loaded, archive: Archive) -> Iterator[str]:
     settings = loaded.settings
     books = NameBooks(settings.servers, settings.naming, archive.choices, lasting=True)
     for name, config in settings.servers.items():

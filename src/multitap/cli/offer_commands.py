@@ -19,7 +19,7 @@ watch_option = click.option(
 )
 
 
-def _watched(options: CommonOptions, work: Callable[[], int]) -> int:
+def _watch(options: CommonOptions, work: Callable[[], int]) -> int:
     from multitap.cli.offers.source_watch import on_every_change
 
     return on_every_change(options, work)
@@ -52,7 +52,7 @@ def tools(
     def work() -> int:
         return tools(options, pattern, server=server, schema=schema, as_json=as_json)
 
-    return _watched(options, work) if watch else work()
+    return _watch(options, work) if watch else work()
 
 
 @click.command(cls=ServerCommand)
@@ -93,7 +93,7 @@ def call(
     def work() -> int:
         return call(options, name, arguments, show)
 
-    return _watched(options, work) if watch else work()
+    return _watch(options, work) if watch else work()
 
 
 @click.command(cls=ServerCommand)

@@ -233,7 +233,7 @@ def _asking(command: Work) -> Work:
         ctx = click.get_current_context()
         whole: dict[str, Any] = ctx.find_root().params
         chosen = files or whole.get("files", ())
-        typed = _typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))
+        typed = _if_typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))
         if typed and (chosen or pid is not None):
             raise click.UsageError("a COMMAND or --url stands alone: drop --config and --live")
         options = CommonOptions(
@@ -251,7 +251,7 @@ def _asking(command: Work) -> Work:
     return asking
 
 
-def _typed(server: TypedServer) -> TypedServer | None:
+def _if_typed(server: TypedServer) -> TypedServer | None:
     """The server that was typed, if one was."""
     if _COMMAND in click.get_current_context().meta and not server.command:
         raise click.UsageError("a command is expected after `--`")

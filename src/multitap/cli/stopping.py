@@ -78,7 +78,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
 
 
 @contextmanager
-def ended_with_terminal() -> Generator[None]:
+def end_with_terminal() -> Generator[None]:
     """Within the block, the program ends when its terminal is gone, with or without a SIGHUP.
 
     The signal may be ignored from the start, or meant for another process group. A thread looks,

@@ -42,7 +42,7 @@ def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
     return hashlib.sha256(text.strip().encode()).digest()
 
 
-async def agreed_key(records: Records, given: bytes | None) -> bytes:
+async def agree_on_key(records: Records, given: bytes | None) -> bytes:
     """The key of the cluster.
 
     Raises:

@@ -73,7 +73,7 @@ class ForwardedWire:
             raise Elsewhere("another replica owns it by now", sent=False)
         if self._is_leaving:
             await in_task(request.light)
-            raise await self._left(request)
+            raise await self._leave(request)
         # refused rather than queued: `send` never waits, so this is what bounds the memory
         if connection.is_congested:
             raise RequestFailed("the replica that runs it does not keep up", sent=False)
@@ -92,18 +92,18 @@ class ForwardedWire:
                 pending.raise_fault()
         # nothing reached the server, so it is safe to send it again to the next owner
         except Elsewhere as exc:
-            exchange.failed(pending, exc, None)
+            exchange.fail(pending, exc, None)
             # it runs while the link connects: the link itself looks for the new owner
             if request.method in HANDSHAKE:
                 raise
             await in_task(request.light)
-            raise await self._left(request) from None
+            raise await self._leave(request) from None
         except BaseException as exc:
-            exchange.failed(pending, exc, self._calling_off(pending))
+            exchange.fail(pending, exc, self._calling_off(pending))
             raise
         return exchange.result(pending, answer)
 
-    async def _left(self, request: Request) -> Moved:
+    async def _leave(self, request: Request) -> Moved:
         """The owner begins nothing more, but finishes what it has: the wire closes after that."""
         self._is_leaving = True
         with anyio.move_on_after(min(request.deadline.at - self._loop.time(), PATIENCE)):
@@ -139,7 +139,7 @@ class ForwardedWire:
                 if (pending := exchange.pending_requests.get(number)) is not None:
                     pending.settle(Envelope(id=number, result=Raw(result)))
             case say.Failed():
-                self._failed(message)
+                self._on_failed(message)
             case say.Progress(number=number):
                 if (pending := exchange.pending_requests.get(number)) is not None:
                     pending.on_report(
@@ -180,7 +180,7 @@ class ForwardedWire:
             call = pending.request.call
         self._exchange.inbound_messages.take(message, call)
 
-    def _failed(self, message: say.Failed) -> None:
+    def _on_failed(self, message: say.Failed) -> None:
         pending = self._exchange.pending_requests.get(message.number)
         if pending is None or not pending.waiting:
             return

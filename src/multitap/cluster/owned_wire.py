@@ -102,7 +102,7 @@ class OwnedWire:
         # the last look before it is written: the lease may have ended while it waited
         if not self._lease.is_valid:
             await in_task(request.light)
-            await self._regained(request.deadline)
+            await self._wait_regained(request.deadline)
         # a subscription has no end: draining would wait for it in vain
         if request.deadline.timeout is None:
             return await self._send(request)
@@ -130,7 +130,7 @@ class OwnedWire:
             tasks.start_soon(follow, self._wire.closed)
             tasks.start_soon(follow, self._lease.lost)
 
-    async def _regained(self, deadline: Deadline) -> None:
+    async def _wait_regained(self, deadline: Deadline) -> None:
         """Wait while the lease cannot be renewed or is being given back."""
         lease = self._lease
         left = deadline.at - anyio.current_time()
@@ -150,7 +150,7 @@ class _SharedInbound:
     def __init__(self, inbound: Inbound, users: Iterable[RelayedWire]) -> None:
         self._inbound = inbound
         self._users = users
-        self.unaddressed = inbound.unaddressed
+        self.on_unaddressed = inbound.on_unaddressed
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:
         if isinstance(call, RelayedCall) and method not in CHANGES:

@@ -180,7 +180,7 @@ class Ownership:
 
     async def _missing(self, server: str, lease: OwnerLease) -> None:
         """Somebody else took the lease, or the coordinator lost everything."""
-        found = await self._looked_up([lease.name])
+        found = await self._look_up([lease.name])
         if found is None:
             return
         if lease.name in found or not lease.is_valid:
@@ -211,7 +211,7 @@ class Ownership:
             if server not in self.held
         }
         names = [name for names in others.values() for name in names]
-        found = await self._looked_up([EPOCH, *names])
+        found = await self._look_up([EPOCH, *names])
         if found is None or not await self._remembers(found.get(EPOCH)):
             return
         for server, names in others.items():
@@ -242,7 +242,7 @@ class Ownership:
             self._epoch = epoch.token, self._clock()
         return True
 
-    async def _looked_up(self, names: list[str]) -> Mapping[str, Lease] | None:
+    async def _look_up(self, names: list[str]) -> Mapping[str, Lease] | None:
         try:
             return await self._leases.look(*names)
         except CoordinatorDown:

@@ -121,7 +121,7 @@ class PeerConnection(asyncio.Protocol):
         self._received += data
         try:
             if self._opening is None:
-                self._greeted()
+                self._on_greeting()
             while self._opening is not None and not self.is_closed and self._open_next():
                 pass
         except (InvalidTag, msgspec.DecodeError, ValueError) as exc:
@@ -139,7 +139,7 @@ class PeerConnection(asyncio.Protocol):
             self.reason = f"the connection to the other replica broke: {exc}"
         self._over()
 
-    def _greeted(self) -> None:
+    def _on_greeting(self) -> None:
         size = len(_MAGIC) + _NONCE
         if not _MAGIC.startswith(bytes(self._received[: len(_MAGIC)])):
             raise ValueError("no greeting")

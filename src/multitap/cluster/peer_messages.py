@@ -195,10 +195,10 @@ def messages(batch: bytes) -> list[PeerMessage]:
         # in one go, as nearly always works; one message of a newer version fails the whole batch
         return _parse_all(batch)
     except msgspec.ValidationError:
-        return [one for raw in _decode(batch) if (one := _known(raw)) is not None]
+        return [one for raw in _decode(batch) if (one := _decode_known(raw)) is not None]
 
 
-def _known(raw: msgspec.Raw) -> PeerMessage | None:
+def _decode_known(raw: msgspec.Raw) -> PeerMessage | None:
     try:
         known: PeerMessage = _parse(raw)
     except msgspec.ValidationError:

@@ -74,14 +74,14 @@ class Peers:
                 known = self._lines[address] = await self._connect(address)
         return known
 
-    def accepted(self) -> PeerConnection:
+    def accept(self) -> PeerConnection:
         """For a connection that comes in."""
         connection = PeerConnection(
             self._key,
             self._replica,
             is_caller=False,
             on_message=self._serve,
-            on_close=self._left,
+            on_close=self._on_left,
         )
         strangers = sum(1 for one in self._relays if one.peer is None)
         self._relays[connection] = Relay(connection, self._tasks, self._find, self.users)
@@ -99,7 +99,7 @@ class Peers:
     def _serve(self, connection: PeerConnection, message: say.PeerMessage) -> None:
         self._relays[connection].take(message)
 
-    def _left(self, connection: PeerConnection) -> None:
+    def _on_left(self, connection: PeerConnection) -> None:
         self._relays.pop(connection).close()
 
     async def _connect(self, address: str) -> Line:
@@ -161,12 +161,12 @@ async def open_peers(
         try:
             if listen.startswith(UNIX):
                 path = listen.removeprefix(UNIX)
-                server = await loop.create_unix_server(peers.accepted, path)
+                server = await loop.create_unix_server(peers.accept, path)
                 os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
                 peers.address = listen
             else:
                 host, _, port = listen.rpartition(":")
-                server = await loop.create_server(peers.accepted, host.strip("[]"), int(port))
+                server = await loop.create_server(peers.accept, host.strip("[]"), int(port))
                 bound: int = server.sockets[0].getsockname()[1]
                 peers.address = f"{host}:{bound}"
         except (OSError, ValueError) as exc:

@@ -175,7 +175,7 @@ class RelayedServer:
         except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
             # its frames would keep the request alive for as long as the error is
             exc.__traceback__ = None
-            self._connection.send(_failed(self._number, ask.number, exc))
+            self._connection.send(_failure(self._number, ask.number, exc))
         else:
             self._connection.send(say.PeerAnswer(self._number, ask.number, bytes(result)))
         finally:
@@ -197,7 +197,7 @@ class RelayedServer:
                 session = await link.availability.session_by(ask.deadline(now))
             except Unavailable as exc:
                 raise _Down(exc) from None
-            return _introduced(ask.method, session)
+            return _introduce(ask.method, session)
         request = Request(
             ask.method,
             ask.params,
@@ -244,7 +244,7 @@ class _Down(Exception):
         self.hint = why.hint
 
 
-def _introduced(method: str, session: Session) -> Raw:
+def _introduce(method: str, session: Session) -> Raw:
     """What the server said about itself, in the words of the handshake."""
     if method == "ping":
         return Raw(b"{}")
@@ -271,7 +271,7 @@ def _introduced(method: str, session: Session) -> Raw:
     return Raw(envelope.encode(told))
 
 
-def _failed(wire: int, number: int, exc: Exception) -> say.Failed:  # noqa: PLR0911 - one line for each kind
+def _failure(wire: int, number: int, exc: Exception) -> say.Failed:  # noqa: PLR0911 - one line for each kind
     match exc:
         case RpcError():
             data = b"" if exc.data is None else envelope.encode(exc.data)

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from multitap.cluster.cluster_key import agreed_key, keep_key
+from multitap.cluster.cluster_key import agree_on_key, keep_key
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown
 from multitap.cluster.forwarded_wire import ForwardedWire, open_forwarded
 from multitap.cluster.membership import Member, Membership
@@ -114,7 +114,7 @@ class Replica:
 
     def place(self, name: str, config: ServerConfig, dial: Dial) -> "_Placing":
         """Where a server runs; see `Place`."""
-        return self._placed(name, config, dial)
+        return self._place(name, config, dial)
 
     def find(self, server: str) -> Link | None:
         """The link to a server that others may use now, because we own it."""
@@ -158,7 +158,7 @@ class Replica:
         with contextlib.suppress(CoordinatorDown):
             await self.coordinator.leases.release(lease.name, lease.token)
 
-    def _changed(self, server: str) -> None:
+    def _on_owner_changed(self, server: str) -> None:
         """A server has another owner."""
         owners = self.ownership.owners.get(server, ())
         if server not in self.ownership.held:
@@ -178,7 +178,7 @@ class Replica:
             link.retry()
 
     @asynccontextmanager
-    async def _placed(
+    async def _place(
         self, name: str, config: ServerConfig, dial: Dial
     ) -> AsyncGenerator[Placement]:
         if not isinstance(config, StdioServer):
@@ -275,7 +275,7 @@ async def open_replica(
         ConfigError: This replica does not fit, or the coordinator cannot be reached.
     """
     try:
-        key = await agreed_key(coordinator.records, options.key)
+        key = await agree_on_key(coordinator.records, options.key)
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
@@ -301,7 +301,7 @@ async def open_replica(
             name,
             peers.address,
             peers=membership,
-            on_change=replica._changed,  # noqa: SLF001 - one whole # pyright: ignore[reportPrivateUsage]
+            on_change=replica._on_owner_changed,  # noqa: SLF001 - one whole # pyright: ignore[reportPrivateUsage]
             is_fresh=options.is_fresh,
         )
         try:

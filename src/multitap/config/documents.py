@@ -138,7 +138,7 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def described(value: Any) -> str:
+def kind_in_words(value: Any) -> str:
     """The kind of a value in words, never the value itself."""
     return next((words for kind, words in _KINDS if isinstance(value, kind)), "a date or time")
 

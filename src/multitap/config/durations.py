@@ -40,7 +40,7 @@ def expectation(bare: Unit | None) -> str:
             return f"a number of milliseconds or a duration such as {EXAMPLES}"
 
 
-def spelled(span: float, *, bare: Unit | None) -> float | str:
+def spell(span: float, *, bare: Unit | None) -> float | str:
     """Seconds as a file has them: a number of `bare` units, or a text with its unit."""
     thousandths = round(span * 1000, 6)
     if bare is None:

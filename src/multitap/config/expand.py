@@ -20,7 +20,7 @@ from multitap.config.models import (
     StdioServer,
 )
 from multitap.config.problems import Place
-from multitap.config.scope import Reference, Scope, Unresolved, content, expand, located, references
+from multitap.config.scope import Reference, Scope, Unresolved, content, expand, locate, references
 from multitap.config.secrets import in_value, is_telling
 from multitap.errors import ConfigError
 from multitap.records import dataclass
@@ -54,7 +54,7 @@ def expand_server(
         error = exc.errors(include_input=False)[0]
         reason = error["msg"].removeprefix("Value error, ")
         invalid = ConfigError(f"not valid after its variables are expanded: {reason}")
-        raise put.placed(invalid, str(error["loc"][0])) from None
+        raise put.at_field(invalid, str(error["loc"][0])) from None
     expanded = expanded.at_home(config.home)
     # From here on, logs and errors of this server leave these values out.
     expanded.redact.learn(put.confided)
@@ -107,7 +107,7 @@ class _Put:
         try:
             return expand(text, self.scope, on_value=partial(self._confide, key))
         except ConfigError as exc:
-            raise self.placed(exc, key) from exc
+            raise self.at_field(exc, key) from exc
 
     # Folders aside: to blank out the home folder in every message would hide no secret.
     def _confide(self, key: str, reference: Reference, value: str) -> None:
@@ -121,9 +121,9 @@ class _Put:
         try:
             return content(name, self.scope)
         except Unresolved as exc:
-            raise self.placed(exc, key) from exc
+            raise self.at_field(exc, key) from exc
 
-    def placed(self, exc: ConfigError, key: str) -> ConfigError:
+    def at_field(self, exc: ConfigError, key: str) -> ConfigError:
         """The error with the field it came up in."""
         place = self.places.get(key)
         where = f"{place}: `{key}`" if place else f"`{key}`"
@@ -137,7 +137,7 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
     command = put("command", config.command)
     named = {name: put(f"env.{name}", value) for name, value in config.env.items()}
     changed: dict[str, Any] = {
-        "command": str(located(command, put.scope)) if command.startswith("~/") else command,
+        "command": str(locate(command, put.scope)) if command.startswith("~/") else command,
         "args": tuple(put("args", argument) for argument in config.args),
         "env": named,
     }
@@ -145,7 +145,7 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
         lines = put.content("env_file", str(config.env_file))
         changed |= {"env": {**parse_env(lines), **named}, "env_file": None}
     if config.cwd is not None:
-        changed["cwd"] = located(put("cwd", str(config.cwd)), put.scope)
+        changed["cwd"] = locate(put("cwd", str(config.cwd)), put.scope)
     if (rules := config.sandbox_rules) != SandboxRules():
         changed["sandbox_rules"] = {
             "read": [_place(path, "read", put) for path in rules.read],
@@ -158,7 +158,7 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
 
 
 def _place(path: Path, field: str, put: _Put) -> Path:
-    return located(put(f"sandbox_rules.{field}", str(path)), put.scope)
+    return locate(put(f"sandbox_rules.{field}", str(path)), put.scope)
 
 
 def _remote(config: HttpServer, put: _Put) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _remote(config: HttpServer, put: _Put) -> dict[str, Any]:
         }
         if (path := config.oauth.assertion_file) is not None:
             place = put("oauth.assertion_file", str(path))
-            changed["oauth"]["assertion_file"] = located(place, put.scope)
+            changed["oauth"]["assertion_file"] = locate(place, put.scope)
     return changed
 
 

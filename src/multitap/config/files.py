@@ -61,7 +61,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
 
 def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
     """The document in a text; `path` says which format it has and is named in problems."""
-    kind = SUFFIXES.get(path.suffix.lower()) or _sniffed(text)
+    kind = SUFFIXES.get(path.suffix.lower()) or _sniff(text)
     blank = Document(path, {}, kind, text)
     if not text.strip():
         return None, (_nothing(blank, "is empty"),)
@@ -75,7 +75,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
 
 
-def _sniffed(text: str) -> Format:
+def _sniff(text: str) -> Format:
     return "json" if text.lstrip()[:1] in ("{", "/") else "toml"
 
 

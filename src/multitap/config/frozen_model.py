@@ -154,7 +154,7 @@ class FrozenModel:
         """The same with other values, which are not checked."""
         given = update or {}
         fields_set = self.__pydantic_fields_set__ | given.keys()
-        copy: Self = _made(type(self), {**self.__dict__, **given}, fields_set)
+        copy: Self = _make(type(self), {**self.__dict__, **given}, fields_set)
         return copy
 
     def model_dump(
@@ -197,7 +197,7 @@ class FrozenModel:
 
     def __repr__(self) -> str:
         settings = self._settings.items()
-        shown = (f"{name}={self._shown(name)!r}" for name, said in settings if said.shown)
+        shown = (f"{name}={self._show(name)!r}" for name, said in settings if said.shown)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -207,7 +207,7 @@ class FrozenModel:
         raise AttributeError(f"{type(self).__name__} is frozen: make another with `model_copy`")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (type(self), self._fields(), self.__pydantic_fields_set__)
+        return _make, (type(self), self._fields(), self.__pydantic_fields_set__)
 
     @classmethod
     @cache
@@ -219,12 +219,12 @@ class FrozenModel:
         """The values of its fields, without what was worked out from them and kept beside."""
         return {name: self.__dict__[name] for name in self.model_fields}
 
-    def _shown(self, name: str) -> object:
+    def _show(self, name: str) -> object:
         """The value of a field, as `repr` shows it."""
         return getattr(self, name)
 
 
-def _made(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
+def _make(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
     made = object.__new__(kind)
     object.__setattr__(made, "__dict__", dict(fields))
     object.__setattr__(made, "__pydantic_fields_set__", set(given))
@@ -246,7 +246,9 @@ def _core_schema(model: type[FrozenModel]) -> CoreSchema:
         "schema": {"type": "model-fields", "fields": fields, "model_name": name},
         "config": _config(model),
     }
-    return schema if model.checked is FrozenModel.checked else _called(schema, after=model.checked)
+    return (
+        schema if model.checked is FrozenModel.checked else _wrap_calls(schema, after=model.checked)
+    )
 
 
 def _config(model: type[FrozenModel]) -> CoreConfig:
@@ -283,7 +285,7 @@ def _schema(  # noqa: PLR0911 - one line per kind of type
         return {"type": "enum", "cls": kind, "members": [*kind], "sub_type": "str"}
     origin, members = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _annotated(*members)
+        return _annotate(*members)
     if origin is Literal:
         return {"type": "literal", "expected": [*members]}
     if origin is Mapping:
@@ -296,20 +298,20 @@ def _schema(  # noqa: PLR0911 - one line per kind of type
     raise TypeError(f"a field cannot be {kind!r}")
 
 
-def _annotated(kind: Any, *said: Setting) -> CoreSchema:
+def _annotate(kind: Any, *said: Setting) -> CoreSchema:
     schema = _schema(kind, next((one.tag for one in said if one.tag), None))
     for one in said:
-        schema = _restricted(schema, one)
+        schema = _restrict(schema, one)
     return schema
 
 
-def _restricted(schema: CoreSchema, said: Setting) -> CoreSchema:
+def _restrict(schema: CoreSchema, said: Setting) -> CoreSchema:
     if schema["type"] == "nullable":
-        return {**schema, "schema": _restricted(schema["schema"], said)}
-    return _called({**schema, **(said.limits or {})}, before=said.before, after=said.after)
+        return {**schema, "schema": _restrict(schema["schema"], said)}
+    return _wrap_calls({**schema, **(said.limits or {})}, before=said.before, after=said.after)
 
 
-def _called(
+def _wrap_calls(
     schema: CoreSchema,
     *,
     before: Callable[[Any], Any] | None = None,

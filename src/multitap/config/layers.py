@@ -9,9 +9,9 @@ from multitap.config.dialects.draft import Entry, Reading
 from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Problem
-from multitap.config.project_layers import adopted, proposed
+from multitap.config.project_layers import adopt, propose
 from multitap.config.search import start_folder
-from multitap.config.stacks import Stack, built, usable
+from multitap.config.stacks import Stack, build, usable
 from multitap.config.trust_gate import Approval, NobodyAsked, Pending
 from multitap.records import dataclass
 
@@ -55,24 +55,24 @@ def merge(
     hub, problems = _hub(own)
     problems = [*(problem for layer in layers for problem in layer.reading.problems), *problems]
     switch = hub.fields.get(("enabled",))
-    servers = {name: _switched(stack, switch) for name, stack in _stacks(own).items()}
+    servers = {name: _switch_off(stack, switch) for name, stack in _stacks(own).items()}
     configs: dict[str, ServerConfig] = {}
     for name, stack in servers.items():
-        model, about_server = built(stack)
+        model, about_server = build(stack)
         problems += about_server
         if model is not None:
             configs[name] = _at_home(model, stack)
     pending: list[Pending] = []
     for root, readings in _projects(layers).items():
-        said = proposed(readings, root, folder or Path.cwd())
-        found = adopted(said, approval or NobodyAsked(), hub, servers)
+        said = propose(readings, root, folder or Path.cwd())
+        found = adopt(said, approval or NobodyAsked(), hub, servers)
         problems += found.problems
         pending += found.pending
         configs |= found.servers if switch is None or switch.value else _off(found.servers)
-        servers |= {name: _switched(stack, switch) for name, stack in found.stacks.items()}
+        servers |= {name: _switch_off(stack, switch) for name, stack in found.stacks.items()}
         if found.settings is not None:
             hub = Stack((*hub.entries, found.settings))
-    settings = Settings.model_validate({**validate.nested(hub.fields), "servers": configs})
+    settings = Settings.model_validate({**validate.nest(hub.fields), "servers": configs})
     said_wrong = tuple(dict.fromkeys(problems))
     return Merged(settings, said_wrong, servers, hub, tuple(pending))
 
@@ -99,7 +99,7 @@ def _stacks(readings: Iterable[Reading]) -> dict[str, Stack]:
 
 def _at_home(model: ServerConfig, stack: Stack) -> ServerConfig:
     """The same, at home where it is described; what was never in a file stays where we are."""
-    document = stack.merged().node.document
+    document = stack.merge_entries().node.document
     if not document.path.is_absolute():
         return model
     return model.at_home(ServerHome(document.path.parent, start_folder(document.path)))
@@ -113,7 +113,7 @@ def _projects(layers: Iterable[Layer]) -> dict[Path, list[Reading]]:
     return readings
 
 
-def _switched(stack: Stack, switch: Node | None) -> Stack:
+def _switch_off(stack: Stack, switch: Node | None) -> Stack:
     """The same, off where the user has switched all servers off."""
     if switch is None or switch.value is not False:
         return stack

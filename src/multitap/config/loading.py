@@ -138,7 +138,7 @@ class Loaded:
     def place(self, name: str) -> Place | None:
         """Where a server's entry is written; None where no file says anything about it."""
         stack = self.merged.servers.get(name)
-        return stack.merged().node.key_place if stack else None
+        return stack.merge_entries().node.key_place if stack else None
 
     def places(self, name: str) -> Mapping[str, Place]:
         """Where each field of a server is written, by its dotted name."""
@@ -236,13 +236,13 @@ def read_document(document: Document, folder: Path, *, told: str | None = None) 
         problem = Problem(Severity.ERROR, "expected a table at the top", place)
         return Reading("", problems=(problem,))
     try:
-        return _understood(document, folder, told)
+        return _understand(document, folder, told)
     except Malformed as exc:
         problem = Problem(Severity.ERROR, exc.words(document.format), document.at(exc.offset))
         return Reading("", problems=(problem,))
 
 
-def _understood(document: Document, folder: Path, told: str | None) -> Reading:
+def _understand(document: Document, folder: Path, told: str | None) -> Reading:
     if told:
         return _as_told(document, folder, told)
     if found := detect(document):

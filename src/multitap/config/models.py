@@ -74,8 +74,8 @@ def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class _ConfigModel(FrozenModel):
-    def _shown(self, name: str) -> object:
-        value = super()._shown(name)
+    def _show(self, name: str) -> object:
+        value = super()._show(name)
         return masked(name, value) if name in _MASKED else value
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from multitap.config.expand import variables
 from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
 from multitap.config.owners import is_within
-from multitap.config.scope import Scope, expand, located
+from multitap.config.scope import Scope, expand, locate
 from multitap.errors import ConfigError
 
 OUTSIDE = "is outside the project"
@@ -34,7 +34,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
     """
     scope = folders_only(folder, root)
     try:
-        found = located(expand(path, scope), scope)
+        found = locate(expand(path, scope), scope)
     except ConfigError:
         return "may use no variables but folders"
     return None if is_within(found, root) else OUTSIDE
@@ -45,7 +45,7 @@ def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tu
     for key, reference in variables(config):
         if reference.source == "file":
             scope = folders_only(folder, root)
-            if not is_within(located(reference.name, scope), root):
+            if not is_within(locate(reference.name, scope), root):
                 yield key, f"`${{file:{reference.name}}}` {OUTSIDE}"
     for key, path in paths_of(config):
         if reason := objection(str(path), root, folder):

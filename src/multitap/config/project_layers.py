@@ -14,8 +14,8 @@ from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
-from multitap.config.scope import Scope, content, expand, located
-from multitap.config.stacks import Stack, built, usable, within
+from multitap.config.scope import Scope, content, expand, locate
+from multitap.config.stacks import Stack, build, usable, within
 from multitap.config.trust_gate import Approval, Pending, Proposal, Standing, TrustDecision
 from multitap.errors import ConfigError
 from multitap.records import dataclass
@@ -60,7 +60,7 @@ class Adopted:
     pending: tuple[Pending, ...]
 
 
-def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
+def propose(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
     """What a project would have us do, as far as it may say so at all.
 
     Args:
@@ -83,7 +83,7 @@ def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
     stacks = {name: Stack(tuple(all_said), root) for name, all_said in entries.items()}
     servers, about_servers = _servers(stacks, root, folder)
     fields, about_fields = _fields(settings, root, folder)
-    places = {name: stack.merged().node.key_place for name, stack in stacks.items()}
+    places = {name: stack.merge_entries().node.key_place for name, stack in stacks.items()}
     if fields:
         places[""] = Place(next(iter(fields.values())).document.path)
     skills, scope = fields.get(("environment", _SKILLS)), folders_only(folder, root)
@@ -91,7 +91,7 @@ def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
         root,
         folder,
         servers,
-        validate.nested(fields),
+        validate.nest(fields),
         places,
         tuple(Path(expand(str(one), scope)) for one in skills.value)
         if skills
@@ -100,9 +100,7 @@ def proposed(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
     return Proposed(proposal, stacks, fields, (*about_servers, *about_fields))
 
 
-def adopted(
-    said: Proposed, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
-) -> Adopted:
+def adopt(said: Proposed, approval: Approval, hub: Stack, servers: Mapping[str, Stack]) -> Adopted:
     """What counts of it beside what the user wrote.
 
     Args:
@@ -119,7 +117,9 @@ def adopted(
     problems = [one for one in said.problems if one.server is None or one.server not in servers]
     problems += refused
     problems += (
-        _is_yours(stack.merged().node, servers[name].merged().node.key_place, server=name)
+        _is_yours(
+            stack.merge_entries().node, servers[name].merge_entries().node.key_place, server=name
+        )
         for name, stack in said.stacks.items()
         if name in servers
     )
@@ -161,7 +161,7 @@ def _servers(
     servers: dict[str, ServerConfig] = {}
     problems: list[Problem] = []
     for name, stack in stacks.items():
-        config, complaints = built(stack)
+        config, complaints = build(stack)
         problems += complaints
         if config is None:
             continue
@@ -203,7 +203,7 @@ def _fields(
     confined: dict[FieldPath, Node] = {}
     for path, node in allowed.items():
         try:
-            as_used, value = _confined(path, node, root, folder)
+            as_used, value = _confine(path, node, root, folder)
         except ConfigError as exc:
             problems.append(Problem(Severity.ERROR, str(exc), node.place, node.dotted, hint=_YOURS))
         else:
@@ -220,7 +220,7 @@ def _says_nothing(path: FieldPath, node: Node) -> bool:
     return bool(node.value in ({}, default))
 
 
-def _confined(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[FieldPath, Node]:
+def _confine(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[FieldPath, Node]:
     """A field whose paths are in the project.
 
     Raises:
@@ -256,7 +256,7 @@ def _function(reference: str, root: Path, folder: Path) -> str:
 
 def _found(path: str, scope: Scope) -> str:
     """A path without variables, that stays the same when it is expanded once more."""
-    return literal(str(located(expand(path, scope), scope)))
+    return literal(str(locate(expand(path, scope), scope)))
 
 
 def _check_inside(path: str, root: Path, folder: Path) -> None:
@@ -266,11 +266,11 @@ def _check_inside(path: str, root: Path, folder: Path) -> None:
 
 def _not_owned(said: Fields, own: Fields) -> tuple[dict[FieldPath, Node], list[Problem]]:
     """Without what the user has said something about; each such table is reported once."""
-    owners = {_owned(path): node for path, node in reversed([*own.items()])}
+    owners = {_owned_part(path): node for path, node in reversed([*own.items()])}
     left: dict[FieldPath, Node] = {}
     refused: dict[FieldPath, Problem] = {}
     for path, node in said.items():
-        thing = _owned(path)
+        thing = _owned_part(path)
         if thing in owners:
             refused.setdefault(thing, _is_yours(node, owners[thing].place))
         else:
@@ -278,7 +278,7 @@ def _not_owned(said: Fields, own: Fields) -> tuple[dict[FieldPath, Node], list[P
     return left, [*refused.values()]
 
 
-def _owned(path: FieldPath) -> FieldPath:
+def _owned_part(path: FieldPath) -> FieldPath:
     return within(path, NAMED) or path
 
 

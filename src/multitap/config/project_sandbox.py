@@ -10,7 +10,7 @@ from multitap.config.problems import Problem, Severity
 _HINT = "describe the server in your own configuration if it needs that"
 
 
-def restrained(
+def restrain(
     model: StdioServer | HttpServer, entry: Entry
 ) -> tuple[StdioServer | HttpServer, tuple[Problem, ...]]:
     """The server with no more than a project may give it: nothing outside the project's folder.

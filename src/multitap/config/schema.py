@@ -81,7 +81,7 @@ def _model(model: type[FrozenModel], definitions: Schema) -> Schema:
 def _property(declared: Any, definitions: Schema) -> Schema:
     """A field; a default of null is not written down, since TOML has no null."""
     said: Setting = get_args(declared)[-1]
-    schema = _written(declared, definitions)
+    schema = _schema_of(declared, definitions)
     if not said.is_required and said.default_factory is None and said.default is not None:
         schema["default"] = to_jsonable_python(_plain(said.default))
     return dict(sorted(schema.items()))
@@ -91,29 +91,29 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, FrozenModel) else value
 
 
-def _written(  # noqa: PLR0911 - one line per kind of type
+def _schema_of(  # noqa: PLR0911 - one line per kind of type
     kind: Any, definitions: Schema
 ) -> Schema:
     """What may be written for a value of this type."""
     origin, members = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _limited(_written(members[0], definitions), members[1:])
+        return _limit(_schema_of(members[0], definitions), members[1:])
     if origin is Literal:
         words = {"const": members[0]} if len(members) == 1 else {"enum": [*members]}
         return {**words, "type": "string" if isinstance(members[0], str) else "boolean"}
     if origin is Mapping:
-        return {"additionalProperties": _written(members[1], definitions), "type": "object"}
+        return {"additionalProperties": _schema_of(members[1], definitions), "type": "object"}
     if origin is tuple:
-        return {"items": _written(members[0], definitions), "type": "array"}
+        return {"items": _schema_of(members[0], definitions), "type": "array"}
     if origin in {Union, UnionType}:
-        choices = [_written(one, definitions) for one in members if one is not NoneType]
+        choices = [_schema_of(one, definitions) for one in members if one is not NoneType]
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
     if kind not in _PLAIN:
-        return {"$ref": f"#/$defs/{_defined(kind, definitions)}"}
+        return {"$ref": f"#/$defs/{_define(kind, definitions)}"}
     return dict(_PLAIN[kind])
 
 
-def _limited(schema: Schema, said: tuple[Setting, ...]) -> Schema:
+def _limit(schema: Schema, said: tuple[Setting, ...]) -> Schema:
     for one in said:
         if one.written is not None:
             schema = dict(one.written)
@@ -123,7 +123,7 @@ def _limited(schema: Schema, said: tuple[Setting, ...]) -> Schema:
     return schema
 
 
-def _defined(kind: Any, definitions: Schema) -> str:
+def _define(kind: Any, definitions: Schema) -> str:
     name: str = kind.__name__
     if name not in definitions:
         definitions[name] = {}  # it may hold itself

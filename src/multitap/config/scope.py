@@ -85,7 +85,7 @@ class Reference:
     default: str | None = None
 
 
-def parsed(body: str) -> Reference:
+def parse_reference(body: str) -> Reference:
     """What stands between `${` and `}`.
 
     Raises:
@@ -126,7 +126,7 @@ def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> s
         if match.group() == "$${":
             return "${"
         reference = _reference(match)
-        found = _looked_up(reference, scope)
+        found = _look_up(reference, scope)
         on_value(reference, found)
         return found
 
@@ -148,10 +148,10 @@ def _reference(match: re.Match[str]) -> Reference:
     if not closing:
         hint = "write `$${` where you mean `${` itself"
         raise ConfigError("`${` without `}`", hint=hint)
-    return parsed(body)
+    return parse_reference(body)
 
 
-def _looked_up(reference: Reference, scope: Scope) -> str:
+def _look_up(reference: Reference, scope: Scope) -> str:
     match reference.source:
         case "folder":
             return _folders(scope)[reference.name]
@@ -193,13 +193,13 @@ def content(name: str, scope: Scope) -> str:
         Unresolved: it cannot be read.
     """
     try:
-        return scope.read(located(name, scope)).rstrip("\r\n")
+        return scope.read(locate(name, scope)).rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise Unresolved(f"cannot read `{name}`: {reason}", variable=name) from exc
 
 
-def located(path: str, scope: Scope) -> Path:
+def locate(path: str, scope: Scope) -> Path:
     """A path with `~` put in; a relative one starts where the scope says."""
     if path == "~" or path.startswith("~/"):
         return scope.home / path[2:]

@@ -44,7 +44,7 @@ def at_prompt(
         return native, ()
     chosen = found[0].search
     own = tuple(source for source in native.sources if source.trusted)
-    sources = (*own, *_resolved(chosen, where))
+    sources = (*own, *_resolve(chosen, where))
     return replace(chosen, sources=sources, first_only=False), found
 
 
@@ -80,7 +80,7 @@ def _environment(folder: Path) -> str | None:
     return there[0] if there else None
 
 
-def _resolved(chosen: Search, where: Surroundings) -> Iterator[Source]:
+def _resolve(chosen: Search, where: Surroundings) -> Iterator[Source]:
     """The sources that count, those within the folder as what they are: the project's."""
     sources = chosen.sources
     if chosen.first_only:

@@ -10,7 +10,7 @@ from multitap.config.dialects.draft import Entry, FieldPath
 from multitap.config.documents import Node, is_table
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
-from multitap.config.project_sandbox import restrained
+from multitap.config.project_sandbox import restrain
 from multitap.records import dataclass
 
 WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
@@ -68,14 +68,16 @@ class Stack:
     @property
     def fields(self) -> Mapping[FieldPath, Node]:
         """What is in force."""
-        return self.merged().fields if self.entries else {}
+        return self.merge_entries().fields if self.entries else {}
 
-    def merged(self) -> Entry:
+    def merge_entries(self) -> Entry:
         """One entry in place of all."""
         base, *amendments = self.entries[self.base :]
         fields = dict(base.fields)
         for amendment in amendments:
-            for replaced in {_replaced(path, node) for path, node in amendment.fields.items()}:
+            for replaced in {
+                _replaced_field(path, node) for path, node in amendment.fields.items()
+            }:
                 for nested in [known for known in fields if _starts(known, replaced)]:
                     del fields[nested]
             fields |= amendment.fields
@@ -113,15 +115,15 @@ class Stack:
 
 def usable(fields: Mapping[FieldPath, Node]) -> tuple[dict[FieldPath, Node], tuple[Problem, ...]]:
     """What can be used of settings; a value that is wrong costs only itself."""
-    _, problems = validate.validated(Settings, fields)
+    _, problems = validate.validate_fields(Settings, fields)
     wrong = tuple(f"{problem.key}." for problem in problems)
     good = {path: node for path, node in fields.items() if not f"{node.dotted}.".startswith(wrong)}
     return good, problems
 
 
-def built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
+def build(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     """The server that a stack describes; None, with the reasons, where it cannot be used."""
-    entry = stack.merged()
+    entry = stack.merge_entries()
     if entry.broken:
         return None, ()
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
@@ -129,7 +131,7 @@ def built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
         if model is not None and stack.project:
             # Set here, not read: no file can say that it is the user's.
             model = model.model_copy(update={"provenance": "project"})
-            model, refused = restrained(model, entry)
+            model, refused = restrain(model, entry)
             problems = (*problems, *refused)
         return model, problems
     switch = entry.fields["enabled",]
@@ -137,7 +139,7 @@ def built(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)
 
 
-def _replaced(path: FieldPath, node: Node) -> FieldPath | None:
+def _replaced_field(path: FieldPath, node: Node) -> FieldPath | None:
     """What of a lower layer a field takes the place of: the same one, or the table around it."""
     empty = is_table(node.value) and not node.value  # says only that it is there
     return within(path, WHOLE) or (None if empty else path)

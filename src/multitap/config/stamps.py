@@ -19,7 +19,7 @@ def stamps(sources: Iterable[Source]) -> Stamps:
     return {path: _stamp(path) for source in sources for path in _files(source)}
 
 
-def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
+def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
     """The files that came, went or were written."""
     return frozenset(
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path)

@@ -56,7 +56,7 @@ class Proposal:
     skills: tuple[Path, ...] = ()
     """Folders of skills."""
 
-    def found_skills(self) -> tuple[Path, ...]:
+    def find_skills(self) -> tuple[Path, ...]:
         """The folder of each skill; one that leads out of the project is none."""
         found: list[Path] = []
         for folder in self.skills:
@@ -135,7 +135,7 @@ def nothing_trusted(proposal: Proposal) -> TrustDecision:
     """The decision that nothing of it counts."""
     return TrustDecision(
         dict.fromkeys(proposal.servers, Standing.NEW),
-        skills=dict.fromkeys(proposal.found_skills(), Standing.NEW),
+        skills=dict.fromkeys(proposal.find_skills(), Standing.NEW),
     )
 
 

@@ -29,26 +29,26 @@ def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem
         for path, node in entry.fields.items()
         if path not in fitting
     ]
-    model, problems = validated(kind, fitting, name=entry.name)
+    model, problems = validate_fields(kind, fitting, name=entry.name)
     return model, (*idle, *problems)
 
 
-def validated(
+def validate_fields(
     kind: type[_Model], fields: Fields, *, name: str | None = None
 ) -> tuple[_Model | None, tuple[Problem, ...]]:
     """The model of these fields, or what is wrong with them."""
     try:
-        return kind.model_validate(nested(fields)), ()
+        return kind.model_validate(nest(fields)), ()
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False)
     return None, tuple(
-        _translated(error, fields, name)
+        _translate(error, fields, name)
         for error in errors
         if error["type"] != "default_factory_not_called"  # only a consequence of the others
     )
 
 
-def nested(fields: Fields) -> dict[str, Any]:
+def nest(fields: Fields) -> dict[str, Any]:
     """`{("env", "A"): …}` as `{"env": {"A": …}}`, in the order in which it is written."""
     tree: dict[str, Any] = {}
     for path, node in fields.items():
@@ -95,27 +95,27 @@ def _typo(entry: Entry, word: str) -> str | None:
     return f"did you mean `{word}` instead of `{close}`?" if close else None
 
 
-def _translated(error: ErrorDetails, fields: Fields, name: str | None) -> Problem:
-    node = _blamed(error["loc"], fields)
-    expected = _expected(error)
+def _translate(error: ErrorDetails, fields: Fields, name: str | None) -> Problem:
+    node = _blame(error["loc"], fields)
+    expected = _expected_words(error)
     message = f"expected {expected}" if expected else error["msg"].removeprefix("Value error, ")
     choices: list[str] = [word.strip("'") for word in _choices(error)]
     hint = did_you_mean(node.value, choices) if isinstance(node.value, str) else None
     return Problem(Severity.ERROR, message, node.place, node.dotted, name, expected, hint)
 
 
-def _blamed(location: tuple[int | str, ...], fields: Fields) -> Node:
+def _blame(location: tuple[int | str, ...], fields: Fields) -> Node:
     """The field at a location, or the table around several."""
     of_field = [path for path in fields if path[0] == location[0]]
     if named := [path for path in of_field if {*path} <= {*location}]:
         return fields[max(named, key=len)]
-    path = max(of_field, key=lambda path: _shared(path, location))
+    path = max(of_field, key=lambda path: _shared_steps(path, location))
     member = fields[path]
-    beyond = len(path) - max(_shared(path, location), 1)
+    beyond = len(path) - max(_shared_steps(path, location), 1)
     return Node(None, member.key[: len(member.key) - beyond], member.document)
 
 
-def _shared(path: FieldPath, location: tuple[int | str, ...]) -> int:
+def _shared_steps(path: FieldPath, location: tuple[int | str, ...]) -> int:
     """How many steps they go together."""
     pairs = zip(path, location, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -132,7 +132,7 @@ _EXPECTED = {
 }
 
 
-def _expected(error: ErrorDetails) -> str | None:
+def _expected_words(error: ErrorDetails) -> str | None:
     words = _EXPECTED.get(error["type"])
     return words and words.format(**error.get("ctx", {}))
 

@@ -10,7 +10,7 @@ import anyio
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - names trio's types
 
 from multitap.config.search import Source
-from multitap.config.stamps import Stamps, changed, folders, stamps
+from multitap.config.stamps import Stamps, changed_files, folders, stamps
 
 QUIET_MS = 100
 """A burst of changes counts as finished after this long without another."""
@@ -46,7 +46,7 @@ async def changes(
         async with aclosing(stirs):
             while True:
                 now = stamps(wanted)
-                if difference := changed(known, now):
+                if difference := changed_files(known, now):
                     known = now
                     yield difference
                 await _stir(stirs, stop)

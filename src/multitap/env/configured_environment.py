@@ -25,7 +25,7 @@ from multitap.config import (
 )
 from multitap.config.owners import is_within
 from multitap.config.problems import did_you_mean
-from multitap.config.scope import expand, located
+from multitap.config.scope import expand, locate
 from multitap.config.search import FOLDER
 from multitap.env.configured_functions import load_tool
 from multitap.env.environment import BaseEnvironment
@@ -188,7 +188,7 @@ def expand_path(path: str, scope: Scope) -> Path:
     Raises:
         ConfigError: A variable has no value.
     """
-    return located(expand(path, scope), scope)
+    return locate(expand(path, scope), scope)
 
 
 def _functions(loaded: Loaded, scope: Scope) -> tuple[list[ToolDef], list[Problem]]:

@@ -138,7 +138,7 @@ def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]
         problem = Problem(
             Severity.WARNING,
             "the environment is hidden, because this server has its name",
-            taken.merged().node.key_place,
+            taken.merge_entries().node.key_place,
             server=SERVER,
             hint="give the server another name",
         )

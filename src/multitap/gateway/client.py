@@ -203,7 +203,7 @@ class Client:
         Raises:
             RpcError: It refuses, cannot be asked, or does not answer.
         """
-        params = fitted(self.capabilities, method, params)
+        params = fit(self.capabilities, method, params)
         if params.get("mode") == "url":  # the stateless era has no ids, this one insists
             params = {"elicitationId": secrets.token_urlsafe(12), **params}
         # servers may ask without end, and each question is kept until it is answered
@@ -288,7 +288,7 @@ def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
     try:
         if ability not in parse_table(capabilities):
             return False
-        modes = _declared(capabilities, ability)
+        modes = _declaration(capabilities, ability)
     except envelope.UNPARSABLE:
         return False
     match ability:
@@ -301,7 +301,7 @@ def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
             return True
 
 
-def fitted(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def fit(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters of a question as a client with these capabilities can take them.
 
     Raises:
@@ -312,12 +312,12 @@ def fitted(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping
         mode = params.get("mode") or ("tools" if params.get("tools") else "")
         words = f"the client does not support {ability} {mode}".strip()
         raise RpcError(METHOD_NOT_FOUND, words)
-    if "includeContext" in params and "context" not in _declared(capabilities, "sampling"):
+    if "includeContext" in params and "context" not in _declaration(capabilities, "sampling"):
         return {key: value for key, value in params.items() if key != "includeContext"}
     return params
 
 
-def _declared(capabilities: Raw, ability: str) -> Mapping[str, Raw]:
+def _declaration(capabilities: Raw, ability: str) -> Mapping[str, Raw]:
     return parse_table(parse_table(capabilities).get(ability, EMPTY))
 
 

@@ -80,7 +80,7 @@ def refusal_of(exc: MultitapError) -> Refused:
     return Refused(code, words, data)
 
 
-def refused(exc: Exception, method: str) -> Refused:
+def to_refusal(exc: Exception, method: str) -> Refused:
     """The error that answers a request, whatever ended it."""
     if isinstance(exc, Refused):
         return exc

@@ -10,7 +10,7 @@ from multitap.gateway.client import (
     USUAL_LEVEL,
     Client,
     Outlet,
-    fitted,
+    fit,
     is_grave,
     log_level,
     wants_log,
@@ -85,7 +85,7 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
         if self.modern:
             # raises a better reason if the client could not answer at all
-            fitted(self.capabilities, method, params)
+            fit(self.capabilities, method, params)
             raise RpcError(METHOD_NOT_FOUND, "the client cannot be asked during this request")
         return await self.client.ask(method, params, self.outlet)
 

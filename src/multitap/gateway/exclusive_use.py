@@ -91,7 +91,7 @@ class _Queue:
         self.refusal = ""
         """Why there is no other session."""
 
-    def refused(self, words: str, until: float) -> None:
+    def on_refused(self, words: str, until: float) -> None:
         """There is no other session, and none is asked for until then."""
         self.refusal, self.refused_until = words, until
 
@@ -155,7 +155,7 @@ class ExclusiveUse:
                     queue.last[owner] = place
                 await agree_on_logs(link, place.link)
                 with self._trial(queue, subject, owner):
-                    await self._drained(link, owner, min(queue.trial_until, deadline.at))
+                    await self._wait_drained(link, owner, min(queue.trial_until, deadline.at))
                     yield place.link
         finally:
             queue.visitors -= 1
@@ -179,7 +179,7 @@ class ExclusiveUse:
             queue.tries -= 1
             attribution.is_tried = attribution.logs and queue.tries > 0
 
-    async def _drained(self, link: Link, owner: object, until: float) -> None:
+    async def _wait_drained(self, link: Link, owner: object, until: float) -> None:
         """Let the calls of others end first: log messages cannot wait until it is certain."""
         attribution, requests = link.attribution, link.requests
         while (
@@ -242,7 +242,7 @@ class ExclusiveUse:
         try:
             link = self._private.spare(queue.first.link, holder)
         except Overloaded as exc:
-            queue.refused(str(exc), self._clock() + RETRY)
+            queue.on_refused(str(exc), self._clock() + RETRY)
             return False
         queue.visitors += 1  # a queue that is forgotten meanwhile would never use it
         self._tasks.start_soon(self._start, queue, link)
@@ -256,7 +256,7 @@ class ExclusiveUse:
             queue.spares.append(_Place(link))
         elif self._private.has(link):
             self._private.end(link)
-            queue.refused(f"starting another one failed: {link.failure}", self._clock() + RETRY)
+            queue.on_refused(f"starting another one failed: {link.failure}", self._clock() + RETRY)
         link.habits.changed.ring()
 
 

@@ -148,10 +148,10 @@ class Gateway:
             or view.profiles is not hub.settings.profiles
             or view.defaults is not hub.gateway_defaults
         ):
-            view = self._renewed(audience, view)
+            view = self._renew_view(audience, view)
         return view
 
-    def _renewed(self, audience: Audience, view: View | None) -> View:
+    def _renew_view(self, audience: Audience, view: View | None) -> View:
         hub, profiles = self.hub, self.hub.settings.profiles
         catalog, defaults = hub.catalog, hub.gateway_defaults
         limits = audience.limits(profiles)
@@ -166,7 +166,7 @@ class Gateway:
         if len(self._views) >= _VIEWS:  # tokens come and go
             self._views.clear()
         view = self._views[audience] = View(catalog, limits, profiles, defaults, hub.settings.serve)
-        self.subscriptions.shown(audience, view)
+        self.subscriptions.on_shown(audience, view)
         return view
 
     async def answer(self, request: ClientRequest, message: ClientMessage) -> Result:
@@ -193,7 +193,7 @@ class Gateway:
             if handler is not None:
                 return await handler(request, params)
             await self._complete_view.wait()
-            listed = self.view(request.client.audience).listed(method, modern=request.modern)
+            listed = self.view(request.client.audience).list_result(method, modern=request.modern)
         except MultitapError as exc:
             raise client_errors.refusal_of(exc) from None
         except UNPARSABLE as exc:
@@ -214,7 +214,7 @@ class Gateway:
             except UNPARSABLE:
                 return
         elif method in {"notifications/initialized", "notifications/roots/list_changed"}:
-            self.subscriptions.joined(client)
+            self.subscriptions.on_joined(client)
             # in a task: notifications come in callbacks
             self.tasks.start_soon(self._roots_changed, client)
 
@@ -224,11 +224,11 @@ class Gateway:
         self.subscriptions.begin()
         self._complete_view.set()
 
-    async def left(self, client: Client) -> None:
+    async def on_left(self, client: Client) -> None:
         """A client is gone for good: nothing of it stays."""
         client.leave()
         self.private.drop(client)
-        await self.subscriptions.left(client)
+        await self.subscriptions.on_left(client)
 
     async def _roots_changed(self, client: Client) -> None:
         """Have servers ask for roots again, where it is certain whose they get."""
@@ -244,8 +244,8 @@ class Gateway:
     async def _set_level(self, request: ClientRequest, params: Raw) -> Result:
         level = log_level(parse_table(params).get("level", Raw(b"null")))
         request.client.log_level = level
-        self.subscriptions.joined(request.client)
-        await self.subscriptions.log_levels.changed()
+        self.subscriptions.on_joined(request.client)
+        await self.subscriptions.log_levels.on_changed()
         return b"{}"
 
 

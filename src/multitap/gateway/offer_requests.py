@@ -20,7 +20,7 @@ from multitap.hub.hub import Hub
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import CallContext, slot_holder_of
 from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 
 _APPS = "ui://"
 """How the addresses of the pages of MCP apps begin."""
@@ -107,7 +107,7 @@ class OfferRequests:
             return defaults.deadline(link.config, context=context, since=since)
 
         async def ask(found: Link, context: CallContext, deadline: Deadline) -> Encoded:
-            request = made(
+            request = make_request(
                 method,
                 params,
                 deadline,
@@ -126,7 +126,7 @@ class OfferRequests:
 
     async def subscribe(self, request: ClientRequest, params: Raw) -> Result:
         uri = text_of(parse_table(params).get("uri")) or ""
-        link, raw = await self._followed(request, uri)
+        link, raw = await self._follow(request, uri)
         await self._subscriptions.subscribe(request.client, uri, link, raw)
         return b"{}"
 
@@ -146,9 +146,9 @@ class OfferRequests:
                 client_errors.INVALID_PARAMS, "the notifications cannot be read"
             ) from None
         return await self._subscriptions.listen(
-            request, wanted, lambda uri: self._followed(request, uri)
+            request, wanted, lambda uri: self._follow(request, uri)
         )
 
-    async def _followed(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+    async def _follow(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
         link, raw = self._lookup.resource(request, uri)
         return await self._jobs.session(request, link), raw

@@ -37,7 +37,7 @@ class References:
         # most results refer to nothing: to search bytes costs less than to parse them
         if not any(sign in data for sign in _SIGNS):
             return result
-        return _changed(
+        return _change_values(
             Raw(data),
             {
                 "content": self._blocks,
@@ -58,7 +58,7 @@ class References:
         return _each(contents, self._resource)
 
     def _messages(self, messages: Raw) -> Raw:
-        return _each(messages, lambda one: _changed(one, {"content": self._blocks}))
+        return _each(messages, lambda one: _change_values(one, {"content": self._blocks}))
 
     def _blocks(self, blocks: Raw) -> Raw:
         if bytes(memoryview(blocks)[:1]) == b"[":
@@ -68,16 +68,16 @@ class References:
     def _block(self, block: Raw) -> Raw:
         if not any(sign in bytes(block) for sign in _SIGNS):
             return block
-        return _changed(
+        return _change_values(
             block, {"uri": self._address, "resource": self._resource, "_meta": self._meta}
         )
 
     def _resource(self, resource: Raw) -> Raw:
-        return _changed(resource, {"uri": self._address, "_meta": self._meta})
+        return _change_values(resource, {"uri": self._address, "_meta": self._meta})
 
     def _meta(self, meta: Raw) -> Raw:
-        ui: Callable[[Raw], Raw] = lambda raw: _changed(raw, {"resourceUri": self._address})  # noqa: E731
-        return _changed(meta, {"ui": ui, _FLAT: self._address})
+        ui: Callable[[Raw], Raw] = lambda raw: _change_values(raw, {"resourceUri": self._address})  # noqa: E731
+        return _change_values(meta, {"ui": ui, _FLAT: self._address})
 
     def _address(self, uri: Raw) -> Raw:
         text = text_of(uri)
@@ -87,7 +87,7 @@ class References:
         return uri if address == text else Raw(envelope.encode(address))
 
 
-def _changed(value: Raw, changes: dict[str, Callable[[Raw], Raw]]) -> Raw:
+def _change_values(value: Raw, changes: dict[str, Callable[[Raw], Raw]]) -> Raw:
     """An object with some of its values changed; anything else as it is."""
     if bytes(memoryview(value)[:1]) != b"{":
         return value

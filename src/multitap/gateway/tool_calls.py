@@ -15,7 +15,7 @@ from multitap.gateway.eras.parked_calls import ParkedCalls
 from multitap.gateway.eras.translation import to_handshake, to_stateless
 from multitap.gateway.jobs import Encoded, Job, JobRunner, extra_members
 from multitap.gateway.private_links import PrivateLinks
-from multitap.gateway.tool_search import ToolSearch, told
+from multitap.gateway.tool_search import ToolSearch, words_result
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.router import Route
@@ -86,7 +86,7 @@ class ToolCalls:
                 return await self._parked_calls.resume(request, _subject(params.name))
         try:
             if route is None:
-                route = await self._found(request)
+                route = await self._find_route(request)
             if not self._is_plain(request, route):
                 await in_task(request.light)
                 return await self._call_in_turn(request, route, since)
@@ -114,7 +114,7 @@ class ToolCalls:
             return await self._call_after_login(request, exc.server)
         try:
             if link.name in view.renaming:
-                return self._translated(request, link, called.raw)
+                return self._translate(request, link, called.raw)
             if request.modern is (link.era is Era.STATELESS):
                 return called.raw
             return to_stateless(called.raw) if request.modern else to_handshake(called.raw)
@@ -127,7 +127,7 @@ class ToolCalls:
         try:
             inner = self._search.inner(request)
         except BadArguments as exc:
-            return told(request, str(exc), is_error=True)
+            return words_result(request, str(exc), is_error=True)
         if inner is None:
             return await self._search.answer(request)
         name = inner.params.name
@@ -138,7 +138,7 @@ class ToolCalls:
         except UnknownName as exc:
             return await self._search.unknown(inner, exc)
 
-    async def _found(self, request: ClientRequest) -> Route:
+    async def _find_route(self, request: ClientRequest) -> Route:
         """The way to a tool that no list has (yet)."""
         tool = await self._lookup.find_tool(request, request.params.name)
         return self._view(request.client.audience).route(tool)
@@ -150,18 +150,18 @@ class ToolCalls:
         async def work(context: CallContext) -> Result:
             if (asker := context.client) is not None:
                 await self._logins.log_in(server, request.client, asker)
-            route = await self._found(request)
+            route = await self._find_route(request)
             link = route.link
             meta, extra = extra_members(request, link)
             # its time begins again: a person has been elsewhere
             called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
-            return self._translated(request, link, called.raw)
+            return self._translate(request, link, called.raw)
 
         if not request.modern:
             return await work(request.context())
         return await self._parked_calls.begin(request, _subject(request.params.name), work)
 
-    def _translated(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
+    def _translate(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
         """A result in the words of its client's era, with the addresses that it knows."""
         references = self._view(request.client.audience).references(link.name)
         if references is not None:

@@ -70,13 +70,15 @@ class ToolSearch:
         await self._ready()
         name = request.params.name
         try:
-            arguments = _checked(name, request.params.arguments)
+            arguments = _check(name, request.params.arguments)
             shelf = self._shelf(request.client.audience)
             work = shelf.search if name == tool_shelf.SEARCH else shelf.describe
-            words = await self._looked(work, arguments)
+            words = await self._look(work, arguments)
         except (BadArguments, UnknownName) as exc:
-            return told(request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)
-        return told(request, words)
+            return words_result(
+                request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True
+            )
+        return words_result(request, words)
 
     def inner(self, request: ClientRequest) -> ClientRequest | None:
         """The call that `call_tool` asks for, as if its client had made it; None: it is not a call.
@@ -87,7 +89,7 @@ class ToolSearch:
         params = request.params
         if params.name != tool_shelf.CALL:
             return None
-        _checked(params.name, params.arguments)
+        _check(params.name, params.arguments)
         call = _parse_call(params.arguments)
         arguments = EMPTY if bytes(call.arguments) == _NULL else call.arguments
         return msgspec.structs.replace(
@@ -99,10 +101,10 @@ class ToolSearch:
     async def unknown(self, request: ClientRequest, exc: UnknownName) -> Result:
         """The result of a call of a tool that is not there: what may have been meant."""
         shelf = self._shelf(request.client.audience)
-        advice = await self._looked(shelf.advice, request.params.name)
-        return told(request, f"{exc}; {advice}", is_error=True)
+        advice = await self._look(shelf.advice, request.params.name)
+        return words_result(request, f"{exc}; {advice}", is_error=True)
 
-    async def _looked(self, work: Callable[[Any], str], what: object) -> str:
+    async def _look(self, work: Callable[[Any], str], what: object) -> str:
         """In a thread, one at a time: an index of many tools takes a while to build."""
         async with self._turn:
             return await to_thread.run_sync(work, what)
@@ -116,22 +118,22 @@ class ToolSearch:
                 lambda: [
                     tools.HubTool(one, self._hub) for one in self._view(audience).tools.values()
                 ],
-                lambda name: self._named(audience, name),
+                lambda name: self._find_tool(audience, name),
             )
         return shelf
 
-    def _named(self, audience: Audience, name: str) -> "tools.HubTool | None":
+    def _find_tool(self, audience: Audience, name: str) -> "tools.HubTool | None":
         found = self._view(audience).tools.get(name)
         return None if found is None else tools.HubTool(found, self._hub)
 
 
-def told(request: ClientRequest, words: str, *, is_error: bool = False) -> Result:
+def words_result(request: ClientRequest, words: str, *, is_error: bool = False) -> Result:
     """Words as the result of a tool."""
     result = envelope.encode({"content": [{"type": "text", "text": words}], "isError": is_error})
     return to_stateless(result) if request.modern else result
 
 
-def _checked(name: str, given: Raw) -> Mapping[str, Any]:
+def _check(name: str, given: Raw) -> Mapping[str, Any]:
     try:
         arguments = _arguments(given)
     except (msgspec.DecodeError, RecursionError) as exc:

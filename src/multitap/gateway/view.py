@@ -98,7 +98,7 @@ class View:
                 self.routes[tool.name] = route
         return route
 
-    def listed(self, method: str, *, modern: bool) -> bytes | None:
+    def list_result(self, method: str, *, modern: bool) -> bytes | None:
         """The result of a list request; None where it is none of ours."""
         key = (method, modern)
         if (encoded := self._encoded.get(key)) is None:
@@ -120,7 +120,7 @@ class View:
             kind
             for kind, methods in kinds.items()
             if any(
-                self.listed(method, modern=False) != earlier.listed(method, modern=False)
+                self.list_result(method, modern=False) != earlier.list_result(method, modern=False)
                 for method in methods
             )
         )
@@ -129,7 +129,7 @@ class View:
         """Whether arguments of a tool travel as headers too."""
         if self._marked is None:
             # in the whole list first: hardly any server uses it
-            whole = self.listed("tools/list", modern=True) or b""
+            whole = self.list_result("tools/list", modern=True) or b""
             self._marked = frozenset(
                 name
                 for name, tool in self.tools.items()
@@ -180,14 +180,14 @@ class View:
                 named = self.prompts.items()
                 return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
             case "resources/list":
-                return {"resources": _shown(self.resources, "uri")}
+                return {"resources": _definitions(self.resources, "uri")}
             case "resources/templates/list":
-                return {"resourceTemplates": _shown(self.templates, "uriTemplate")}
+                return {"resourceTemplates": _definitions(self.templates, "uriTemplate")}
             case _:
                 return None
 
 
-def _shown(resources: Mapping[str, Resource], key: str) -> list[Definition]:
+def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:
     return [{**one.definition, key: uri} for uri, one in resources.items()]
 
 

@@ -11,8 +11,8 @@ from multitap.errors import BadArguments
 from multitap.hub.router import Route
 from multitap.store import Store
 from multitap.store.audit_records import AuditRecord
-from multitap.trust.policy.argument_tests import decoded
-from multitap.trust.policy.shown_arguments import shown
+from multitap.trust.policy.argument_tests import decode_arguments
+from multitap.trust.policy.shown_arguments import show_arguments
 
 LARGEST = 64 * 1024
 """Bytes of arguments that are looked at; of longer ones only the size is kept."""
@@ -47,15 +47,15 @@ class AuditTrail:
         """Whether calls must not be made, because nobody could tell of them later."""
         return self.is_required and self._store.is_audit_delayed
 
-    def shown(self, route: Route, given: bytes | Raw) -> Raw:
+    def show_arguments(self, route: Route, given: bytes | Raw) -> Raw:
         """A call's arguments without secrets."""
         if len(given) > LARGEST:
             return Raw(b'"%d bytes"' % len(given))
         try:
-            found = decoded(given)
+            found = decode_arguments(given)
         except BadArguments:
             return Raw(b'"unreadable"')
-        return Raw(msgspec.json.encode(shown(found, route.link.report.redact)))
+        return Raw(msgspec.json.encode(show_arguments(found, route.link.report.redact)))
 
     def note_question(self, server: str, method: str, words: str) -> None:
         """Note a question of a server that was refused or flagged."""

@@ -32,7 +32,7 @@ from multitap.hub.router import Route
 from multitap.results import ToolResult
 from multitap.results.sifting import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
-from multitap.store.exchanges import RecordedExchange, kept
+from multitap.store.exchanges import RecordedExchange, keep_exchange
 from multitap.store.record_backlog import FLUSH_COUNT
 from multitap.tasks import LightTask, in_task
 from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
@@ -139,7 +139,7 @@ class Calls:
                 self._permit(context.agent_id, route.tool)
             if route.check != "off":
                 _check(route, arguments)
-            given = arguments if isinstance(arguments, Raw) else _encoded(arguments)
+            given = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
             size = len(given)
             if route.guard is not None or self._trail.is_required:
                 ruling = await self._judge(route, given, context, light, extra)
@@ -187,7 +187,7 @@ class Calls:
             if not isinstance(exc, ServerError) or not route.errors_are_results:
                 outcome, error = _outcome(exc), route.link.report.redact(str(exc))
                 raise
-            outcome, result = Outcome.ERROR, _failed(exc, route.tool)
+            outcome, result = Outcome.ERROR, _failure(exc, route.tool)
         finally:
             # in `finally`, so that calls that are given up are counted, too
             ended, received = perf_counter(), 0
@@ -195,7 +195,7 @@ class Calls:
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
                 if outcome is Outcome.ERROR:
-                    error = _told(result, route)
+                    error = _failure_words(result, route)
             record = CallRecord(
                 time(),
                 route.tool.server,
@@ -213,10 +213,10 @@ class Calls:
                 ended - answered if answered else 0.0,
                 None
                 if self.recording == "off"
-                else self._kept(route, outcome, given, b"" if result is None else result.raw),
+                else self._keep(route, outcome, given, b"" if result is None else result.raw),
                 None if client is None else client.principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
-                self._trail.shown(route, given) if self._trail.keeps_arguments else None,
+                self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
             )
             self.made += 1
             self.recent.append(record)
@@ -234,12 +234,12 @@ class Calls:
                 self._events.publish(_event(record))
         return result  # pyright: ignore[reportReturnType] - or something was raised
 
-    def _kept(
+    def _keep(
         self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
     ) -> RecordedExchange | None:
         if self.recording == "errors" and outcome is Outcome.OK:
             return None
-        return kept(bytes(arguments), bytes(result), route.link.report.redact)
+        return keep_exchange(bytes(arguments), bytes(result), route.link.report.redact)
 
     async def _judge(
         self,
@@ -311,7 +311,7 @@ def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
             size = len(arguments)
             if size > CHECKED:  # looking through it would hold up everybody
                 return
-            arguments = _decoded(arguments)
+            arguments = _decode_arguments(arguments)
         route.tool.checker.check(arguments, size=size)
     except BadArguments as exc:
         if route.check == "refuse":
@@ -319,14 +319,14 @@ def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
         route.link.report.note_misfit(route.tool.raw_name, str(exc))
 
 
-def _decoded(arguments: Raw) -> Mapping[str, Any]:
+def _decode_arguments(arguments: Raw) -> Mapping[str, Any]:
     try:
         return _decode(arguments)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
 
 
-def _encoded(arguments: Mapping[str, Any]) -> bytes:
+def _encode_arguments(arguments: Mapping[str, Any]) -> bytes:
     try:
         return encode(arguments)
     except (TypeError, ValueError, RecursionError) as exc:
@@ -335,7 +335,7 @@ def _encoded(arguments: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-def _failed(exc: ServerError, tool: Tool) -> ToolResult:
+def _failure(exc: ServerError, tool: Tool) -> ToolResult:
     """An error that a server answers with, as a failed result."""
     return ToolResult.from_error(
         f"{exc.server}: {exc.words}",
@@ -346,7 +346,7 @@ def _failed(exc: ServerError, tool: Tool) -> ToolResult:
     )
 
 
-def _told(became: ToolResult, route: Route) -> str:
+def _failure_words(became: ToolResult, route: Route) -> str:
     """What a tool says went wrong."""
     return route.link.report.redact(became.beginning(_LONGEST_ERROR) or became.error or "")
 
@@ -386,17 +386,19 @@ def _vet(route: Route, raw: Raw) -> ToolResult:
     Raises:
         BadAnswer: It cannot be read.
     """
-    result = _vetted(route, raw)
-    return _noted(route, result) if result.warnings else result
+    result = _vet_result(route, raw)
+    return _add_note(route, result) if result.warnings else result
 
 
 async def _vet_large(route: Route, raw: Raw) -> ToolResult:
     """The same in a thread."""
     # a thread cannot be stopped: it is left to its end, and nobody waits
-    return _noted(route, await to_thread.run_sync(_vetted, route, raw, abandon_on_cancel=True))
+    return _add_note(
+        route, await to_thread.run_sync(_vet_result, route, raw, abandon_on_cancel=True)
+    )
 
 
-def _vetted(route: Route, raw: Raw) -> ToolResult:
+def _vet_result(route: Route, raw: Raw) -> ToolResult:
     tool = route.tool
     result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
     if route.link.config.check_results != "off":
@@ -440,7 +442,7 @@ def _check_result(tool: Tool, result: ToolResult) -> None:
         result.warnings += (f"structured content does not match the output schema: {words}",)
 
 
-def _noted(route: Route, result: ToolResult) -> ToolResult:
+def _add_note(route: Route, result: ToolResult) -> ToolResult:
     for warning in result.warnings:
         route.link.report.note_result(route.tool.raw_name, warning)
     return result

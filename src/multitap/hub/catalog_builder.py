@@ -114,7 +114,10 @@ class CatalogBuilder:
     def _fill_books(self, given: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
         """Names for what is known: what is given, then what is remembered, then what is stored."""
         stored = self._store.servers.load_choices()
-        stored = {**stored, (kind := f"tools {self._settings.naming}"): self._locked(stored, kind)}
+        stored = {
+            **stored,
+            (kind := f"tools {self._settings.naming}"): self._locked_names(stored, kind),
+        }
         choices = {
             kind: {**(mine := given.get(kind, {})), **_without(stored.get(kind, {}), mine)}
             for kind in given.keys() | stored.keys()
@@ -126,9 +129,9 @@ class CatalogBuilder:
             if (offers := self._last_known(name, config, links)) is not None:
                 catalog.reserve(name, offers, self.books)
 
-    def _locked(self, stored: Mapping[str, Choices], kind: str) -> dict[Pair, str]:
+    def _locked_names(self, stored: Mapping[str, Choices], kind: str) -> dict[Pair, str]:
         """The names in the locks, which outlive the store, and then those in the store."""
-        locked = self._vetting.pins.exposed(self._settings.servers)
+        locked = self._vetting.pins.exposed_names(self._settings.servers)
         return {**locked, **_without(stored.get(kind, {}), locked)}
 
     def _tell(self, link: Link, shelf: Shelf) -> None:

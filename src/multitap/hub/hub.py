@@ -112,7 +112,7 @@ class Hub(ResourcesAndPrompts):
         """Past calls and last good catalogs, on disk."""
         self._dial = dial
         self._sandboxes = sandboxes
-        self._expand = expand or _expanded
+        self._expand = expand or _expand_config
         questions = Questions(lambda: self.settings.servers, self._on_refusal)
         self._handlers = replace(handlers, screen=questions.screen)
         self._kept = KeptResults()
@@ -376,7 +376,7 @@ def _record(store: Store, event: Event) -> None:
         store.log(record)
 
 
-def _expanded(name: str, config: ServerConfig) -> ServerConfig:
+def _expand_config(name: str, config: ServerConfig) -> ServerConfig:
     return expand_server(config, scope_for(name, config))
 
 

@@ -182,7 +182,7 @@ class Metrics:
 
     def _exposition(self) -> Iterator[str]:
         rows = [
-            (f'server="{_escaped(server)}",tool="{_escaped(tool)}"', row)
+            (f'server="{_escape(server)}",tool="{_escape(tool)}"', row)
             for server, tools in self._tools.items()
             for tool, row in tools.items()
         ]
@@ -209,6 +209,6 @@ def _family(name: str, kind: str, words: str) -> tuple[str, str]:
     return f"# HELP {name} {words}", f"# TYPE {name} {kind}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

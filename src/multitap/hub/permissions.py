@@ -9,9 +9,9 @@ from msgspec import Raw
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, quoted
 from multitap.hub.router import Route
-from multitap.trust.policy.argument_tests import decoded
+from multitap.trust.policy.argument_tests import decode_arguments
 from multitap.trust.policy.policy import Decision, Ruling
-from multitap.trust.policy.shown_arguments import shown
+from multitap.trust.policy.shown_arguments import show_arguments
 from multitap.upstream.handlers import Permit, PermitRequest
 from multitap.upstream.on_behalf_of import CallContext
 
@@ -84,7 +84,7 @@ class Permissions:
             server=tool.server,
             tool=tool.raw_name,
             name=tool.name,
-            arguments=shown(decoded(given), route.link.report.redact),
+            arguments=show_arguments(decode_arguments(given), route.link.report.redact),
             rule=ruling.place,
             reason=ruling.rule.reason if ruling.rule else None,
             call=context,

@@ -132,16 +132,16 @@ class Reloader:
             return ReloadFailed((f"the configuration cannot be read: {exc}",))
         self._latest = latest
         if not latest.intact:
-            return ReloadFailed(_told(latest.errors))
+            return ReloadFailed(_problem_words(latest.errors))
         # A typing error in one entry must not stop the server that runs by its previous version.
-        kept = {name: running[name] for name in _unsettled(latest) if name in running}
+        kept = {name: running[name] for name in _unsettled_servers(latest) if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
         hub.withheld = _withheld(latest)
         plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
         return Reloaded(
             str(plan),
-            _told(_serious(latest.problems)),
+            _problem_words(_serious(latest.problems)),
             tuple(sorted(kept)),
             _changes(plan, before, latest),
         )
@@ -187,7 +187,7 @@ def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
     )
 
 
-def _unsettled(loaded: Loaded) -> frozenset[str]:
+def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
     """Servers that stay as they are: what the files say now cannot be used, or is not trusted yet.
 
     One of a project that is not trusted at all, or no longer, does not stay.
@@ -207,7 +207,7 @@ def _serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
 
 
-def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
+def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:
     """What is wrong, in words; a hostile file would fill every log."""
     more = len(problems) - MOST_PROBLEMS
     said = tuple(map(str, problems[:MOST_PROBLEMS]))
@@ -252,7 +252,7 @@ async def open_configured(
     """
     files = reloader
     if files is None:
-        files = await to_thread.run_sync(_found_files, abandon_on_cancel=True)
+        files = await to_thread.run_sync(_find_files, abandon_on_cancel=True)
     async with (
         open_hub(
             files.settings,
@@ -270,7 +270,7 @@ async def open_configured(
         yield hub
 
 
-def _found_files() -> Reloader:
+def _find_files() -> Reloader:
     """The user's and the project's files; what is wrong with an entry is logged."""
     files = Reloader()
     files.loaded.check()

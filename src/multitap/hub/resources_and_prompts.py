@@ -16,7 +16,7 @@ from multitap.hub.router import LIBRARY
 from multitap.later import Later
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import NOBODY, CallContext
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -60,8 +60,8 @@ class ResourcesAndPrompts(ABC):
         since = anyio.current_time()
         resource = await self.lookup.find_resource(uri, server, context)
         params = {"uri": resource.uri}
-        result = await _asked(resource.link, "resources/read", params, context, since)
-        return _typed(types.ReadResourceResult, result, resource.server)
+        result = await _ask(resource.link, "resources/read", params, context, since)
+        return _to_model(types.ReadResourceResult, result, resource.server)
 
     async def prompt(
         self,
@@ -80,8 +80,8 @@ class ResourcesAndPrompts(ABC):
         since = anyio.current_time()
         prompt = await self.lookup.find_prompt(name, context=context)
         params = {"name": prompt.raw_name, "arguments": arguments or {}}
-        result = await _asked(prompt.link, "prompts/get", params, context, since)
-        return _typed(types.GetPromptResult, result, prompt.server)
+        result = await _ask(prompt.link, "prompts/get", params, context, since)
+        return _to_model(types.GetPromptResult, result, prompt.server)
 
     async def complete(
         self,
@@ -116,8 +116,8 @@ class ResourcesAndPrompts(ABC):
         if known:
             params["context"] = {"arguments": known}
         since = anyio.current_time()
-        result = await _asked(link, "completion/complete", params, NOBODY, since)
-        return _typed(types.CompleteResult, result, link.name)
+        result = await _ask(link, "completion/complete", params, NOBODY, since)
+        return _to_model(types.CompleteResult, result, link.name)
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
         """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
@@ -131,7 +131,7 @@ class ResourcesAndPrompts(ABC):
         await link.notifications.unsubscribe(raw)
 
 
-async def _asked(
+async def _ask(
     link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
 ) -> Raw:
     """Ask a server for something that changes nothing there.
@@ -145,12 +145,12 @@ async def _asked(
     """
     deadline = LIBRARY.deadline(link.config, context=context, since=since)
     # Repeatable: these requests change nothing, so one that got lost is sent again.
-    request = made(method, params, deadline, call=context, repeatable=True)
+    request = make_request(method, params, deadline, call=context, repeatable=True)
     request.on_progress = context.on_progress
     return await link.request(request)
 
 
-def _typed(model: type[_Model], result: Any, server: str) -> _Model:
+def _to_model(model: type[_Model], result: Any, server: str) -> _Model:
     try:
         return model.model_validate_json(bytes(result))
     except pydantic.ValidationError as exc:

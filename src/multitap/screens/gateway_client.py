@@ -11,7 +11,7 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.control_answers import content, decoded
+from multitap.gateway.fronts.control_answers import content, decode_answer
 from multitap.gateway.fronts.control_messages import (
     About,
     AskEvents,
@@ -95,7 +95,7 @@ class GatewayClient:
             content(await _line(received), About)
             while True:
                 data = await received.receive_until(b"\n", MAX_ANSWER)
-                yield content(decoded(data, ControlAnswer), Happening)
+                yield content(decode_answer(data, ControlAnswer), Happening)
 
     @asynccontextmanager
     async def _asking(
@@ -115,7 +115,7 @@ class GatewayClient:
 
 async def _line(received: BufferedByteReceiveStream) -> ControlAnswer:
     with anyio.fail_after(PATIENCE):
-        return decoded(await received.receive_until(b"\n", MAX_ANSWER), ControlAnswer)
+        return decode_answer(await received.receive_until(b"\n", MAX_ANSWER), ControlAnswer)
 
 
 async def _last(
@@ -130,5 +130,5 @@ async def _last(
             reply = await on_question(answer.question)
             await stream.send(msgspec.json.encode(reply) + b"\n")
         elif bytes(answer.ok) != b"null":
-            on_step(decoded(answer.ok, ProgressStep))
+            on_step(decode_answer(answer.ok, ProgressStep))
     return answer

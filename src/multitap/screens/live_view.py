@@ -74,7 +74,7 @@ class LiveView:
         try:
             pulse = await self.client.ask(AskPulse(self.recent.made), Pulse)
         except MultitapError as exc:
-            self._lost(exc)
+            self._on_lost(exc)
             return True
         return self.recent.take(pulse)
 
@@ -92,7 +92,7 @@ class LiveView:
             if audit is not None:
                 self.audit = (await self.client.ask(AskAudit(audit), AuditPage)).records
         except MultitapError as exc:
-            self._lost(exc)
+            self._on_lost(exc)
 
     async def _look(self) -> None:
         if self.about is None:
@@ -148,7 +148,7 @@ class LiveView:
             return call.exchange
         return await self.client.ask(AskExchange(call.exchange), RecordedExchange)
 
-    async def said(self, call: CallRecord) -> str:
+    async def said_text(self, call: CallRecord) -> str:
         """The same as a text."""
         if call.exchange is None:
             return _NOT_KEPT
@@ -158,7 +158,7 @@ class LiveView:
             return "What it said is not kept any more."
         if kept is None:
             return _NOT_KEPT
-        return f"request\n{indented(kept.arguments)}\n\nresponse\n{indented(kept.result)}"
+        return f"request\n{indent_json(kept.arguments)}\n\nresponse\n{indent_json(kept.result)}"
 
     async def arguments(self, call: CallRecord) -> Mapping[str, Any]:
         """The arguments of a recorded call; none where they are not kept as a whole."""
@@ -186,12 +186,12 @@ class LiveView:
         )
         return " | ".join(filter(None, parts))
 
-    def _lost(self, exc: MultitapError) -> None:
+    def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
         self.about = None  # another gateway may take its place
 
 
-def indented(text: str) -> str:
+def indent_json(text: str) -> str:
     """JSON as a person reads it; anything else as it is."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)

@@ -41,12 +41,12 @@ def thumbnail(data: bytes, width: int, height: int) -> list[list[Colour]] | None
         height: Most rows.
     """
     try:
-        return _drawn(data, width, height)
+        return _draw(data, width, height)
     except (zlib.error, struct.error, IndexError, ValueError):
         return None  # it is damaged
 
 
-def _drawn(data: bytes, width: int, height: int) -> list[list[Colour]] | None:
+def _draw(data: bytes, width: int, height: int) -> list[list[Colour]] | None:
     if not data.startswith(MAGIC):
         return None
     head: _Head | None = None

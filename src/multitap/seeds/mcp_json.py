@@ -131,7 +131,7 @@ def configs(loaded: Loaded) -> list[MCPServerConfig]:
         MCPServerConfig.of(
             name,
             server,
-            written=loaded.merged.servers[name].merged().node.value,
+            written=loaded.merged.servers[name].merge_entries().node.value,
             project=loaded.project_of(name),
         )
         for name, server in loaded.settings.servers.items()

@@ -175,9 +175,9 @@ class Archive:
         """The rows of one page and, if there are more, one of the next."""
         if query.filter is EVERYTHING:
             return self._database.rows(*query.select())
-        return [*islice(self._filtered(query), page_size(query.limit) + 1)]
+        return [*islice(self._filter(query), page_size(query.limit) + 1)]
 
-    def _filtered(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
+    def _filter(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
         # Page by page: a filter that matches little reads all records, but never holds them all.
         step = replace(query, limit=MAX_LIMIT)
         while True:

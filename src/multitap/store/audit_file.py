@@ -86,7 +86,7 @@ class _Own(msgspec.Struct, omit_defaults=True):
     words: str = ""
 
 
-def chained(before: Head, body: str) -> str:
+def chain_hash(before: Head, body: str) -> str:
     """The hash of the entry that follows another."""
     return sha256(f"{before.hash}\n{before.seq + 1}\n{body}".encode()).hexdigest()
 
@@ -149,7 +149,7 @@ class AuditFile:
             return gone, None
         try:
             with closing(_read_only(self.path)) as connection:
-                return _verified(connection, head)
+                return _verify(connection, head)
         except sqlite3.Error as exc:
             return [f"{self.path} cannot be read: {exc}"], None
 
@@ -159,15 +159,15 @@ class AuditFile:
             self._connection = None
 
     def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> Head:
-        connection = self._opened()
+        connection = self._open()
         # The write lock before the last entry is read: two processes that follow the same entry
         # would fork the chain.
         connection.execute("BEGIN IMMEDIATE")
         try:
             bodies = [*bodies, *_fresh(connection, batches)]
             last, more = self._last(connection)
-            last = _added(connection, last, [*more, *bodies])
-            last = _trimmed(connection, last, keep)
+            last = _add_entries(connection, last, [*more, *bodies])
+            last = _trim(connection, last, keep)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -185,7 +185,7 @@ class AuditFile:
         words = f"entries {last.seq + 1} to {head.seq} are gone"
         return head, [_own(LOST, through=head.seq, hash=head.hash, words=words)]
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         # Somebody may delete the file while we run; SQLite would go on writing to one that no
         # longer has a name.
         if self._connection is None or not self.path.exists():
@@ -248,16 +248,16 @@ def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> lis
     return bodies
 
 
-def _added(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:
+def _add_entries(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:
     rows: list[AuditEntry] = []
     for body in bodies:
-        last = Head(last.seq + 1, chained(last, body))
+        last = Head(last.seq + 1, chain_hash(last, body))
         rows.append(AuditEntry(last.seq, body, last.hash))
     insert(connection, _INSERT, rows)
     return last
 
 
-def _trimmed(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
+def _trim(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
     (first,) = connection.execute(_FIRST).fetchone()
     if last.seq - first < keep + keep // _SLACK:
         return last
@@ -266,7 +266,7 @@ def _trimmed(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
     if row is None:
         return last
     # the entry that says so is part of the chain: what is dropped in another way is missed
-    last = _added(connection, last, [_own(ROTATED, through=through, hash=row[0])])
+    last = _add_entries(connection, last, [_own(ROTATED, through=through, hash=row[0])])
     connection.execute("DROP TRIGGER audit_refuses_delete")
     connection.execute("DELETE FROM audit WHERE seq <= ?", (through,))
     connection.execute(_TRIGGERS["audit_refuses_delete"])
@@ -281,12 +281,12 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY)
 
 
-def _verified(connection: sqlite3.Connection, head: Head | None) -> tuple[list[str], Head | None]:
+def _verify(connection: sqlite3.Connection, head: Head | None) -> tuple[list[str], Head | None]:
     problems: list[str] = []
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if missing := _TRIGGERS.keys() - found:
         problems.append(f"the triggers that refuse changes are gone: {', '.join(sorted(missing))}")
-    last = _walked(connection, head, problems.append)
+    last = _walk(connection, head, problems.append)
     if head is None and last is not None:
         problems.append(f"{HEAD_NAME}, which knows the last entry, is gone")
     elif head is not None and head.seq > (last.seq if last else 0):
@@ -294,7 +294,7 @@ def _verified(connection: sqlite3.Connection, head: Head | None) -> tuple[list[s
     return problems[:_MOST_PROBLEMS], last
 
 
-def _walked(
+def _walk(
     connection: sqlite3.Connection, head: Head | None, report: Callable[[str], None]
 ) -> Head | None:
     last: Head | None = None
@@ -302,7 +302,7 @@ def _walked(
         before = last or _beginning(connection, seq)
         if before is None or before.seq != seq - 1:
             report(_missing((before.seq if before else 0) + 1, seq - 1))
-        elif chained(before, body) != hash_:
+        elif chain_hash(before, body) != hash_:
             report(f"entry {seq} was changed, or is not where it was")
         if head is not None and head.seq == seq and head.hash != hash_:
             report(f"entry {seq} is not the one that was written: the log was rewritten")

@@ -199,7 +199,7 @@ def _record(row: tuple[Any, ...]) -> CallRecord:
     return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
 
 
-def completed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def complete_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of an earlier version with what it lacks."""
     missing = _NAMES.count(",") + 1 - len(row)
     return (*row, *_LATER[len(_LATER) - missing :])

@@ -89,10 +89,10 @@ def open_database(directory: Path) -> Database:
         problem = exc
     trouble = f"{path}: {problem}; nothing will be remembered after this run"
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    return Database(_prepared(memory), None, tuple(warnings), trouble)
+    return Database(_prepare(memory), None, tuple(warnings), trouble)
 
 
-def renewed(database: Database, problem: BaseException) -> Database:
+def renew(database: Database, problem: BaseException) -> Database:
     """A fresh database in place of one that turned out to be damaged."""
     database.connection.close()
     if database.path is None:
@@ -138,7 +138,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     try:
         _check_owner(connection)
-        return _prepared(connection)
+        return _prepare(connection)
     except BaseException:
         connection.close()
         raise
@@ -159,7 +159,7 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
     return int(value)
 
 
-def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last calls
     # One transaction: of two that start at the same time, none sees half of the tables.
@@ -193,5 +193,5 @@ def _take_over_batches(connection: sqlite3.Connection) -> None:
     for (body,) in connection.execute("SELECT body FROM fresh_calls ORDER BY id").fetchall():
         with suppress(msgspec.DecodeError):  # that batch is lost alone
             batch = msgspec.msgpack.decode(body, type=list[Row])
-            insert(connection, call_records.INSERT, [*map(call_records.completed, batch)])
+            insert(connection, call_records.INSERT, [*map(call_records.complete_row, batch)])
     connection.execute("DELETE FROM fresh_calls")

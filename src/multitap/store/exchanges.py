@@ -42,14 +42,12 @@ class RecordedExchange(msgspec.Struct, frozen=True):
         return (self.id, at, encodable(self.arguments), encodable(self.result))
 
 
-def kept(arguments: bytes, result: bytes, redact: Redactor) -> RecordedExchange:
+def keep_exchange(arguments: bytes, result: bytes, redact: Redactor) -> RecordedExchange:
     """The exchange of a call that has just ended."""
-    return RecordedExchange(
-        secrets.token_hex(8), _bounded(arguments, redact), _bounded(result, redact)
-    )
+    return RecordedExchange(secrets.token_hex(8), _bound(arguments, redact), _bound(result, redact))
 
 
-def _bounded(data: bytes, redact: Redactor) -> str:
+def _bound(data: bytes, redact: Redactor) -> str:
     # some more than is kept, so that a secret that runs across the cut is seen as a whole
     text = bytes(memoryview(data)[: 4 * (LONGEST + redact.reach)]).decode("utf-8", "replace")
     clean = redact(text[: LONGEST + redact.reach])

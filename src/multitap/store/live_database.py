@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from multitap.store.database import Database, is_unreadable, open_database, renewed
+from multitap.store.database import Database, is_unreadable, open_database, renew
 from multitap.store.rows import Row, insert
 from multitap.store.troubles import Troubles
 
@@ -24,7 +24,7 @@ class LiveDatabase:
     def __init__(self, directory: Path, troubles: Troubles, on_renewed: Callable[[], None]) -> None:
         self._troubles = troubles
         self._on_renewed = on_renewed
-        self._database = self._reported(open_database(directory))
+        self._database = self._report(open_database(directory))
 
     @property
     def path(self) -> Path | None:
@@ -60,14 +60,14 @@ class LiveDatabase:
             if not is_unreadable(exc):
                 raise
             # Once only: a second failure means that the disk is bad, not the file.
-            self._database = self._reported(renewed(self._database, exc))
+            self._database = self._report(renew(self._database, exc))
             self._on_renewed()
             return work(self._database.connection)
 
-    def _reported(self, database: Database) -> Database:
+    def _report(self, database: Database) -> Database:
         self._troubles.lasting = database.trouble
         for warning in database.warnings:
-            self._troubles.happened(warning)
+            self._troubles.note(warning)
         return database
 
 

@@ -90,7 +90,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, event: Event, *, at: float) -> "LogRecord | None":
         """What to remember of an event; calls have a table of their own."""
-        told = _told(event)
+        told = _words_of(event)
         if told is None:
             return None
         level, kind, server, text = told
@@ -107,7 +107,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _told(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
+def _words_of(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
     told: tuple[LogLevel, LogKind, str | None, str] | None = None
     match event:
         case LinkChanged(server, state, failure):

@@ -89,10 +89,10 @@ def _term(word: str) -> _Test:
     if key not in KEYS:
         hint = did_you_mean(key, KEYS) or HELP
         raise BadArguments(f"a filter has no key {quoted(key)}", path="", hint=hint)
-    return _keyed(key, value.lower())
+    return _key_test(key, value.lower())
 
 
-def _keyed(key: str, value: str) -> _Test:
+def _key_test(key: str, value: str) -> _Test:
     match key:
         case "since":
             start = time.time() - _seconds(value)

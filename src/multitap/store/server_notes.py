@@ -59,9 +59,7 @@ class ServerNotes:
             try:
                 catalog = stored_catalogs.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._troubles.happened(
-                    f"the stored catalog of {quoted(key[0])} cannot be read: {exc}"
-                )
+                self._troubles.note(f"the stored catalog of {quoted(key[0])} cannot be read: {exc}")
             else:
                 found[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
         return found

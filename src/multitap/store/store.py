@@ -261,7 +261,7 @@ class Store:
             words = (
                 f"{counted(dropped, 'log record')} lost: they came faster than they were written"
             )
-            self._troubles.happened(words, kind="lost entries")
+            self._troubles.note(words, kind="lost entries")
 
     async def close(self) -> None:
         """Write the rest and close the file; `open_store` does it when its block is left."""
@@ -279,6 +279,6 @@ class Store:
             return False
         # the rest would fail again, and hold up what comes after it
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
-            self._troubles.happened(f"some records were not written: {exc}")
+            self._troubles.note(f"some records were not written: {exc}")
         self._troubles.end(kind)
         return True

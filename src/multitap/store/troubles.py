@@ -25,7 +25,7 @@ class Troubles:
         self._past: dict[str, tuple[str, float]] = {}
         self._present: dict[str, str] = {}
 
-    def happened(self, text: str, *, kind: str | None = None) -> None:
+    def note(self, text: str, *, kind: str | None = None) -> None:
         """Note something that is over, in place of what was noted of the same kind."""
         self._past[kind or text] = (text, self._clock())
 

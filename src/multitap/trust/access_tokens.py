@@ -182,7 +182,7 @@ class AccessTokens:
 
     def note_uses(self, used: Mapping[str, float]) -> None:
         """Keep when tokens were used; several gateways may do so."""
-        with self._uses.locked():
+        with self._uses.hold_lock():
             # Only of tokens that exist: otherwise the file would grow with each token that was ever
             # used.
             known = {one.id for one in self._read().tokens}
@@ -213,7 +213,7 @@ class AccessTokens:
     @contextmanager
     def _changing(self) -> Generator[_TokenList]:
         """Change the tokens; changes at the same time happen one after the other."""
-        with self._file.locked():
+        with self._file.hold_lock():
             content = self._read()
             yield content
             self._file.write(msgspec.json.encode(content))

@@ -50,7 +50,7 @@ class PrivateFile:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     @contextmanager
-    def locked(self) -> Generator[None]:
+    def hold_lock(self) -> Generator[None]:
         """Within the block, no other program changes it."""
         # A file beside it: the file itself is replaced by each write, and a lock would stay with
         # the old one.

@@ -50,7 +50,7 @@ class Attempt:
     def begin(self) -> None:
         self.phase, self._mark = Phase.SPAWN, now()
 
-    def reached(self, phase: Phase) -> None:
+    def on_reached(self, phase: Phase) -> None:
         time = now()
         self.timings[self.phase.value] = time - self._mark
         self.phase, self._mark = phase, time

@@ -26,7 +26,7 @@ class Attribution:
         self.quiet_subjects: set[str] = set()
         """What it has answered without asking or logging."""
 
-    def connected(self, session: Session) -> None:
+    def on_connected(self, session: Session) -> None:
         """Take over what a new session says about itself."""
         self.is_mixing = session.wire.kind in _MIXING
         self.logs = session.capabilities.logging is not None

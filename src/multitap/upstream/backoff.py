@@ -38,11 +38,11 @@ class Restarts:
         """Replaced as a whole: replicas of a cluster go on with each other's."""
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
 
-    def started(self, now: float) -> None:
+    def on_started(self, now: float) -> None:
         starts = (*self.history.starts, now)[-BURST - 1 :]
         self.history = replace(self.history, starts=starts)
 
-    def lost(self, now: float, *, healthy_for: float | None) -> float:
+    def on_lost(self, now: float, *, healthy_for: float | None) -> float:
         """Seconds to wait before the next start, after a loss or a failed start.
 
         The first restart of a server that was up comes at once, then the wait grows, with full

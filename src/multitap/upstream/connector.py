@@ -121,7 +121,7 @@ class Connector:
         self._redact = redact
 
     @asynccontextmanager
-    async def connected(
+    async def connect(
         self, approach: Approach, attempt: Attempt, rank: Rank
     ) -> AsyncGenerator[tuple[Session, Offers]]:
         """Within the block the server is connected; the value is its session and its offers.
@@ -136,7 +136,7 @@ class Connector:
         if not self._availability.failing:  # one that failed shows why until it is its turn again
             self._availability.become(LinkState.CONNECTING)
         async with (
-            self._placed(approach, attempt) as placement,
+            self._find_place(approach, attempt) as placement,
             # what starts elsewhere, or is up already, costs nothing here
             self._starts.turn(rank)
             if placement.is_here and isinstance(approach.config, StdioServer)
@@ -146,14 +146,14 @@ class Connector:
                 self._availability.become(LinkState.CONNECTING)
             attempt.begin()
             with anyio.fail_after(self._config.connect_timeout) as clock:
-                async with self._dialed(placement.dial, approach, attempt) as wire:
+                async with self._open_wire(placement.dial, approach, attempt) as wire:
                     if start is not None:
-                        start.spawned(wire.evidence().pid)
-                    attempt.reached(Phase.HANDSHAKE)
+                        start.on_spawned(wire.evidence().pid)
+                    attempt.on_reached(Phase.HANDSHAKE)
                     async with self._conversation(approach, wire) as session:
-                        attempt.reached(Phase.LIST)
+                        attempt.on_reached(Phase.LIST)
                         offers = await self._listing.fetch(session)
-                        attempt.reached(Phase.CALL)
+                        attempt.on_reached(Phase.CALL)
                         clock.deadline = math.inf  # the limit was for connecting, not for living
                         if start is not None:
                             start.over()
@@ -161,7 +161,7 @@ class Connector:
                             yield session, offers
 
     @asynccontextmanager
-    async def _placed(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Placement]:
+    async def _find_place(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Placement]:
         is_known = False
         try:
             with anyio.fail_after(self._config.connect_timeout) as clock:
@@ -175,7 +175,7 @@ class Connector:
             raise
 
     @asynccontextmanager
-    async def _dialed(
+    async def _open_wire(
         self, dial: Dial, approach: Approach, attempt: Attempt
     ) -> AsyncGenerator[Wire]:
         async with dial(self._name, approach.config) as wire:
@@ -199,6 +199,6 @@ class Connector:
                 timeout=self._config.connect_timeout,
                 log_level=self._config.log_level,
             ) as session,
-            self._notifications.received(session),
+            self._notifications.receive(session),
         ):
             yield session

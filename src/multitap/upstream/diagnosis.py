@@ -95,7 +95,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case WireClosed() if evidence.pid is not None:
             return (
                 FailureCode.CRASH,
-                _ended(exc, phase, evidence),
+                _end_words(exc, phase, evidence),
                 last_words.advice(evidence.stderr) or log,
             )
         case Elsewhere():
@@ -115,7 +115,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return FailureCode.PROTOCOL, f"{type(exc).__name__}: {exc}", log
 
 
-def _ended(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
+def _end_words(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
     is_up = phase in {Phase.CALL, Phase.HEALTH}
     when = "" if is_up else f" during the {phase}"
     said = f": {line}" if (line := last_words.telling_line(evidence.stderr, is_up=is_up)) else ""

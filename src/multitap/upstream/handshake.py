@@ -12,7 +12,7 @@ from multitap.records import dataclass
 from multitap.upstream.handlers import Handlers
 from multitap.version import VERSION
 from multitap.wire.jsonrpc import envelope, vocabulary
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from multitap.wire.wire import RpcError, Wire
 
 _OURSELVES = {"name": "multitap", "version": VERSION}
@@ -169,7 +169,7 @@ class Greeter:
         # never called off: MCP forbids it for `initialize`, and a late answer to a probe still
         # counts
         return await self._wire.request(
-            made(method, params, self._timeout, headers=headers, cancellable=False)
+            make_request(method, params, self._timeout, headers=headers, cancellable=False)
         )
 
 

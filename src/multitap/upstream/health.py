@@ -80,10 +80,10 @@ class Watcher:
             interval=self._interval,
             doubted=self._requests.doubted,
             busy=self._requests.is_busy,
-            answered=self._answered,
+            answered=self._on_answer,
         )
 
-    def _answered(self, seconds: float) -> None:
+    def _on_answer(self, seconds: float) -> None:
         self.latency = seconds
         self._requests.proved_alive()
 

@@ -44,7 +44,7 @@ async def answer(
         raise RpcError(types.METHOD_NOT_FOUND, "Method not found", method) from None
     except ValidationError:
         raise RpcError(types.INVALID_PARAMS, "Invalid request parameters") from None
-    answered = await _handled(handlers, asked, request)
+    answered = await _handle(handlers, asked, request)
     try:
         # handlers are code of the host: no server should get what MCP does not allow
         methods.validate_client_result(method, version, answered)
@@ -81,7 +81,7 @@ async def fulfil(
     answers: dict[str, Any] = {}
 
     async def take(key: str, request: types.InputRequest) -> None:
-        answers[key] = await _handled(handlers, asked, request)
+        answers[key] = await _handle(handlers, asked, request)
 
     with ungrouped():
         # side by side: each may have to wait for a person
@@ -91,7 +91,7 @@ async def fulfil(
     return answers
 
 
-async def _handled(handlers: Handlers, asked: RequestOrigin, request: BaseModel) -> dict[str, Any]:
+async def _handle(handlers: Handlers, asked: RequestOrigin, request: BaseModel) -> dict[str, Any]:
     answered: BaseModel
     match request:
         case types.CreateMessageRequest(params=params) if handlers.sample is not None:

@@ -130,7 +130,7 @@ def _missing_variable(found: re.Match[str]) -> str:
     return f"set `{name}` in `env` of its configuration"
 
 
-def _fixed(words: str) -> Callable[[re.Match[str]], str]:
+def _always(words: str) -> Callable[[re.Match[str]], str]:
     return lambda _: words
 
 
@@ -141,7 +141,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
             r"cannot import name '\w+' from '(?:mcp|mcp\.[\w.]+)'|No module named 'mcp\.[\w.]+'"
             r"|module 'mcp(?:\.[\w.]+)?' has no attribute"
         ),
-        _fixed(
+        _always(
             "it was written for another release of the MCP SDK; if that is an older one, "
             "try `uvx --with 'mcp<2' …`"
         ),
@@ -150,21 +150,21 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"Cannot find (?:module|package) '([^']+)'"), _missing_module),
     (
         re.compile(r"^npm (?:error|ERR!) code E404$", re.MULTILINE),
-        _fixed("there is no such npm package: check its name in `args`"),
+        _always("there is no such npm package: check its name in `args`"),
     ),
     (
         re.compile(
             r"^npm (?:error|ERR!) code ETARGET$|Because there is no version of", re.MULTILINE
         ),
-        _fixed("there is no such version of the package: check it in `args`"),
+        _always("there is no such version of the package: check it in `args`"),
     ),
     (
         re.compile(r"^npm (?:error|ERR!) could not determine executable to run$", re.MULTILINE),
-        _fixed("the npm package has no program to run: check its name in `args`"),
+        _always("the npm package has no program to run: check its name in `args`"),
     ),
     (
         re.compile(r"was not found in the package registry"),
-        _fixed("there is no such Python package: check its name in `args`"),
+        _always("there is no such Python package: check its name in `args`"),
     ),
     (
         re.compile(r"An executable named `[^`]+` is not provided by package `([^`]+)`"),
@@ -179,18 +179,18 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
             r"^npm (?:error|ERR!) code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$",
             re.MULTILINE,
         ),
-        _fixed("the npm registry cannot be reached: check network and proxy"),
+        _always("the npm registry cannot be reached: check network and proxy"),
     ),
     (
         re.compile(
             r"^ *(?:cause|Caused by): (?:dns error|tcp connect error|Connection refused)",
             re.MULTILINE,
         ),
-        _fixed("what it downloads cannot be reached: check network and proxy"),
+        _always("what it downloads cannot be reached: check network and proxy"),
     ),
     (
         re.compile(r"EADDRINUSE|Address already in use", re.IGNORECASE),
-        _fixed("another program uses its port: stop that program, or choose another port"),
+        _always("another program uses its port: stop that program, or choose another port"),
     ),
     (
         re.compile(
@@ -198,7 +198,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
             r"|unknown argument",
             re.IGNORECASE,
         ),
-        _fixed("it does not know one of its arguments: check `args`"),
+        _always("it does not know one of its arguments: check `args`"),
     ),
     (
         re.compile(
@@ -210,7 +210,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         re.compile(r"Cannot connect to the Docker daemon"),
-        _fixed("start Docker, or check that you may use it"),
+        _always("start Docker, or check that you may use it"),
     ),
     (
         re.compile(

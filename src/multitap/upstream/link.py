@@ -247,8 +247,8 @@ class Link:
             ),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
-            title=self.report.said(session.title) if session else None,
-            instructions=self.report.said(session.instructions) if session else None,
+            title=self.report.redact_text(session.title) if session else None,
+            instructions=self.report.redact_text(session.instructions) if session else None,
             pid=evidence.pid if session else None,
             tools=tools,
             resources=len(offers.resources),
@@ -274,7 +274,7 @@ class Link:
         try:
             await self._live(attempt)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
-            pause = self._ended(attempt, sole(exc), began)
+            pause = self._on_end(attempt, sole(exc), began)
         else:
             raise AssertionError("a life ends with an exception")
         if attempt.breaker is not None:
@@ -300,7 +300,7 @@ class Link:
         while True:
             try:
                 rank = Rank.after(self.was_up)
-                async with self._connector.connected(approach, attempt, rank) as (session, offers):
+                async with self._connector.connect(approach, attempt, rank) as (session, offers):
                     self._up(attempt, session, offers)
                     if attempt.breaker is not None:
                         await attempt.breaker.came_up()
@@ -320,8 +320,8 @@ class Link:
         attempt.connected_at = self.requests.last_used = now()
         self.era = session.era
         self.was_up = True
-        self.attribution.connected(session)
-        self.listing.connected(offers)
+        self.attribution.on_connected(session)
+        self.listing.on_connected(offers)
         self.availability.up(session)
 
     async def _watch(self, attempt: Attempt, session: Session) -> None:
@@ -336,7 +336,7 @@ class Link:
             self.availability.become(LinkState.DISCONNECTED)
             raise
 
-    def _ended(self, attempt: Attempt, exc: BaseException, began: float) -> float:
+    def _on_end(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         availability = self.availability
         availability.session = availability.retry_due = None
         if isinstance(exc, Again | Moved):
@@ -355,10 +355,10 @@ class Link:
 
     def _failed(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         if _is_start(self.config, attempt, exc):
-            self._restarts.started(began)
+            self._restarts.on_started(began)
         failure = self._failure(attempt, exc)
         tripped = self._restarts.tripped(now())
-        pause = self._restarts.lost(now(), healthy_for=attempt.healthy_for)
+        pause = self._restarts.on_lost(now(), healthy_for=attempt.healthy_for)
         if not failure.code.heals:
             pause = math.inf
         elif not self.config.reconnect:

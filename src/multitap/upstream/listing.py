@@ -49,7 +49,7 @@ class Listing:
         self.offers = offers
         self.is_stale = offers is not None
 
-    def connected(self, offers: Offers) -> None:
+    def on_connected(self, offers: Offers) -> None:
         """List what the server says it has, now that it is up."""
         self.offers = offers
         self.is_stale = False

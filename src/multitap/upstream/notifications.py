@@ -212,7 +212,7 @@ class Notifications:
             raise await self._requests.public_error(exc, method) from None
 
     @asynccontextmanager
-    async def received(self, session: Session) -> AsyncGenerator[None]:
+    async def receive(self, session: Session) -> AsyncGenerator[None]:
         """Within the block the server tells its news, asked for in the way of its era.
 
         Entered before the first list is fetched: a change in between must not go unheard.
@@ -243,7 +243,7 @@ class Notifications:
     async def _listen(self, session: Session) -> None:
         """Keep the stateless era's stream of changes open, whatever ends it."""
         while True:
-            wanted = _wanted(session, self._uris)
+            wanted = _wanted_news(session, self._uris)
             self._asked_for = frozenset(self._uris)
             async with anyio.create_task_group() as tasks:
                 if wanted:
@@ -274,7 +274,7 @@ class Notifications:
         return self._log_allowance >= 0
 
 
-def _wanted(session: Session, uris: set[str]) -> dict[str, Any]:
+def _wanted_news(session: Session, uris: set[str]) -> dict[str, Any]:
     """What the stateless era's stream shall tell of."""
     can = session.capabilities
     wanted: dict[str, Any] = {}

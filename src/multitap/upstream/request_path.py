@@ -27,7 +27,7 @@ from multitap.faults import (
 )
 from multitap.shares import GENEROSITY
 from multitap.tasks import in_task
-from multitap.trust.questions.questions import named_places
+from multitap.trust.questions.questions import name_places
 from multitap.upstream.attempt import now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
@@ -170,7 +170,7 @@ class RequestPath:
             case RpcError():
                 data = redact.data(fault.data)
                 if fault.code == URL_ELICITATION_REQUIRED:
-                    data = named_places(name, data)
+                    data = name_places(name, data)
                 return ServerError(name, words, code=fault.code, data=data)
             case AnswerTimeout():
                 return CallTimeout(name, words, hint="raise `timeout` if it needs that long")

@@ -42,13 +42,13 @@ class ServerReport:
     def tell(self, event: Event) -> None:
         match event:
             case Warned() | ToolsChanged() | ToolSuspected():
-                event = replace(event, text=self._worded(event.text))
+                event = replace(event, text=self._word(event.text))
             case ServerLog(_, level, source, text):
                 event = replace(
                     event,
-                    level=self._worded(level, LONGEST_QUOTE),
-                    logger=None if source is None else self._worded(source, LONGEST_QUOTE),
-                    text=self._worded(text, _LOG_MESSAGE),
+                    level=self._word(level, LONGEST_QUOTE),
+                    logger=None if source is None else self._word(source, LONGEST_QUOTE),
+                    text=self._word(text, _LOG_MESSAGE),
                 )
             case _:
                 pass
@@ -102,18 +102,18 @@ class ServerReport:
             own.append(
                 f"it sent something that is not an MCP message ({times}): {evidence.noise_sample!r}"
             )
-        return (*self._bounded(of_offers), *map(self._worded, own))
+        return (*self._bound(of_offers), *map(self._word, own))
 
-    def said(self, text: str | None) -> str | None:
+    def redact_text(self, text: str | None) -> str | None:
         """What the server says about itself."""
         return None if text is None else self.redact(text)
 
-    def _bounded(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+    def _bound(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
         """The first warnings, each without secrets and not too long."""
-        told = [self._worded(warning) for warning in warnings[:_MOST_WARNINGS]]
+        told = [self._word(warning) for warning in warnings[:_MOST_WARNINGS]]
         if (more := len(warnings) - len(told)) > 0:
             told.append(f"{counted(more, 'more warning')} like these")
         return tuple(told)
 
-    def _worded(self, warning: str, limit: int = _WARNING) -> str:
+    def _word(self, warning: str, limit: int = _WARNING) -> str:
         return shortened(self.redact(shortened(warning, 2 * limit)), limit)

@@ -22,7 +22,7 @@ from multitap.upstream.handshake import Greeter, Terms
 from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch
 from multitap.upstream.on_behalf_of import CallContext, OnBehalfOf
 from multitap.wire.jsonrpc import envelope, vocabulary
-from multitap.wire.jsonrpc.request import Request, made, members
+from multitap.wire.jsonrpc.request import Request, make_request, members
 from multitap.wire.wire import Inbound, RpcError, Wire
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Session:
             if _ends_complete(memoryview(result)[-_END:]):
                 return result
             if _may_ask_back(result) and _asks_back(result):
-                return self._screened(result, for_client=True)
+                return self._screen(result, for_client=True)
             return result
         if not _asks_back(result):
             return result
@@ -156,7 +156,7 @@ class Session:
         """Answer what the server asks back, until it gives its own answer."""
         first, pause = request.params, _FIRST_PAUSE
         for _ in range(MAX_ROUNDS):
-            asked = host_answers.questions(self._screened(result, for_client=False))
+            asked = host_answers.questions(self._screen(result, for_client=False))
             extra: dict[str, Any] = {}
             if asked.request_state is not None:
                 extra["requestState"] = asked.request_state
@@ -175,7 +175,7 @@ class Session:
                 return result
         raise AnswerInvalid(f"it asked for input more than {MAX_ROUNDS} times", sent=True)
 
-    def _screened(self, result: Raw, *, for_client: bool) -> Raw:
+    def _screen(self, result: Raw, *, for_client: bool) -> Raw:
         """What the server asks back, as it may be asked.
 
         Raises:
@@ -189,7 +189,7 @@ class Session:
         if not is_table(asked):
             return result
         screened = {
-            key: _screened_request(self._handlers, self._name, one, for_client=for_client)
+            key: _screen_request(self._handlers, self._name, one, for_client=for_client)
             for key, one in asked.items()
         }
         return Raw(envelope.encode({**found, "inputRequests": screened}))
@@ -202,7 +202,7 @@ class Session:
             params: Its parameters.
             timeout: Seconds for the answer; None: it may take as long as it likes.
         """
-        return await self.request(made(method, params, timeout))
+        return await self.request(make_request(method, params, timeout))
 
     def _stamp_of(self, client: OnBehalfOf) -> bytes:
         """What a request says about the client it is passed on for, in place of us."""
@@ -350,7 +350,7 @@ class Session:
         method, name = request.method, request.name
         headers = self._plain_headers.get((method, name))
         if headers is None:
-            headers = self._plain_headers[method, name] = self._named(method, name)
+            headers = self._plain_headers[method, name] = self._name_header(method, name)
             # names are foreign: there may be a new one for every request
             if len(self._plain_headers) > _MOST_HEADERS:
                 self._plain_headers.clear()
@@ -362,7 +362,7 @@ class Session:
             return {**headers, **inbound.mcp_param_headers(header_map, params.arguments)}
         return headers
 
-    def _named(self, method: str, name: str | None) -> Mapping[str, str]:
+    def _name_header(self, method: str, name: str | None) -> Mapping[str, str]:
         headers = {
             vocabulary.VERSION_HEADER: self.protocol_version,
             vocabulary.METHOD_HEADER: method,
@@ -372,18 +372,18 @@ class Session:
         return headers
 
 
-def _screened_request(handlers: Handlers, server: str, request: Any, *, for_client: bool) -> Any:
+def _screen_request(handlers: Handlers, server: str, request: Any, *, for_client: bool) -> Any:
     """One of the questions in a result; what is none is left to those who will say so."""
     method, params = (
         (request.get("method"), request.get("params")) if is_table(request) else ("", "")
     )
     if not isinstance(method, str) or not is_table(params):
         return request
-    told = screened(handlers, server, method, params, for_client=for_client)
+    told = screen_question(handlers, server, method, params, for_client=for_client)
     return {**request, "params": told}
 
 
-def screened(
+def screen_question(
     handlers: Handlers, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
 ) -> Mapping[str, Any]:
     """A question of a server, as it may be asked.
@@ -433,7 +433,7 @@ class _FromServer:
         self.version = vocabulary.HANDSHAKE_VERSIONS[-1]
         """What the server speaks; until that is known, what only a handshake server can be."""
         self._on_notification = on_notification
-        self.unaddressed = on_unaddressed
+        self.on_unaddressed = on_unaddressed
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:
         self._on_notification(method, params, call)
@@ -446,7 +446,7 @@ class _FromServer:
         asked = RequestOrigin(self._name, call)
         decoded = envelope.decode(params) if len(params) else None
         if is_table(decoded):
-            decoded = screened(self._handlers, self._name, method, decoded, for_client=False)
+            decoded = screen_question(self._handlers, self._name, method, decoded, for_client=False)
         return await host_answers.answer(
             self._handlers, asked, method, decoded, version=self.version
         )

@@ -51,7 +51,7 @@ class StartSlot:
         self._spawned = False
         self._pid: int | None = None
 
-    def spawned(self, pid: int | None) -> None:
+    def on_spawned(self, pid: int | None) -> None:
         """Say which process it is, now that there is one; None for one of which nothing is seen."""
         self._spawned, self._pid = True, pid
 

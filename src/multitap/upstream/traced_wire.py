@@ -75,7 +75,7 @@ class TracedWire:
         self._inbound = inbound
         self.wire.attach(_TracedInbound(inbound, self._note))
 
-    def released(self) -> Wire:
+    def release(self) -> Wire:
         """The wire alone, as it was."""
         if self._inbound is not None:
             self.wire.attach(self._inbound)
@@ -129,7 +129,7 @@ class _TracedInbound:
         self._inbound = inbound
         self._note = note
         self._numbers = count(-1, -1)
-        self.unaddressed = inbound.unaddressed
+        self.on_unaddressed = inbound.on_unaddressed
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:
         self._note("in", "notification", method, params)

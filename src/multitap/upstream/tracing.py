@@ -54,7 +54,7 @@ class Tracing:
             wire = session.wire
             if isinstance(wire, TracedWire):
                 if not self._followers:
-                    session.travel(wire.released())
+                    session.travel(wire.release())
             elif self._followers:
                 traced = TracedWire(wire, redact, self._tell)
                 traced.attach(session.inbound)

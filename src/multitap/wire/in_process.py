@@ -34,7 +34,7 @@ def caller() -> object | None:
 
 
 @contextmanager
-def _made_for(call: object | None) -> Generator[None]:
+def _acting_for(call: object | None) -> Generator[None]:
     token = _caller.set(call)
     try:
         yield
@@ -73,7 +73,7 @@ class InProcessWire:
 
         if request.method in LONG or on_progress is not None:
             options["on_progress"] = report
-        with clock, _made_for(request.call):
+        with clock, _acting_for(request.call):
             try:
                 result = await self._dispatcher.send_raw_request(
                     request.method, _params(request), options

@@ -13,9 +13,9 @@ from multitap.config import HttpServer
 from multitap.errors import ungrouped
 from multitap.faults import AnswerInvalid, AnswerTimeout, NotSpoken, WireClosed, WireFault
 from multitap.http.client.event_parser import Event, EventParser
-from multitap.http.client.headers import merged
+from multitap.http.client.headers import merge
 from multitap.http.client.http_client import http_client
-from multitap.http.client.origins import joined, same_origin, shown
+from multitap.http.client.origins import join_url, same_origin, show_url
 from multitap.http.client.response import Response
 from multitap.pace import Turns
 from multitap.tasks import Tasks, in_task
@@ -84,13 +84,13 @@ class LegacySseWire(HttpWire):
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except BaseException as exc:
-            exchange.failed(pending, exc, self._call_off if request.cancellable else None)
+            exchange.fail(pending, exc, self._call_off if request.cancellable else None)
             raise
         return exchange.result(pending, answer)
 
     async def _listen(self, connected: asyncio.Future[None]) -> None:
         try:
-            response = await self._origin.ask("GET", merged(self._headers, {"Accept": EVENTS}))
+            response = await self._origin.ask("GET", merge(self._headers, {"Accept": EVENTS}))
             try:
                 await self._check(response)
                 fault = await self._hear_out(response, connected)
@@ -109,7 +109,7 @@ class LegacySseWire(HttpWire):
 
     async def _check(self, response: Response) -> None:
         if response.status != HTTPStatus.OK:
-            fault = await self._refused(response, None)
+            fault = await self._refusal(response, None)
             raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
         if response.content_type != EVENTS:
             kind = ascii(response.content_type).strip("'") or "no content type"
@@ -132,28 +132,28 @@ class LegacySseWire(HttpWire):
             return WireClosed(str(exc), sent=False)
         return WireClosed(f"{self._origin.name} ended the event stream", sent=False)
 
-    def _checked(self, data: bytes) -> URL:
+    def _check_endpoint(self, data: bytes) -> URL:
         """Where the server wants its messages: anywhere, as long as it is its own place."""
-        endpoint = joined(self._origin.url, data.decode("utf-8", "replace").strip())
+        endpoint = join_url(self._origin.url, data.decode("utf-8", "replace").strip())
         if endpoint is None:
             raise AnswerInvalid("the server sent no valid address for messages", sent=False)
         if not same_origin(self._origin.url, endpoint):
-            words = f"the server asks for messages at {shown(endpoint)}, which is another origin"
+            words = f"the server asks for messages at {show_url(endpoint)}, which is another origin"
             raise AnswerInvalid(words, sent=False)
         return endpoint
 
     def _take(self, event: Event, connected: asyncio.Future[None]) -> bool:
         """Take one event; whether anybody waited for it."""
         if event.kind == "endpoint" and not self._in_session:
-            self._endpoint = self._checked(event.data)
+            self._endpoint = self._check_endpoint(event.data)
             self._in_session = True
             if not connected.done():  # nobody waits any more: we are about to be closed
                 connected.set_result(None)
             return True
         if event.kind != "message" or not event.data:
-            self._inbound_messages.wasted(len(event.data))
+            self._inbound_messages.count_waste(len(event.data))
         elif event.oversized:
-            self._exchange.damaged(event.data, self._origin.oversized())
+            self._exchange.fail_damaged(event.data, self._origin.oversized())
         else:
             return self._exchange.feed(event.data)
         return False

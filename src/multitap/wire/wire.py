@@ -57,7 +57,7 @@ class RpcError(Exception):
 class Inbound(Protocol):
     """Whoever listens to what the server says unasked."""
 
-    def unaddressed(self) -> None:
+    def on_unaddressed(self) -> None:
         """Learn that the server asks or logs in the middle of calls without saying of which."""
         ...
 

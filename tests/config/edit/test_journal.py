@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from multitap.config.edit.changes import Put
-from multitap.config.edit.edited_text import edited
+from multitap.config.edit.edited_text import apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 from multitap.errors import ConfigError, UnknownName
 
@@ -22,7 +22,7 @@ def journal(tmp_path):
 
 def adding(path, name="new"):
     put = Put(("servers", name), {"command": "npx"})
-    return FileEdit(path, lambda text: edited(text, path, [put]))
+    return FileEdit(path, lambda text: apply_edits(text, path, [put]))
 
 
 def snapshot(folder):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from multitap.config import DIALECTS, HttpServer, StdioServer, merge, read_document, read_text
 from multitap.config.dialects.rewrites import canonical
 from multitap.config.edit.changes import Put
-from multitap.config.edit.edited_text import edited
-from multitap.config.edit.server_entries import entry_place, fields_of, written_entry
+from multitap.config.edit.edited_text import apply_edits
+from multitap.config.edit.server_entries import entry_place, fields_of, write_entry
 from multitap.config.files import read_text as document_of
 from multitap.config.layers import Layer
 
@@ -82,7 +82,7 @@ def file_of(dialect, name, entry):
     """A whole file with one server in it, as text and read again."""
     path = Path("/etc/of").with_suffix(dialect.writing.suffix)
     empty = document_of("{}" if dialect.writing.suffix.startswith(".json") else "# new", path)[0]
-    text = edited("", path, [Put(entry_place(dialect, empty, name), entry)])
+    text = apply_edits("", path, [Put(entry_place(dialect, empty, name), entry)])
     document, problems = read_text(text, path)
     assert not problems
     return text, document
@@ -116,7 +116,7 @@ def default(holder, name):
 @settings(max_examples=25)
 @given(config=PROGRAMS | REMOTES)
 def test_what_is_written_is_read_again_but_for_what_was_reported(dialect, config):
-    written = written_entry("one", config, dialect)
+    written = write_entry("one", config, dialect)
     reported = {loss.key for loss in written.losses}
 
     if written.entry is None:
@@ -136,7 +136,7 @@ def test_what_is_written_is_read_again_but_for_what_was_reported(dialect, config
 @settings(max_examples=25)
 @given(config=PROGRAMS | REMOTES)
 def test_our_own_file_loses_nothing(config):
-    written = written_entry("one", config, DIALECTS["multitap"])
+    written = write_entry("one", config, DIALECTS["multitap"])
 
     assert written.entry is not None
     assert not written.losses
@@ -146,7 +146,7 @@ def test_our_own_file_loses_nothing(config):
 def test_every_dialect_can_describe_a_plain_program(dialect):
     config = StdioServer(command="npx", args=("-y", "server"), env={"LOG": "1"})
 
-    written = written_entry("one", config, dialect)
+    written = write_entry("one", config, dialect)
 
     assert written.entry is not None
     assert [loss for loss in written.losses if loss.key != "cwd"] == []
@@ -158,7 +158,7 @@ def test_a_secret_never_shows_in_what_is_reported():
     )
 
     for dialect in DIALECTS.values():
-        assert "sk-abc" not in repr(written_entry("one", config, dialect).losses)
+        assert "sk-abc" not in repr(write_entry("one", config, dialect).losses)
 
 
 def test_codex_names_variables_instead_of_values():
@@ -168,7 +168,7 @@ def test_codex_names_variables_instead_of_values():
         headers={"Authorization": "Bearer ${env:TOK}", "X-Key": "${KEY}", "X": "1"},
     )
 
-    written = written_entry("one", config, DIALECTS["codex"])
+    written = write_entry("one", config, DIALECTS["codex"])
 
     assert written.entry == {
         "url": "https://x.io/mcp",

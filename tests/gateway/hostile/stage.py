@@ -19,7 +19,7 @@ from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.http.server.access import Access, Token
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_server import bind
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 from tests.gateway.hostile.raw import (
     PATIENCE,
     call,
@@ -87,7 +87,7 @@ class Stage:
         for server in SERVERS:
             link = self.gateway.hub.links[server]
             result = await link.request(
-                made("tools/call", {"name": "stats", "arguments": {}}, 60.0)
+                make_request("tools/call", {"name": "stats", "arguments": {}}, 60.0)
             )
             told.append(json.loads(json.loads(bytes(result))["content"][0]["text"]))
         return {kind: told[0][kind] + told[1][kind] for kind in told[0]}

@@ -193,7 +193,7 @@ def test_exposed_names_are_remembered_but_not_those_of_a_projects_own_lock(place
         content.servers["p"] = ServerPins(tools=tools(z="x"), naming="{server}_{tool}")
     written(pins)
 
-    assert opened(places).exposed({"s": USER, "p": PROJECT}) == {("s", "a"): "s_a"}
+    assert opened(places).exposed_names({"s": USER, "p": PROJECT}) == {("s", "a"): "s_a"}
 
 
 def test_a_definition_that_is_too_long_is_pinned_by_its_digest(places):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multitap.config import HttpServer, StdioServer, Surroundings, load, native
 from multitap.config.trust_gate import Standing
 from multitap.errors import UnknownName
-from multitap.trust.projects.project_parts import quoted, server_part
+from multitap.trust.projects.project_parts import quote_word, server_part
 from multitap.trust.projects.project_review import review
 from multitap.trust.projects.trusted_projects import Projects, ProjectsError, load_trusted
 from tests.trusting import trust
@@ -63,7 +63,7 @@ def test_any_difference_between_two_servers_is_a_difference_of_their_digests(one
 
 @given(TEXT)
 def test_a_word_of_a_command_is_shown_so_that_nothing_in_it_hides(word):
-    shown = quoted(word)
+    shown = quote_word(word)
 
     assert shown.isprintable()
     assert " " not in shown or shown.startswith('"')

@@ -3,7 +3,7 @@
 import pytest
 
 from multitap.config import Settings, StdioServer
-from multitap.trust.questions.questions import QuestionRefused, Questions, named_places
+from multitap.trust.questions.questions import QuestionRefused, Questions, name_places
 from multitap.trust.questions.sampling_budget import OverBudget, SamplingBudget
 
 FORM = {"type": "object", "properties": {"password": {"type": "string"}}}
@@ -119,8 +119,8 @@ def test_a_budget_fills_again_with_time():
 def test_places_that_an_error_sends_a_person_to_are_named():
     data = {"elicitations": [{"message": "sign in", "url": "https://x.example"}, 7], "more": 1}
 
-    named = named_places("files", data)
+    named = name_places("files", data)
 
     assert named["elicitations"][0]["message"] == "files asks: sign in"
     assert named["elicitations"][1] == 7
-    assert named_places("files", "odd") == "odd"
+    assert name_places("files", "odd") == "odd"

@@ -14,7 +14,7 @@ from multitap.cli.adding.draft_answers import answers_to, project_variable, with
 from multitap.cli.adding.trial_start import Given, Trial, start_once
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.editing.edit_run import run_edits, write_edits
-from multitap.cli.editing.edit_target import EditTarget, checked, edit_target
+from multitap.cli.editing.edit_target import EditTarget, check_servers, edit_target
 from multitap.cli.editing.own_edits import trusting_own_edits
 from multitap.cli.editing.pin_edits import PinEdit, pins_of_new, pins_to_come
 from multitap.cli.exits import Exit
@@ -28,11 +28,11 @@ from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import ServerDraft, filled, paths_in, with_named_paths
-from multitap.config.edit.server_entries import entry_place, written_entry
+from multitap.config.edit.server_draft import ServerDraft, fill, paths_in, with_named_paths
+from multitap.config.edit.server_entries import entry_place, write_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
-from multitap.config.project_sandbox import restrained
+from multitap.config.project_sandbox import restrain
 from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
@@ -85,11 +85,13 @@ def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     if any(one.is_published for one in additions):
         _say_what_a_trial_may(additions, how)
         _confirm(how)
-    trials = {one.name: _tried(loaded, one, options, how) for one in additions} if how.check else {}
+    trials = (
+        {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
+    )
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
-    additions = [_confined(one, trials.get(one.name)) for one in additions]
+    additions = [_confine(one, trials.get(one.name)) for one in additions]
     _write(label, additions, trials, target, loaded)
     _report(additions, trials, target, as_json=how.as_json)
     return Exit.DONE
@@ -135,7 +137,7 @@ def _addition(
         refer=project_variable if how.project else auth_variable,
     )
     draft = with_named_paths(draft, answers.values)
-    fields = filled(draft, answers.values)
+    fields = fill(draft, answers.values)
     is_published = draft.provenance != "user"
     if is_published:
         fields["provenance"] = draft.provenance
@@ -160,13 +162,13 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
         ConfigError: It would be wrong there; a project may say less than its user.
     """
     document = Document(target.path, {"servers": {name: dict(fields)}})
-    checked(document, DIALECTS["multitap"], [name])
+    check_servers(document, DIALECTS["multitap"], [name])
     reading = read_document(document, target.path.parent, told="multitap")
     config = merge([Layer(reading)]).settings.servers[name]
     if not isinstance(config, StdioServer | HttpServer):  # no file describes any other
         raise ConfigError(f"{name!r} cannot be written down")
     if target.is_project:
-        _, problems = restrained(config, reading.entries[0])
+        _, problems = restrain(config, reading.entries[0])
         for problem in problems:
             raise ConfigError(problem.message, hint="add it without `--project` if it needs that")
     return config
@@ -226,8 +228,8 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
         place = entry_place(found, document, one.name)
         if document.root.find(*map(str, place)) is not None:
-            raise _taken(one.name, target)
-        written = written_entry(one.name, one.config, found)
+            raise _name_taken(one.name, target)
+        written = write_entry(one.name, one.config, found)
         if written.entry is None:
             raise ConfigError(f"{target.path}: {written.losses[0].reason}")
         for loss in written.losses:
@@ -241,17 +243,17 @@ def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
     """Do not start what could not be written."""
     place = loaded.place(name)
     if place is not None and place.file == target.path:
-        raise _taken(name, target)
+        raise _name_taken(name, target)
 
 
-def _taken(name: str, target: EditTarget) -> ConfigError:
+def _name_taken(name: str, target: EditTarget) -> ConfigError:
     return ConfigError(
         f"{target.path}: there is a server named {name!r} already",
         hint=f"choose another name, or `multitap remove {name}` first",
     )
 
 
-def _confined(one: Addition, trial: Trial | None) -> Addition:
+def _confine(one: Addition, trial: Trial | None) -> Addition:
     """The same with what it reached when it was tried among the rules of its sandbox."""
     if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
         return one
@@ -260,7 +262,7 @@ def _confined(one: Addition, trial: Trial | None) -> Addition:
     return replace(one, config=one.config.model_copy(update={"sandbox_rules": rules}))
 
 
-def _tried(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOptions) -> Trial:
+def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOptions) -> Trial:
     """Start it as it will be started later: a project's server is confined already."""
     wait = options.timeout or one.config.connect_timeout
     config = one.config

@@ -36,7 +36,7 @@ class AddRequest:
     """Options that are not ours (`--root .`): answers to what the server's draft asks for."""
 
 
-def typed(
+def parse_words(
     words: Sequence[str],
     *,
     command: Sequence[str] = (),
@@ -126,7 +126,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
             return drafts
-    raise ConfigError(f"cannot tell which server {_shown(request)} means", hint=_HINT)
+    raise ConfigError(f"cannot tell which server {_show(request)} means", hint=_HINT)
 
 
 def _check_file(request: AddRequest) -> None:
@@ -187,7 +187,7 @@ def _without_empty(fields: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _shown(request: AddRequest) -> str:
+def _show(request: AddRequest) -> str:
     return repr(shlex.join(request.words) or request.text[:40])
 
 

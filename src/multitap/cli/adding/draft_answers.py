@@ -53,7 +53,7 @@ def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, 
                 present[name] = value
         if given:
             fields[key] = present
-    wanted = {*_named(fields)}
+    wanted = {*_input_names(fields)}
     asked = tuple(one for one in draft.inputs if one.name in wanted)
     return replace(draft, fields=fields, inputs=asked), replace(request, inputs=inputs)
 
@@ -133,12 +133,12 @@ def _free(name: str, taken: Collection[str]) -> str:
     return next(one for one in (name, *numbered) if one not in taken)
 
 
-def _named(value: Any) -> list[str]:
+def _input_names(value: Any) -> list[str]:
     """The inputs that stand in a value, however deep."""
     if isinstance(value, str):
         return _WHOLE.findall(value)
     if is_table(value):
-        return [name for member in value.values() for name in _named(member)]
+        return [name for member in value.values() for name in _input_names(member)]
     if is_list(value):
-        return [name for member in value for name in _named(member)]
+        return [name for member in value for name in _input_names(member)]
     return []

@@ -11,7 +11,7 @@ from multitap.config import HttpServer, StdioServer, read_document, read_text
 from multitap.config.dialects import DIALECTS
 from multitap.config.documents import Document, is_list, is_table
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
-from multitap.config.edit.server_entries import written_entry
+from multitap.config.edit.server_entries import write_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.problems import Severity
 from multitap.config.secrets import is_telling
@@ -68,7 +68,7 @@ def from_line(text: str) -> tuple[ServerDraft, ...]:
         return from_snippet(words[4], words[3])
     if words[2:3] != ["add"]:
         raise ConfigError(f"`{' '.join(words[:3])}` does not add a server")
-    return (_added(words[0], words[3:]),)
+    return (_parse_add(words[0], words[3:]),)
 
 
 def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
@@ -146,7 +146,7 @@ def _draft(
     asked: Mapping[str, Mapping[str, Any]],
     warnings: tuple[str, ...],
 ) -> ServerDraft:
-    fields = dict(written_entry(name, config, DIALECTS["multitap"]).entry or {})
+    fields = dict(write_entry(name, config, DIALECTS["multitap"]).entry or {})
     inputs: dict[str, DraftInput] = {}
 
     def wanted(text: str) -> str:
@@ -175,7 +175,7 @@ def _draft(
     return ServerDraft(name, fields, tuple(inputs.values()), warnings=warnings)
 
 
-def _added(program: str, words: list[str]) -> ServerDraft:
+def _parse_add(program: str, words: list[str]) -> ServerDraft:
     options: dict[str, list[str]] = {}
     rest: list[str] = []
     queue = [*words]

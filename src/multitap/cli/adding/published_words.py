@@ -38,35 +38,35 @@ _ASKING = 20.0  # seconds for npm to say whether it knows a package
 
 def a_bundle(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] weather.mcpb`."""
-    name, word = _named(request, lambda word: word.lower().endswith(BUNDLES))
-    return _called(read_bundle(Path(word).expanduser()), name) if word else ()
+    name, word = _split_name(request, lambda word: word.lower().endswith(BUNDLES))
+    return _call_it(read_bundle(Path(word).expanduser()), name) if word else ()
 
 
 def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] server.json`, or its content pasted."""
     if '"registryType"' in request.text or '"remotes"' in request.text:
         name = request.words[0] if request.words else None
-        return _called(_best(read_server(request.text.encode())), name)
-    name, word = _named(request, lambda word: word.endswith("server.json"))
+        return _call_it(_best(read_server(request.text.encode())), name)
+    name, word = _split_name(request, lambda word: word.endswith("server.json"))
     if not word:
         return ()
     try:
         data = read_regular(Path(word).expanduser(), MAX_MANIFEST)
     except OSError as exc:
         raise ConfigError(f"{word} cannot be read: {exc.strerror}") from None
-    return _called(_best(read_server(data)), name)
+    return _call_it(_best(read_server(data)), name)
 
 
 def a_catalog_name(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add filesystem --root .`, or `add NAME filesystem`."""
     known = bundled_catalog.servers()
-    name, word = _named(request, known.__contains__)
-    return _called(known[word].draft(), name) if word else ()
+    name, word = _split_name(request, known.__contains__)
+    return _call_it(known[word].draft(), name) if word else ()
 
 
 def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add npm:NAME@VERSION`, `add pypi:NAME==VERSION`, `add @scope/name`, or a bare name."""
-    name, word = _named(request, lambda word: _package(word) is not None)
+    name, word = _split_name(request, lambda word: _package(word) is not None)
     package = _package(word) if word else None
     if package is None:
         return ()
@@ -77,12 +77,12 @@ def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
         provenance="registry",
         note=f"the {package.kind} package {package.name}",
     )
-    return _called(draft, name)
+    return _call_it(draft, name)
 
 
 def a_registry_name(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add io.github.someone/weather`."""
-    name, word = _named(request, is_registry_name)
+    name, word = _split_name(request, is_registry_name)
     if not word:
         return ()
     client = RegistryClient(registry_address())
@@ -92,19 +92,19 @@ def a_registry_name(request: AddRequest) -> tuple[ServerDraft, ...]:
             f"the registry has no server named {word!r}",
             hint="`multitap search WORD` finds servers",
         )
-    return _called(_best(found), name)
+    return _call_it(_best(found), name)
 
 
 def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add some-mcp-server`: npm says whether it is one of its packages, else it is PyPI's."""
-    name, word = _named(request, lambda word: is_name("pypi", word))
+    name, word = _split_name(request, lambda word: is_name("pypi", word))
     if not word or request.command or request.text:
         return ()
     kind: PackageKind = "npm" if _npm_has(word) else "pypi"
     command, *args = Package(kind, word).check().command()
     fields = {"command": command, "args": args}
     note = f"the {kind} package {word}"
-    return _called(ServerDraft(word, fields, provenance="registry", note=note), name)
+    return _call_it(ServerDraft(word, fields, provenance="registry", note=note), name)
 
 
 PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_package)
@@ -118,7 +118,7 @@ def registry_address() -> str:
     return load(native(Surroundings.here())).settings.registry or DEFAULT
 
 
-def _named(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None, str | None]:
+def _split_name(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None, str | None]:
     """The name that was given to it, if any, and the word that says what it is."""
     if request.command or request.text or not 1 <= len(request.words) <= 2:  # noqa: PLR2004 - NAME WHAT
         return None, None
@@ -128,7 +128,7 @@ def _named(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None
     return (names[0] if names else None), word
 
 
-def _called(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
+def _call_it(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
     if name is None:
         return (draft,)
     from dataclasses import replace  # noqa: PLC0415 - rarely
@@ -139,10 +139,10 @@ def _called(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
 def _best(server: PublishedServer) -> ServerDraft:
     if server.ways or not server.bundles:
         return server.best(shutil.which)
-    return run_async(lambda: _fetched(server.bundles[0]))
+    return run_async(lambda: _fetch(server.bundles[0]))
 
 
-async def _fetched(bundle: BundleAddress) -> ServerDraft:
+async def _fetch(bundle: BundleAddress) -> ServerDraft:
     """A bundle from where its publisher keeps it, checked by its digest before it is opened."""
     from multitap.published.bundle_download import download  # noqa: PLC0415 - rarely
 

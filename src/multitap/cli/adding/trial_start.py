@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import anyio
 
 from multitap.catalog.catalog import Tool
-from multitap.cli.offers.tokens_command import shown_cost
+from multitap.cli.offers.tokens_command import visible_cost
 from multitap.cli.terminal.progress import progress
 from multitap.config import HttpServer, Loaded, Scope, ServerConfig, StdioServer, expand_server
 from multitap.errors import counted
@@ -96,14 +96,14 @@ async def start_once(
     with _sandbox_of(loaded, name, trial) as sandbox, TemporaryDirectory() as scratch:
         locks = places_in(Path(scratch))
         opening = open_hub(settings, expand=expand, files=loaded.files, locks=locks)
-        seen = await _seen(opening, name, wait)
+        seen = await _watch(opening, name, wait)
         if seen.reason:
             return seen
         sandbox.pop_all()  # its package is in it, which the next start needs
         return replace(seen, pins=locks.own.read().servers.get(name))
 
 
-async def _seen(opening: AbstractAsyncContextManager[Hub], name: str, wait: float) -> Trial:
+async def _watch(opening: AbstractAsyncContextManager[Hub], name: str, wait: float) -> Trial:
     async with opening as hub:
         async with progress(hub):
             with anyio.move_on_after(wait):
@@ -120,7 +120,7 @@ async def _seen(opening: AbstractAsyncContextManager[Hub], name: str, wait: floa
 
 
 def _cost(name: str, tool: Tool) -> int:
-    return shown_cost(name, tool.description, tool.input_schema)
+    return visible_cost(name, tool.description, tool.input_schema)
 
 
 def _reaching_all(config: StdioServer | HttpServer) -> StdioServer | HttpServer:

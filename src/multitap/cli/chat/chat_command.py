@@ -8,13 +8,13 @@ from multitap.cli.chat.chat_session import Chat, Person
 from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
 from multitap.cli.chat.saved_chats import SavedChats
-from multitap.cli.command_hub import adapted, open_command_hub
+from multitap.cli.command_hub import adapt, open_command_hub
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.offers.prompt_answers import prompt_handlers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.stopping import ended_with_terminal
+from multitap.cli.stopping import end_with_terminal
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded
@@ -34,13 +34,13 @@ class ChatOptions:
 def chat(options: CommonOptions, chosen: ChatOptions) -> int:
     """Talk until the person leaves."""
     loaded = load_configuration(options)
-    with ended_with_terminal():
+    with end_with_terminal():
         run_async(lambda: _talk(loaded, options, chosen))
     return Exit.DONE
 
 
 async def _talk(loaded: Loaded, options: CommonOptions, chosen: ChatOptions) -> None:
-    settings = adapted(loaded, options, lambda _name, _config: {})
+    settings = adapt(loaded, options, lambda _name, _config: {})
     person = Person()
     handlers = prompt_handlers(person.lines, person.turn)
     async with open_command_hub(loaded, settings, handlers) as hub:

@@ -8,7 +8,7 @@ import click
 
 from multitap.agent.models.language_model import Model, TextDelta, Usage
 from multitap.agent.steps import Asked, Ending, Finished, Step, ToolCalled, ToolFinished
-from multitap.cli.terminal.output import note, painted, say_text
+from multitap.cli.terminal.output import colour_text, note, say_text
 from multitap.cli.terminal.tables import one_line
 from multitap.config import ModelConfig
 from multitap.errors import MultitapError, counted, shortened
@@ -92,7 +92,7 @@ class ChatPrinting:
     @staticmethod
     def _dim(text: str) -> None:
         line = shortened(one_line(text), _LINE)
-        click.echo(painted(f"  {line}", "bright_black", sys.stdout))
+        click.echo(colour_text(f"  {line}", "bright_black", sys.stdout))
 
 
 def price(usage: Usage, model: Model | ModelConfig | None) -> float | None:

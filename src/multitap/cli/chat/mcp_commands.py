@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from anyio import to_thread
 
-from multitap.cli.command_hub import adapted
+from multitap.cli.command_hub import adapt
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note, say_text
@@ -39,7 +39,7 @@ class ServerCommands:
         Raises:
             MultitapError: It cannot be done.
         """
-        server = self._known(command.about) if command.about else ""
+        server = self._require_known(command.about) if command.about else ""
         match command.verb:
             case "tools":
                 self.show_tools(lambda owner, _: server in {"", owner})
@@ -73,7 +73,7 @@ class ServerCommands:
         ]
         table(("SERVER", "STATE", "TOOLS", "NOTE"), rows)
 
-    def _known(self, server: str) -> str:
+    def _require_known(self, server: str) -> str:
         if server not in self._hub.links:
             names = ", ".join(self._hub.links)
             raise UnknownName(f"no server named {server!r}", hint=f"there are: {names}")
@@ -89,7 +89,7 @@ class ServerCommands:
     def _reload(self) -> None:
         """Read the files again; what they say counts from now on."""
         loaded = load_configuration(self._options)
-        plan = self._hub.apply(adapted(loaded, self._options, lambda _name, _config: {}))
+        plan = self._hub.apply(adapt(loaded, self._options, lambda _name, _config: {}))
         note(f"reloaded: {plan}")
 
     async def _run(self, *arguments: str) -> None:

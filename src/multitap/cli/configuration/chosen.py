@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multitap.cli.configuration.problem_lines import line
-from multitap.cli.configuration.typed_server import typed_configuration
+from multitap.cli.configuration.typed_server import configuration_of
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
 from multitap.config import Loaded, Pending, Surroundings
@@ -37,7 +37,7 @@ def load_configuration(options: CommonOptions) -> Loaded:
         ConfigError: There is no dialect of the name that was given.
     """
     if options.typed is not None:
-        return typed_configuration(options.typed)
+        return configuration_of(options.typed)
     announce_seeds(options)
     loaded = configuration_loader(options)()
     announce_pending(loaded.pending)
@@ -62,10 +62,10 @@ def announce_pending(pending: Sequence[Pending]) -> None:
     for root in dict.fromkeys(one.root for one in pending):
         changed, new = _of(root, pending, Standing.CHANGED), _of(root, pending, Standing.NEW)
         parts = (
-            f"{_listed(new)} of {root} {_verb(new)} not trusted and {_verb(new)} not used"
+            f"{_list_pending(new)} of {root} {_verb(new)} not trusted and {_verb(new)} not used"
             if new
             else "",
-            f"{_listed(changed)} of {root} changed since you trusted {_it(changed)}"
+            f"{_list_pending(changed)} of {root} changed since you trusted {_it(changed)}"
             if changed
             else "",
         )
@@ -76,7 +76,7 @@ def _of(root: Path, pending: Sequence[Pending], standing: Standing) -> list[Pend
     return [one for one in pending if one.root == root and one.standing is standing]
 
 
-def _listed(pending: Sequence[Pending]) -> str:
+def _list_pending(pending: Sequence[Pending]) -> str:
     names = [f"{one.kind} {one.name}".strip() for one in pending]
     shown, more = names[:_NAMED], len(names) - _NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -66,8 +66,8 @@ def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int
     if as_json:
         say_json(
             {
-                "values": [_explained(value) for value in explanation.values],
-                "dropped": [_explained(value) for value in explanation.dropped],
+                "values": [_explain(value) for value in explanation.values],
+                "dropped": [_explain(value) for value in explanation.dropped],
             }
         )
         return Exit.DONE
@@ -102,15 +102,15 @@ def _sum_up(loaded: Loaded) -> None:
 def _in_force(loaded: Loaded, server: str | None) -> Tables:
     settings = loaded.settings
     servers = {
-        name: _written(config)
+        name: _as_tables(config)
         for name, config in settings.servers.items()
         if server in {None, name}
     }
-    hub = {} if server else _written(settings)
+    hub = {} if server else _as_tables(settings)
     return {**hub, "servers": servers} if servers else hub
 
 
-def _written(model: Any) -> Tables:
+def _as_tables(model: Any) -> Tables:
     written: Tables = model.model_dump(
         mode="json", exclude_unset=True, exclude_none=True, exclude={"servers"}
     )
@@ -122,15 +122,15 @@ def _show_values(values: Iterable[Explained]) -> None:
     for value in values:
         if value.value is None:
             continue  # a default that says nothing
-        rows.append((value.key, _shown(value.key, value.value), _place(value.place)))
+        rows.append((value.key, _show(value.key, value.value), _place(value.place)))
         rows += (
-            ("", f"overrides {_shown(value.key, lower.value)}", _place(lower.place))
+            ("", f"overrides {_show(value.key, lower.value)}", _place(lower.place))
             for lower in value.overrode
         )
     table(("KEY", "VALUE", "FROM"), rows)
 
 
-def _explained(value: Explained) -> Tables:
+def _explain(value: Explained) -> Tables:
     return {
         "key": value.key,
         "value": _harmless(value.key, value.value),
@@ -142,7 +142,7 @@ def _explained(value: Explained) -> Tables:
     }
 
 
-def _shown(key: str, value: Any) -> str:
+def _show(key: str, value: Any) -> str:
     return json.dumps(_harmless(key, value), ensure_ascii=False)
 
 

@@ -33,7 +33,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
         advise(f"`{removal()}` removes the program")
         note("what it keeps stays; `multitap self uninstall --purge` removes that too")
         return Exit.DONE
-    traces = tuple(found())
+    traces = tuple(find_traces())
     for trace in traces:
         say(f"{trace.path}  ({trace.about}, {_amount(trace.size)})")
     if secrets := _secrets():
@@ -58,7 +58,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
     return Exit.DONE
 
 
-def found() -> Iterator[Trace]:
+def find_traces() -> Iterator[Trace]:
     """Everything that Multitap keeps for this user."""
     places = {
         Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",

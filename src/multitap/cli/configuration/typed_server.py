@@ -24,7 +24,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 _RUNNERS = frozenset({"python", "node", "bun", "deno", "npx", "uvx", "uv", "run", "docker"})
 
 
-def typed_configuration(server: TypedServer) -> Loaded:
+def configuration_of(server: TypedServer) -> Loaded:
     """The server alone, its tools under the names that it gives them.
 
     What would be kept of it is kept in a folder that goes with the command: another server that is

@@ -8,7 +8,7 @@ from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import (
     EditTarget,
     EntryPlace,
-    checked,
+    check_servers,
     edit_target,
     entry_places,
 )
@@ -20,10 +20,10 @@ from multitap.cli.terminal.output import note
 from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.documents import is_list
-from multitap.config.edit.changes import Change, Drop, Put, Rename, changed, differences
+from multitap.config.edit.changes import Change, Drop, Put, Rename, apply_changes, differences
 from multitap.config.edit.clear_secrets import without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_entries import entry_place, written_entry
+from multitap.config.edit.server_entries import entry_place, write_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.models import OAuth
@@ -49,7 +49,7 @@ def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> in
     for name in names:
         places = _places(loaded, name, how)
         if not places:
-            raise _found_in_folder(loaded, name)
+            raise _defined_in_folder(loaded, name)
         edits += (_dropping(place, name) for place in reversed(places))
         note(f"{name}: in {', '.join(dict.fromkeys(one.target.name for one in places))}")
     label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
@@ -85,7 +85,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
         raise ConfigError(f"there is a server named {new!r} already", hint="choose another name")
     places = _places(loaded, old, how)
     if not places:
-        raise _found_in_folder(loaded, old)
+        raise _defined_in_folder(loaded, old)
     edits = [_renaming(place, new) for place in places]
     edits += _following(loaded, old, new)
     if not how.dry_run:
@@ -149,7 +149,7 @@ def _places(loaded: Loaded, name: str, how: EditOptions) -> tuple[EntryPlace, ..
     return chosen
 
 
-def _found_in_folder(loaded: Loaded, name: str) -> ConfigError:
+def _defined_in_folder(loaded: Loaded, name: str) -> ConfigError:
     place = loaded.place(name)
     hint = f"delete {place.file.parent}, or run `multitap disable {name}`" if place else None
     return ConfigError(f"no file names {name!r}: it was found in a folder", hint=hint)
@@ -189,15 +189,15 @@ def _setting(
     place = places[-1]
 
     def changes(document: Document, found: Dialect) -> list[Change]:
-        made = _made(document, found, place, name, assignments)
-        after = Document(document.path, changed(document.data, made), document.format)
-        checked(after, found, [name])
+        made = _make_changes(document, found, place, name, assignments)
+        after = Document(document.path, apply_changes(document.data, made), document.format)
+        check_servers(after, found, [name])
         return made
 
     return place.target.edit(changes)
 
 
-def _made(
+def _make_changes(
     document: Document,
     found: Dialect,
     place: EntryPlace,
@@ -207,29 +207,29 @@ def _made(
     if found is DIALECTS["multitap"]:
         return [*_native_changes(document, place, assignments)]
     before = _model(document, found, name)
-    entry = written_entry(name, before, DIALECTS["multitap"]).entry
+    entry = write_entry(name, before, DIALECTS["multitap"]).entry
     native = Document(document.path, {"servers": {name: dict(entry or {})}})
     root = EntryPlace(EditTarget(document.path), ("servers", name), complete=True)
-    wanted = changed(native.data, _native_changes(native, root, assignments))
+    wanted = apply_changes(native.data, _native_changes(native, root, assignments))
     after = _model(Document(document.path, wanted), DIALECTS["multitap"], name)
-    written = written_entry(name, after, found)
+    written = write_entry(name, after, found)
     lost = {loss.key: loss.reason for loss in written.losses}
     for one in assignments:
         key = ".".join(one.path)
         if key in lost or written.entry is None:
             raise ConfigError(f"`{key}`: {lost.get(key, 'cannot be expressed')}")
-    old = written_entry(name, before, found).entry or {}
+    old = write_entry(name, before, found).entry or {}
     made = differences(old, written.entry)
-    return [_moved(change, place) for change in made]
+    return [_move(change, place) for change in made]
 
 
-def _moved(change: Change, place: EntryPlace) -> Change:
+def _move(change: Change, place: EntryPlace) -> Change:
     path = (*place.key, *change.path)
     return Put(path, change.value) if isinstance(change, Put) else Drop(path)
 
 
 def _model(document: Document, found: Dialect, name: str) -> StdioServer | HttpServer:
-    checked(document, found, [name])
+    check_servers(document, found, [name])
     reading = read_document(document, document.path.parent, told=found.name)
     config = merge([Layer(reading)]).settings.servers.get(name)
     if not isinstance(config, StdioServer | HttpServer):
@@ -274,12 +274,12 @@ def _references(
                 if key == "servers":
                     after = [new if one == old else one for one in node.value]
                 else:
-                    after = [_renamed(one, *prefixes) for one in node.value]
+                    after = [_rename(one, *prefixes) for one in node.value]
                 if key in {"servers", "allow", "deny"} and after != node.value:
                     yield Put((group, name, key), after)
 
 
-def _renamed(glob: object, old: str, new: str) -> object:
+def _rename(glob: object, old: str, new: str) -> object:
     if isinstance(glob, str) and old and glob.startswith(old):
         return new + glob[len(old) :]
     return glob

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from multitap.cli.editing.own_edits import trusting_own_edits
-from multitap.cli.editing.pin_edits import PinEdit, recorded, write_pins
+from multitap.cli.editing.pin_edits import PinEdit, record_pins, write_pins
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.differences import show_differences
 from multitap.cli.terminal.output import note
@@ -59,7 +59,7 @@ def write_edits(
     try:
         for name, value in new.items():
             vault.set(name, value)
-        operation = Journal().apply(label, edits, secrets=[*new], pins=recorded(pins))
+        operation = Journal().apply(label, edits, secrets=[*new], pins=record_pins(pins))
     except BaseException:
         forget([*new])
         raise

@@ -12,7 +12,7 @@ from multitap.config.dialects import DIALECTS, Dialect, dialect
 from multitap.config.documents import KeyPath
 from multitap.config.edit.atomic_file import PRIVATE, SHARED
 from multitap.config.edit.changes import Change
-from multitap.config.edit.edited_text import edited, parsed
+from multitap.config.edit.edited_text import apply_edits, parse
 from multitap.config.edit.journal import FileEdit
 from multitap.config.files import SUFFIXES
 from multitap.config.layers import Layer, merge
@@ -39,13 +39,13 @@ class EditTarget:
         def changed(text: str) -> str:
             document = self.document(text)
             found = dialect(self.told) if self.told else dialect_of(document)
-            return edited(text, self.path, change(document, found))
+            return apply_edits(text, self.path, change(document, found))
 
         return FileEdit(self.path, changed, SHARED if self.is_project else PRIVATE)
 
     def document(self, text: str) -> Document:
         if text.strip():
-            return parsed(text, self.path)
+            return parse(text, self.path)
         return Document(self.path, {}, SUFFIXES.get(self.path.suffix.lower(), "json"))
 
     @property
@@ -120,7 +120,7 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
     return tuple(places)
 
 
-def checked(document: Document, found: Dialect, names: Sequence[str]) -> None:
+def check_servers(document: Document, found: Dialect, names: Sequence[str]) -> None:
     """Make sure that a document says nothing wrong about these servers.
 
     Raises:

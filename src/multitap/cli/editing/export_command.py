@@ -13,8 +13,8 @@ from multitap.cli.terminal.output import note, say
 from multitap.config import Document, HttpServer, StdioServer
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.edit.changes import Change, Put
-from multitap.config.edit.edited_text import edited
-from multitap.config.edit.server_entries import WrittenEntry, entry_place, written_entry
+from multitap.config.edit.edited_text import apply_edits
+from multitap.config.edit.server_entries import WrittenEntry, entry_place, write_entry
 from multitap.errors import counted
 
 
@@ -34,7 +34,7 @@ def export(
     for one in names:
         require(loaded, one)
     entries = {
-        one: written_entry(one, config, found)
+        one: write_entry(one, config, found)
         for one, config in loaded.settings.servers.items()
         if isinstance(config, StdioServer | HttpServer) and (not names or one in names)
     }
@@ -59,7 +59,7 @@ def export(
     code = Exit.CONFIG if lost else Exit.DONE
     if output is None:
         path = Path("export").with_suffix(found.writing.suffix)
-        say(edited("", path, changes(EditTarget(path, told).document(""), found)).rstrip("\n"))
+        say(apply_edits("", path, changes(EditTarget(path, told).document(""), found)).rstrip("\n"))
         return code
     target = EditTarget(output.absolute(), told)
     count = counted(sum(one.entry is not None for one in entries.values()), "server")

@@ -34,7 +34,7 @@ from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
 from multitap.config.edit.host_import import Arrival, HostFile, arrivals, read_host
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_entries import entry_place, written_entry
+from multitap.config.edit.server_entries import entry_place, write_entry
 from multitap.config.hosts import host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
@@ -75,7 +75,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     if not how.as_json:
         _show(files, found)
     moving = bool(in_clear) and _moves_secrets(in_clear, how)
-    configs, secrets = _prepared(new, vault, moving=moving)
+    configs, secrets = _prepare(new, vault, moving=moving)
     if how.as_json:
         say_json(_for_programs(files, found, target, secrets))
     if not new:
@@ -133,7 +133,7 @@ def _moves_secrets(in_clear: Sequence[Arrival], how: ImportOptions) -> bool:
     )
 
 
-def _prepared(
+def _prepare(
     new: Iterable[Arrival], vault: Vault, *, moving: bool
 ) -> tuple[dict[str, StdioServer | HttpServer], dict[str, str]]:
     """The servers as they are to be written, and the secrets that go to the vault."""
@@ -157,7 +157,7 @@ def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]
     def changes(document: Document, found: Dialect) -> list[Change]:
         puts: list[Change] = []
         for name, config in configs.items():
-            written = written_entry(name, config, found)
+            written = write_entry(name, config, found)
             if written.entry is None:
                 raise ConfigError(f"{target.path}: {name!r}: {written.losses[0].reason}")
             place = entry_place(found, document, name)

@@ -20,7 +20,7 @@ from multitap.config.edit.atomic_file import content_of
 from multitap.config.edit.changes import Change, Drop, Put
 from multitap.config.edit.host_import import identity, is_gateway, read_host
 from multitap.config.edit.journal import FileEdit, Journal
-from multitap.config.edit.server_entries import Program, entry_place, written_entry
+from multitap.config.edit.server_entries import Program, entry_place, write_entry
 from multitap.config.files import is_there
 from multitap.config.hosts import host_file
 from multitap.config.layers import Layer, merge
@@ -47,7 +47,7 @@ def install(
     }
     edits: list[FileEdit] = []
     doubled: list[str] = []
-    for name, client in _chosen(names):
+    for name, client in _choose_clients(names):
         if client.dialect is None:
             _instruct(client, options, url)
             continue
@@ -56,7 +56,7 @@ def install(
         edits.append(_adding(target, client, config, own if replace else set()))
         if not replace and (count := _count_copies(target, own)):
             doubled.append(f"{name} still starts {counted(count, 'server')} itself")
-    code = _carried_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
+    code = _carry_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
     if doubled:
         note(f"{'; '.join(doubled)}, which the gateway has, too")
         advise(f"`multitap install {' '.join(names)} --replace` removes these entries")
@@ -68,13 +68,15 @@ def install(
 
 def uninstall(names: Sequence[str], *, dry_run: bool) -> int:
     """Remove the gateway from clients."""
-    clients = [(name, client) for name, client in _chosen(names) if client.dialect is not None]
+    clients = [
+        (name, client) for name, client in _choose_clients(names) if client.dialect is not None
+    ]
     targets = [_target(client.dialect or "") for _, client in clients]
     edits = [_removing(target) for target in targets if is_there(target.path)]
-    return _carried_out(f"uninstall {' '.join(names)}", edits, dry_run=dry_run)
+    return _carry_out(f"uninstall {' '.join(names)}", edits, dry_run=dry_run)
 
 
-def _chosen(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
+def _choose_clients(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
     """The clients of these names; `all`: those that have a file."""
     for name in names:
         if name != "all":
@@ -121,7 +123,7 @@ def _instruct(client: McpClient, options: CommonOptions, url: str | None) -> Non
 
 
 def _check_expressible(name: str, told: str, config: Program) -> None:
-    written = written_entry(NAME, config, dialect(told))
+    written = write_entry(NAME, config, dialect(told))
     if written.entry is None:
         hint = f"`multitap install {name}` without `--http` has it start the gateway itself"
         raise ConfigError(written.losses[0].reason, hint=hint)
@@ -129,7 +131,7 @@ def _check_expressible(name: str, told: str, config: Program) -> None:
 
 def _adding(target: EditTarget, client: McpClient, config: Program, own: set[object]) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
-        entry = {**(written_entry(NAME, config, found).entry or {}), **client.extra}
+        entry = {**(write_entry(NAME, config, found).entry or {}), **client.extra}
         replaced = [*_copies(document, found, own)]
         drops = [Drop(path) for path in sorted(replaced, key=_last, reverse=True)]
         place = entry_place(found, document, NAME)
@@ -182,7 +184,7 @@ def _removals(document: Document, found: Dialect) -> list[Change]:
     return [Drop(key) for key in sorted(keys, key=_last, reverse=True)]
 
 
-def _carried_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
+def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
     journal = Journal()
     previews = journal.preview(edits)
     show_differences(previews)

@@ -65,7 +65,7 @@ def pins_renamed(loaded: Loaded, old: str, new: str) -> tuple[PinEdit, ...]:
     )
 
 
-def recorded(edits: Sequence[PinEdit]) -> list[PinRecord]:
+def record_pins(edits: Sequence[PinEdit]) -> list[PinRecord]:
     """What the lock files say now, for `undo`."""
     return [
         PinRecord(

@@ -40,7 +40,7 @@ def assignment(word: str) -> Assignment:
         )
     path = _path(key)
     kind = _kind(path)
-    return Assignment(path, _typed(key, text, kind) if text else None)
+    return Assignment(path, _to_type(key, text, kind) if text else None)
 
 
 def _path(key: str) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def _kind(path: tuple[str, ...]) -> Any:
     return kind
 
 
-def _typed(key: str, text: str, kind: Any) -> Any:
+def _to_type(key: str, text: str, kind: Any) -> Any:
     value: Any = text
     if kind is bool or (kind is OAuth and text.lower() in _FALSE):
         value = _flag(key, text)

@@ -85,11 +85,11 @@ def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exi
         return Exit.DONE
     for title, text in (("request", exchange.arguments), ("response", exchange.result)):
         note(title)
-        say(printable(_indented(text)))
+        say(printable(_indent(text)))
     return Exit.DONE
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:  # it was cut

@@ -59,7 +59,7 @@ async def open_cluster(
         fingerprint=fingerprint(settings),
         listen=_address(options),
         key=cluster_key.given_key(options.key_file, os.environ),
-        labels=parsed_labels(options.labels),
+        labels=parse_labels(options.labels),
         allow_drift=options.allow_drift,
     )
     async with (
@@ -100,7 +100,7 @@ def fingerprint(settings: Settings) -> str:
     return hashlib.sha256(b"multitap cluster configuration\n" + canonical).hexdigest()[:16]
 
 
-def parsed_labels(given: tuple[str, ...]) -> dict[str, str]:
+def parse_labels(given: tuple[str, ...]) -> dict[str, str]:
     """Labels as a table.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen, gateways, nobody_serves
+from multitap.cli.gateways.running_gateways import Live, choose_gateway, gateways, nobody_serves
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.browser import open_page
 from multitap.cli.terminal.output import note, say
@@ -12,7 +12,7 @@ from multitap.config import Loaded
 def console(options: CommonOptions, *, opens: bool) -> int:
     """Print a new link, and open it if there is a browser."""
     loaded = load_configuration(options)
-    live = chosen(options, loaded) or _only_one(loaded)
+    live = choose_gateway(options, loaded) or _only_one(loaded)
     if live is None:
         return nobody_serves()
     link = live.console()

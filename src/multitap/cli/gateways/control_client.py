@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.control_answers import content, decoded
+from multitap.gateway.fronts.control_answers import content, decode_answer
 from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     About,
@@ -60,7 +60,7 @@ class ControlClient:
         Raises:
             MultitapError: The gateway does not answer, or answers with an error.
         """
-        with closing(self._opened(question)) as lines:
+        with closing(self._open(question)) as lines:
             return content(self._heard(lines, wait), kind)
 
     def carry_out(
@@ -75,12 +75,12 @@ class ControlClient:
         Raises:
             MultitapError: The gateway does not answer, or answers with an error.
         """
-        with closing(self._opened(action)) as lines:
+        with closing(self._open(action)) as lines:
             while (answer := self._heard(lines, PATIENCE)).more:
                 if answer.question is not None and on_question is not None:
                     self._reply(lines, on_question(answer.question))
                 elif on_step is not None and bytes(answer.ok) != b"null":
-                    step = decoded(answer.ok, ProgressStep)
+                    step = decode_answer(answer.ok, ProgressStep)
                     on_step(step.done, step.total, step.message)
             said = content(answer, kind)
             if not isinstance(said, Delivery):
@@ -93,11 +93,11 @@ class ControlClient:
     @contextmanager
     def follow(self, question: Question, kind: type[_Said]) -> Generator["Following[_Said]"]:
         """Within the block, hear of what happens, as it comes."""
-        with closing(self._opened(question)) as lines:
+        with closing(self._open(question)) as lines:
             content(self._heard(lines, FIRST), About)
             yield Following(lines, kind)
 
-    def _opened(self, question: Question) -> "_Lines":
+    def _open(self, question: Question) -> "_Lines":
         try:
             return _lines(self.path, question)
         except OSError as exc:
@@ -105,7 +105,7 @@ class ControlClient:
 
     def _heard(self, lines: "_Lines", wait: float) -> ControlAnswer:
         try:
-            return decoded(lines.next(wait), ControlAnswer)
+            return decode_answer(lines.next(wait), ControlAnswer)
         except OSError as exc:
             raise self._silent(exc) from None
 
@@ -142,7 +142,7 @@ class Following(Generic[_Said]):
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
-                yield content(decoded(self._lines.next(left), ControlAnswer), self._kind)
+                yield content(decode_answer(self._lines.next(left), ControlAnswer), self._kind)
             except TimeoutError:
                 return
             except OSError:

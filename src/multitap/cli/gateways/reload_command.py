@@ -3,7 +3,7 @@
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen, matching, nobody_serves
+from multitap.cli.gateways.running_gateways import Live, choose_gateway, matching, nobody_serves
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
@@ -33,7 +33,7 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
 
 def restart(options: CommonOptions, server: str) -> int:
     """Restart one server of a gateway."""
-    live = chosen(options, load_configuration(options))
+    live = choose_gateway(options, load_configuration(options))
     if live is None:
         return nobody_serves()
     names = [one.name for one in live.picture().snapshot.servers]

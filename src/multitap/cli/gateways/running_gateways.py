@@ -173,7 +173,7 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[Live, ...]:
     return named
 
 
-def chosen(options: CommonOptions, loaded: Loaded) -> Live | None:
+def choose_gateway(options: CommonOptions, loaded: Loaded) -> Live | None:
     """The gateway that a command shows, after a word on which one that is; None: there is none.
 
     Raises:
@@ -191,7 +191,7 @@ def chosen(options: CommonOptions, loaded: Loaded) -> Live | None:
 
 
 @contextmanager
-def explained(live: Live, loaded: Loaded, name: str) -> Generator[None]:
+def explain_unknown(live: Live, loaded: Loaded, name: str) -> Generator[None]:
     """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
 
     Raises:

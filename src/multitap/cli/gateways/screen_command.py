@@ -12,9 +12,9 @@ from multitap.cli.gateways.running_gateways import matching
 from multitap.cli.gateways.serve_command import Served, from_files
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.stopping import ended_with_terminal
+from multitap.cli.stopping import end_with_terminal
 from multitap.cli.terminal.browser import open_page, open_picture
-from multitap.cli.terminal.saving import Attachment, attachments, saved
+from multitap.cli.terminal.saving import Attachment, attachments, save_attachments
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
@@ -33,7 +33,7 @@ def screen(options: CommonOptions) -> int:
         )
     running = matching(options, load_configuration(options))
     command = _again(options.files)
-    with ended_with_terminal():
+    with end_with_terminal():
         if running:
             run_async(lambda: _show(running[0].path, command))
         else:
@@ -70,11 +70,11 @@ def _desktop(shown: Path) -> Desktop:
 
     def save(result: ToolResult, name: str) -> Sequence[Path]:
         text = Attachment(result.text.encode(errors="replace"), "text/plain")
-        return saved(attachments(result.blocks) or (text,), Path.cwd(), name)
+        return save_attachments(attachments(result.blocks) or (text,), Path.cwd(), name)
 
     def show(result: ToolResult) -> bool:
         pictures = attachments(one for one in result.blocks if isinstance(one, ImageBlock))
-        return bool(pictures) and open_picture(saved(pictures[:1], shown, "picture")[0])
+        return bool(pictures) and open_picture(save_attachments(pictures[:1], shown, "picture")[0])
 
     return Desktop(save, show, open_page)
 

@@ -285,8 +285,8 @@ async def _serve_http(
     )
     with front_access.open_access(rules) as allowed, _listening(worker, address) as listener:
         async with (
-            _joined(serving, served.settings, worker) as replica,
-            _opened(served, replica) as gateway,
+            _join_cluster(serving, served.settings, worker) as replica,
+            _open_gateway(served, replica) as gateway,
         ):
             gateway.tasks.start_soon(free_leftovers)
             base = url_of(listener)
@@ -326,7 +326,7 @@ def _listening(
     return closing(bind(*address) if worker is None else worker.listening_socket())
 
 
-def _joined(
+def _join_cluster(
     serving: ServeOptions, settings: Settings, worker: Worker | None
 ) -> "AbstractAsyncContextManager[Replica | None]":
     """Take part in the cluster, if there is one."""
@@ -338,7 +338,7 @@ def _joined(
 
 
 @asynccontextmanager
-async def _opened(served: Served, replica: "Replica | None") -> AsyncGenerator[Gateway]:
+async def _open_gateway(served: Served, replica: "Replica | None") -> AsyncGenerator[Gateway]:
     if replica is None:
         async with open_gateway(served.open, host=served.host) as gateway:
             yield gateway

@@ -8,7 +8,7 @@ import msgspec
 
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import chosen, nobody_serves
+from multitap.cli.gateways.running_gateways import choose_gateway, nobody_serves
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import note, say
@@ -22,7 +22,7 @@ _TIMES = ("P50", "P95", "P99")
 
 def stats(options: CommonOptions, *, as_json: bool) -> int:
     """Show the counters of a gateway since it started."""
-    live = chosen(options, load_configuration(options))
+    live = choose_gateway(options, load_configuration(options))
     if live is None:
         return nobody_serves()
     figures = live.figures()
@@ -30,7 +30,7 @@ def stats(options: CommonOptions, *, as_json: bool) -> int:
         about = msgspec.to_builtins(live.about)
         say_json({"gateway": about, **msgspec.to_builtins(figures)})
         return Exit.DONE
-    note(f"{_counted(figures)}; up for {_span(time.time() - live.about.started)}")
+    note(f"{_count(figures)}; up for {_span(time.time() - live.about.started)}")
     if figures.servers:
         table(
             ("SERVER", "TOOL", "CALLS", "ERRORS", *_TIMES, "LAST ERROR"),
@@ -44,7 +44,7 @@ def stats(options: CommonOptions, *, as_json: bool) -> int:
     return Exit.DONE
 
 
-def _counted(figures: Figures) -> str:
+def _count(figures: Figures) -> str:
     calls = sum(server.total.calls for server in figures.servers.values())
     often = ((calls, "call"), (len(figures.clients), "client"), (figures.sessions, "session"))
     rarely = ((figures.waiting, "waiting call"), (figures.private_links, "private link"))

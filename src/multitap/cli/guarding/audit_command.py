@@ -38,7 +38,7 @@ class AuditOptions:
 
 def audit(options: CommonOptions, wanted: AuditOptions) -> int:
     """Show the newest entries."""
-    since, chosen = _since(wanted.since), _chosen(wanted)
+    since, chosen = _since(wanted.since), _make_filter(wanted)
     logs = [lines(file, chosen, since=since) for file in _files(options)]
     try:
         newest = merge(*logs, key=lambda line: line.record.at, reverse=True)
@@ -92,7 +92,7 @@ def _since(text: str | None) -> float:
         ) from None
 
 
-def _chosen(wanted: AuditOptions) -> Callable[[AuditRecord], bool]:
+def _make_filter(wanted: AuditOptions) -> Callable[[AuditRecord], bool]:
     def chosen(record: AuditRecord) -> bool:
         is_kind = wanted.kind is None or record.kind.partition(".")[0] == wanted.kind
         return wanted.server in {None, record.server} and (is_kind or record.kind == wanted.kind)

@@ -9,10 +9,10 @@ import msgspec
 
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import chosen
+from multitap.cli.gateways.running_gateways import choose_gateway
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, advise, note, painted, say
+from multitap.cli.terminal.output import Colour, advise, colour_text, note, say
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted
@@ -28,11 +28,11 @@ _COLOURS: dict[str, Colour] = {"+": "green", "-": "red"}
 
 def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     """Show what is pinned; no server is started for it."""
-    loaded, servers = _chosen_servers(options, server)
+    loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
     known = {review.server: review for review in reviews(places, servers)}
     if as_json:
-        say_json([_described(places, *one, known.get(one[0])) for one in servers.items()])
+        say_json([_describe(places, *one, known.get(one[0])) for one in servers.items()])
         return Exit.DONE
     rows = [(name, pin_mode(config), *_cells(known.get(name))) for name, config in servers.items()]
     if rows:
@@ -45,9 +45,9 @@ def review_pins(
     options: CommonOptions, server: str | None, *, accepting: bool, as_json: bool
 ) -> int:
     """Show what differs from the pins, and pin it instead if a person agrees."""
-    loaded, servers = _chosen_servers(options, server)
+    loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
-    if chosen(options, loaded) is None:
+    if choose_gateway(options, loaded) is None:
         _look(loaded, options, server)
     due = [review for review in reviews(places, servers) if review.is_due]
     if as_json:
@@ -62,14 +62,14 @@ def review_pins(
 
 def reset_pins(options: CommonOptions, server: str) -> int:
     """Forget the pins of one server."""
-    loaded, servers = _chosen_servers(options, server)
+    loaded, servers = _choose_servers(options, server)
     if not reset(places_of(loaded), server, servers[server]):
         raise UnknownName(f"nothing is pinned for {server!r}", hint="`multitap pins list` shows it")
     note(f"forgot the pins of {server!r}; its next list of tools is pinned")
     return Exit.DONE
 
 
-def _chosen_servers(
+def _choose_servers(
     options: CommonOptions, server: str | None
 ) -> tuple[Loaded, dict[str, ServerConfig]]:
     loaded = load_configuration(options)
@@ -94,7 +94,7 @@ def _look(loaded: Loaded, options: CommonOptions, server: str | None) -> None:
 def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool) -> bool:  # noqa: FBT001 - its only caller passes what it has
     """Show one server's differences; whether they are accepted."""
     if not as_json:
-        for line in _shown(review):
+        for line in _show(review):
             say(line)
     if not accepting:
         if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -108,7 +108,7 @@ def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool
     return True
 
 
-def _shown(review: Review) -> Iterator[str]:
+def _show(review: Review) -> Iterator[str]:
     if (now := review.pins.pending_package) is not None:
         yield f"{printable(review.server)}: package {review.pins.package} is now {now}"
     for tool, pin in review.pins.waiting.items():
@@ -116,9 +116,9 @@ def _shown(review: Review) -> Iterator[str]:
         what = "changed" if before else "new"
         yield f"{printable(review.server)}: {printable(tool)} ({what})"
         for line in difference(before, pin):
-            yield f"  {painted(line, _COLOURS.get(line[:1]), sys.stdout)}"
+            yield f"  {colour_text(line, _COLOURS.get(line[:1]), sys.stdout)}"
         for finding in scan(pin.definition or {}):
-            yield f"  {painted('!', 'yellow', sys.stdout)} {finding.words}"
+            yield f"  {colour_text('!', 'yellow', sys.stdout)} {finding.words}"
 
 
 def _difference_of(review: Review, tool: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _difference_of(review: Review, tool: str) -> dict[str, Any]:
     }
 
 
-def _described(
+def _describe(
     places: LockPlaces, server: str, config: ServerConfig, review: Review | None
 ) -> dict[str, Any]:
     own, project = places.of(config)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from multitap.catalog.catalog import Tool
-from multitap.cli.command_hub import adapted, on_demand, open_command_hub
+from multitap.cli.command_hub import adapt, on_demand, open_command_hub
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.offers.call_command import filler
-from multitap.cli.offers.reaching import check_missing, named, reach
+from multitap.cli.offers.reaching import check_missing, owner_by_name, reach
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
@@ -20,7 +20,7 @@ from multitap.config.policy_rules import PolicyRule
 from multitap.hub.hub import Hub
 from multitap.hub.router import find
 from multitap.records import dataclass
-from multitap.trust.policy.argument_tests import decoded
+from multitap.trust.policy.argument_tests import decode_arguments
 from multitap.trust.policy.policy import ALLOWED, Guard, Policy, Ruling
 from multitap.wire.jsonrpc.envelope import encode
 
@@ -49,7 +49,7 @@ class CallRuling:
 def explain(options: CommonOptions, name: str, given: tuple[str, ...], *, as_json: bool) -> int:
     """Show the decision about a call, and the rules that concern the tool."""
     loaded = load_configuration(options)
-    explained = run_async(lambda: _explained(loaded, options, name, given))
+    explained = run_async(lambda: _explain(loaded, options, name, given))
     if as_json:
         say_json(_table(explained))
         return Exit.DONE
@@ -63,12 +63,12 @@ def explain(options: CommonOptions, name: str, given: tuple[str, ...], *, as_jso
     return Exit.DONE
 
 
-async def _explained(
+async def _explain(
     loaded: Loaded, options: CommonOptions, name: str, given: tuple[str, ...]
 ) -> CallRuling:
-    async with open_command_hub(loaded, adapted(loaded, options, on_demand)) as hub:
-        owns = named(loaded, name)
-        tool = await reach(hub, options, lambda: _offered(hub, name), owns=owns)
+    async with open_command_hub(loaded, adapt(loaded, options, on_demand)) as hub:
+        owns = owner_by_name(loaded, name)
+        tool = await reach(hub, options, lambda: _find_tool(hub, name), owns=owns)
         if tool is None:
             if not hub.catalog.tools_with_raw_name(name):
                 check_missing(loaded, hub, owns)
@@ -79,7 +79,7 @@ async def _explained(
         return CallRuling(tool, guard, arguments)
 
 
-def _offered(hub: Hub, name: str) -> Tool | None:
+def _find_tool(hub: Hub, name: str) -> Tool | None:
     hidden = hub.catalog.hidden.get(name)
     return hidden.tool if hidden else hub.catalog.tools.get(name)
 
@@ -94,7 +94,7 @@ def _headline(explained: CallRuling) -> str:
 
 
 def _rows(explained: CallRuling) -> list[dict[str, str]]:
-    given = None if explained.arguments is None else decoded(explained.arguments)
+    given = None if explained.arguments is None else decode_arguments(explained.arguments)
     rows: list[dict[str, str]] = []
     for clauses in explained.guard.lists if explained.guard else ():
         for clause in clauses:

@@ -45,11 +45,11 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
     decision = decide(config, support_here().reason)
     plan = _plan(loaded, name, config)
     if as_json:
-        say_json({"name": name, **asdict(decision), **_shown(plan)})
+        say_json({"name": name, **asdict(decision), **_describe(plan)})
         return Exit.DONE
     verb = "is confined" if decision.confined else "is not confined"
     say(f"{name} {verb}: {decision.reason}")
-    for title, values in _shown(plan).items():
+    for title, values in _describe(plan).items():
         say(f"\n{title}:")
         for value in [values] if isinstance(values, str) else values or ["(none)"]:
             say(f"  {value}")
@@ -67,7 +67,7 @@ def learn_sandbox(
     if (reason := support_here().reason) is not None:
         raise MultitapError(reason, hint="nothing can be learned on this machine")
     note(f"starting {name} with everything to read that is not private, and every host")
-    learned, trouble = run_async(lambda: _learned(loaded, name, _calls(calls)))
+    learned, trouble = run_async(lambda: _learn(loaded, name, _calls(calls)))
     rules = {key: [*values] for key, values in asdict(learned).items() if key != "private"}
     rules = {key: values for key, values in rules.items() if values}
     if as_json:
@@ -102,15 +102,15 @@ def _keep(loaded: Loaded, name: str, rules: Mapping[str, Sequence[str]]) -> None
     advise("add these lines to your `multitap.toml`: they amend the server")
 
 
-async def _learned(
+async def _learn(
     loaded: Loaded, name: str, calls: Sequence[tuple[str, Any]]
 ) -> tuple[LearnedRules, str | None]:
     config = _program(loaded, name)
     total, trouble = LearnedRules(), None
     for _ in range(ROUNDS):
-        extra = _widened(config, total)
+        extra = _widen(config, total)
         used = UsedPaths()
-        found, trouble = await _observed(loaded, name, extra, used, calls)
+        found, trouble = await _observe(loaded, name, extra, used, calls)
         grown = LearnedRules(
             *(
                 tuple(sorted({*getattr(total, key), *getattr(found, key)}))
@@ -123,7 +123,7 @@ async def _learned(
     return total, trouble
 
 
-async def _observed(
+async def _observe(
     loaded: Loaded,
     name: str,
     config: StdioServer,
@@ -180,7 +180,7 @@ async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
     return "done" if result.success else result.text[:200]
 
 
-def _widened(config: StdioServer, learned: LearnedRules) -> StdioServer:
+def _widen(config: StdioServer, learned: LearnedRules) -> StdioServer:
     rules = config.sandbox_rules
     wider = rules.model_copy(
         update={
@@ -212,7 +212,7 @@ def _program(loaded: Loaded, name: str) -> StdioServer:
     return config
 
 
-def _shown(plan: SandboxPlan) -> dict[str, Any]:
+def _describe(plan: SandboxPlan) -> dict[str, Any]:
     return {
         "folder": str(plan.folder),
         "read": [*plan.read],

@@ -14,7 +14,7 @@ from multitap.trust.secrets.vault import LONGEST_VALUE, Secret, Vault
 def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) -> int:
     """Store a secret under a name."""
     vault = Vault()
-    secret = vault.set(name, _typed(name), servers=servers, origins=origins)
+    secret = vault.set(name, _read_secret(name), servers=servers, origins=origins)
     note(f"stored {name!r} in {_place(vault, secret)}; use it as `${{auth:{name}}}`")
     if not secret.is_in_keyring:
         note("no keyring works here: the file can be read by you alone, and is not encrypted")
@@ -60,7 +60,7 @@ def remove_secret(name: str) -> int:
     return Exit.DONE
 
 
-def _typed(name: str) -> str:
+def _read_secret(name: str) -> str:
     if sys.stdin.isatty():
         value: str = click.prompt(f"Value of {name}", hide_input=True, err=True)
         return value

@@ -56,7 +56,7 @@ def list_trusted(*, as_json: bool) -> int:
         rows = [
             (
                 visible(str(root)),
-                ", ".join(sorted(_named(part.kind, part.name) for part in parts.values())),
+                ", ".join(sorted(_kind_and_name(part.kind, part.name) for part in parts.values())),
                 ", ".join(sorted({name for part in parts.values() for name in part.granted})),
                 _date(parts) if root.is_dir() else "gone",
             )
@@ -89,7 +89,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: Answer) -> bool
         note(f"{project.root} is trusted already, as it is")
         return True
     _show(project)
-    granted = _asked(project, answer)
+    granted = _ask(project, answer)
     if granted is None:
         projects.refuse(project.root)
         note(f"{project.root} is not trusted; nothing of this is used")
@@ -99,7 +99,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: Answer) -> bool
     return True
 
 
-def _asked(project: ProjectReview, answer: Answer) -> Collection[str] | None:
+def _ask(project: ProjectReview, answer: Answer) -> Collection[str] | None:
     """The secrets to grant; None: it is not to be trusted."""
     if answer.yes:
         return answer.granted
@@ -143,7 +143,7 @@ def _check_grants(granted: Iterable[str], reviews: Sequence[ProjectReview]) -> N
             raise UnknownName(f"nothing here wants the secret {name!r}", hint=f"wanted: {known}")
 
 
-def _named(kind: str, name: str) -> str:
+def _kind_and_name(kind: str, name: str) -> str:
     return visible(f"{kind} {name}".strip())
 
 

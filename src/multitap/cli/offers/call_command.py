@@ -11,7 +11,7 @@ from multitap.catalog.schemas.argument_words import whole, words
 from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen, explained
+from multitap.cli.gateways.running_gateways import Live, choose_gateway, explain_unknown
 from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -58,16 +58,16 @@ def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) 
     """Call the tool, of a running gateway if there is one, and show what it answers."""
     fill = filler(given)
     loaded = load_configuration(options)
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     try:
         if live is not None:
-            called = _called_live(live, loaded, options, name, fill)
+            called = _call_live(live, loaded, options, name, fill)
         else:
-            called = run_async(lambda: _called(loaded, options, name, fill))
+            called = run_async(lambda: _call(loaded, options, name, fill))
     except BadArguments as exc:
         exc.hint = exc.hint or f"`multitap tools {name} --schema` shows its arguments"
         raise
-    return _shown(called, name, show)
+    return _show(called, name, show)
 
 
 def filler(given: tuple[str, ...]) -> Fill:
@@ -78,10 +78,8 @@ def filler(given: tuple[str, ...]) -> Fill:
     return lambda schema: to_arguments(taken, schema)
 
 
-def _called_live(
-    live: Live, loaded: Loaded, options: CommonOptions, name: str, fill: Fill
-) -> Called:
-    with explained(live, loaded, name):
+def _call_live(live: Live, loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
+    with explain_unknown(live, loaded, name):
         tool = live.tool(name, options.timeout)
     with ticker() as on_step:
         arguments = fill(tool.input_schema)
@@ -96,23 +94,23 @@ def _called_live(
     return Called(raw, told.server, told.tool, told.cap)
 
 
-async def _called(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
+async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
     # 0.5 s that a gateway spares
-    from multitap.cli.command_hub import adapted, answerable, on_demand, open_command_hub  # noqa: PLC0415
+    from multitap.cli.command_hub import adapt, answerable, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
     from multitap.hub.calls import cap_of  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
     may_ask = options.typed is not None or is_somebody_there()
-    settings = adapted(loaded, options, answerable if may_ask else on_demand)
+    settings = adapt(loaded, options, answerable if may_ask else on_demand)
     async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
         try:
-            tool = await _reached(hub, loaded, options, name)
+            tool = await _reach(hub, loaded, options, name)
         except Unavailable as exc:
             if exc.failure is None or exc.failure.phase is not Phase.HANDSHAKE:
                 raise
-            hub.apply(adapted(loaded, options, on_demand))  # it may know the newer era only
-            tool = await _reached(hub, loaded, options, name)
+            hub.apply(adapt(loaded, options, on_demand))  # it may know the newer era only
+            tool = await _reach(hub, loaded, options, name)
         with ticker() as on_progress:
             context = CallContext(timeout=options.timeout, on_progress=on_progress)
             result = await hub.call(name, fill(tool.input_schema), context=context)
@@ -120,11 +118,11 @@ async def _called(loaded: Loaded, options: CommonOptions, name: str, fill: Fill)
         return Called(result.raw, result.server, result.tool, cap)
 
 
-async def _reached(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) -> "Tool":
-    from multitap.cli.offers.reaching import check_missing, named, reach  # noqa: PLC0415
+async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) -> "Tool":
+    from multitap.cli.offers.reaching import check_missing, owner_by_name, reach  # noqa: PLC0415
     from multitap.hub.router import find  # noqa: PLC0415
 
-    owns = named(loaded, name)
+    owns = owner_by_name(loaded, name)
     tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
     if tool is None:
         if name not in hub.catalog.hidden and not hub.catalog.tools_with_raw_name(name):
@@ -133,7 +131,7 @@ async def _reached(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str
     return tool
 
 
-def _shown(called: Called, name: str, show: Show) -> Exit:
+def _show(called: Called, name: str, show: Show) -> Exit:
     result = ToolResult(called.raw, server=called.server, tool=called.tool)
     if show.save is not None:
         save_all(attachments(result.blocks), show.save, name)

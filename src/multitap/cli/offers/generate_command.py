@@ -4,7 +4,7 @@ from pathlib import Path
 
 from multitap.cli.editing.edit_run import run_edits
 from multitap.cli.exits import Exit
-from multitap.cli.offers.offer_listing import listed
+from multitap.cli.offers.offer_listing import list_offers
 from multitap.cli.offers.tools_command import lines_of
 from multitap.cli.offers.typed_client import MARK, client_module
 from multitap.cli.options import CommonOptions
@@ -17,7 +17,7 @@ from multitap.errors import ConfigError, counted
 def generate(options: CommonOptions, server: str, *, output: Path | None, is_async: bool) -> int:
     """Print a module with the tools of a server, or write it to a file."""
     tools = sorted(
-        listed(options, lines_of, lambda live: live.tools(), server=server),
+        list_offers(options, lines_of, lambda live: live.tools(), server=server),
         key=lambda tool: tool.tool,
     )
     text = client_module(server, tools, is_async=is_async)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
-from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.gateways.running_gateways import Live, choose_gateway
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.servers.status_command import status_lines_of
@@ -29,7 +29,7 @@ class Listed(Protocol):
 _Listed = TypeVar("_Listed", bound=Listed)
 
 
-def listed(
+def list_offers(
     options: CommonOptions,
     of_hub: Callable[["Hub"], Iterable[_Listed]],
     of_live: Callable[[Live], Iterable[_Listed]],
@@ -48,7 +48,7 @@ def listed(
     loaded = load_configuration(options)
     if options.typed is not None:  # it is the one that is asked for
         server = next(iter(loaded.settings.servers), None)
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     if live is not None:
         told = status_lines_of(live, loaded)
         check_server(live, loaded, told, server)
@@ -56,7 +56,7 @@ def listed(
     else:
         if server is not None:
             require(loaded, server)
-        found, told = run_async(lambda: _looked(loaded, options, of_hub, server))
+        found, told = run_async(lambda: _look(loaded, options, of_hub, server))
         wrong = [problem for problem in loaded.errors if problem.server is None]
         if wrong and not loaded.settings.servers:
             raise ConfigError(problem_lines.line(wrong[0]), hint=wrong[0].hint)
@@ -108,7 +108,7 @@ def fits(pattern: str | None, name: str, *texts: str) -> bool:
     return any(pattern.casefold() in text.casefold() for text in (name, *texts))
 
 
-async def _looked(
+async def _look(
     loaded: Loaded,
     options: CommonOptions,
     collect: Callable[["Hub"], Iterable[_Listed]],

@@ -10,8 +10,8 @@ from multitap.catalog.schemas.argument_words import Word, bad_argument, texts, w
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.cli.configuration.chosen import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import chosen, explained
-from multitap.cli.offers.offer_listing import fits, listed
+from multitap.cli.gateways.running_gateways import choose_gateway, explain_unknown
+from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
@@ -31,7 +31,7 @@ def prompts(
     """List those that fit."""
     found = [
         prompt
-        for prompt in listed(options, _of_hub, lambda live: live.prompts(), server=server)
+        for prompt in list_offers(options, _of_hub, lambda live: live.prompts(), server=server)
         if fits(pattern, prompt.name, _description(prompt))
     ]
     if as_json:
@@ -46,14 +46,14 @@ def prompt(options: CommonOptions, name: str, given: tuple[str, ...], *, as_json
     """Print the messages it makes."""
     taken = words(given)
     loaded = load_configuration(options)
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     if live is not None:
-        with explained(live, loaded, name):
+        with explain_unknown(live, loaded, name):
             arguments = _arguments(live.prompt(name, options.timeout), taken)
         filled = live.fill(name, arguments, options.timeout)
         result = GetPromptResult.model_validate_json(filled)
     else:
-        result = run_async(lambda: _filled(loaded, options, name, taken))
+        result = run_async(lambda: _fill(loaded, options, name, taken))
     if as_json:
         say_json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         return Exit.DONE
@@ -69,18 +69,18 @@ def _of_hub(hub: "Hub") -> list[PromptLine]:
     return prompt_lines(hub)
 
 
-async def _filled(
+async def _fill(
     loaded: Loaded, options: CommonOptions, name: str, given: tuple[Word, ...]
 ) -> GetPromptResult:
     # 0.5 s that a gateway spares
-    from multitap.cli.command_hub import adapted, on_demand, open_command_hub  # noqa: PLC0415
-    from multitap.cli.offers.reaching import check_missing, named, reach  # noqa: PLC0415
+    from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
+    from multitap.cli.offers.reaching import check_missing, owner_by_name, reach  # noqa: PLC0415
     from multitap.gateway.fronts.control_actions import prompt_line  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
     context = CallContext(timeout=options.timeout)
-    async with open_command_hub(loaded, adapted(loaded, options, on_demand)) as hub:
-        owns = named(loaded, name)
+    async with open_command_hub(loaded, adapt(loaded, options, on_demand)) as hub:
+        owns = owner_by_name(loaded, name)
         found = await reach(hub, options, lambda: hub.catalog.prompts.get(name), owns=owns)
         if found is None:
             check_missing(loaded, hub, owns)
@@ -90,7 +90,7 @@ async def _filled(
 
 
 def _arguments(prompt: PromptLine, given: tuple[Word, ...]) -> dict[str, str]:
-    known = dict(_taken(prompt))
+    known = dict(_argument_schemas(prompt))
     arguments = texts(given, [*known])
     for name, argument in known.items():
         if argument.get("required") is True and name not in arguments:
@@ -98,7 +98,7 @@ def _arguments(prompt: PromptLine, given: tuple[Word, ...]) -> dict[str, str]:
     return arguments
 
 
-def _taken(prompt: PromptLine) -> Iterator[tuple[str, dict[str, Any]]]:
+def _argument_schemas(prompt: PromptLine) -> Iterator[tuple[str, dict[str, Any]]]:
     arguments = prompt.definition.get("arguments")
     for argument in arguments if is_list(arguments) else ():
         if is_object(argument) and isinstance(name := argument.get("name"), str):
@@ -108,7 +108,7 @@ def _taken(prompt: PromptLine) -> Iterator[tuple[str, dict[str, Any]]]:
 def _signature(prompt: PromptLine) -> str:
     return " ".join(
         name if argument.get("required") is True else f"[{name}]"
-        for name, argument in _taken(prompt)
+        for name, argument in _argument_schemas(prompt)
     )
 
 

@@ -27,7 +27,7 @@ Owns = Callable[[str], bool]
 _Offered = TypeVar("_Offered", bound=Reachable)
 
 
-def named(loaded: Loaded, name: str) -> Owns:
+def owner_by_name(loaded: Loaded, name: str) -> Owns:
     """Whose a tool or prompt is, as far as its name says so."""
     naming = loaded.settings.naming
     if naming is Naming.BARE:
@@ -104,12 +104,12 @@ async def _until(hub: Hub, options: CommonOptions, holds: Callable[[], object], 
         return holds() or all(link.is_settled for link in owners)
 
     with anyio.move_on_after(options.patience()):
-        await _settled(hub, holds)
+        await _wait_settled(hub, holds)
     if not is_over():
-        await _settled(hub, is_over)
+        await _wait_settled(hub, is_over)
 
 
-async def _settled(hub: Hub, holds: Callable[[], object]) -> None:
+async def _wait_settled(hub: Hub, holds: Callable[[], object]) -> None:
     """Wait until it holds, or every server has answered, failed or timed out."""
     with ungrouped(), hub.events.subscribe() as events:
         async with anyio.create_task_group() as tasks:
@@ -129,7 +129,7 @@ async def _wake(hub: Hub, name: str) -> None:
         return hub.snapshot().server(name)
 
     hub.restart(name)
-    await _settled(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
+    await _wait_settled(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
     if now().state is not LinkState.CONNECTED and (failure := now().failure):
         raise _unavailable(name, failure)
 

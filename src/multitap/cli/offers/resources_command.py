@@ -10,8 +10,8 @@ from mcp_types import ReadResourceResult, TextResourceContents
 
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen
-from multitap.cli.offers.offer_listing import check_server, fits, listed
+from multitap.cli.gateways.running_gateways import Live, choose_gateway
+from multitap.cli.offers.offer_listing import check_server, fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.servers.status_command import status_lines_of
@@ -37,7 +37,7 @@ def resources(
     """List those that fit."""
     found = [
         resource
-        for resource in listed(options, _of_hub, lambda live: live.resources(), server=server)
+        for resource in list_offers(options, _of_hub, lambda live: live.resources(), server=server)
         if fits(pattern, resource.uri, _word(resource, "name"), _word(resource, "description"))
     ]
     if as_json:
@@ -53,7 +53,7 @@ def read(
 ) -> int:
     """Print what is in a resource."""
     loaded = load_configuration(options)
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     if live is not None:
         result = _read_live(live, loaded, options, uri, server)
     else:
@@ -92,11 +92,11 @@ async def _read(
     loaded: Loaded, options: CommonOptions, uri: str, server: str | None
 ) -> ReadResourceResult:
     # 0.5 s that a gateway spares
-    from multitap.cli.command_hub import adapted, on_demand, open_command_hub  # noqa: PLC0415
+    from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.reaching import check_missing, reach  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
-    async with open_command_hub(loaded, adapted(loaded, options, on_demand, only=server)) as hub:
+    async with open_command_hub(loaded, adapt(loaded, options, on_demand, only=server)) as hub:
 
         def find() -> "Resource | None":
             return hub.catalog.find_resource(uri, server)

@@ -60,9 +60,9 @@ class ServerQuestions:
             return self._lines.ask(words, is_over)
 
         if method == "elicitation/create":
-            return _elicited(params, ask)
+            return _elicit(params, ask)
         if method == "sampling/createMessage":
-            return _sampled(server, params, ask)
+            return _sample(server, params, ask)
         raise Declined(f"{method} is not supported")
 
     def permission(
@@ -90,21 +90,21 @@ def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
     return reply
 
 
-def _elicited(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+def _elicit(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     if not is_somebody_there():
         note(f"{_cut(params.get('message'))} (declined: {_NOBODY})")
         return {"action": "decline"}
     note(_cut(params.get("message")))  # it says who asks
     try:
         if params.get("mode") == "url":
-            return _visited(str(params.get("url")), ask)
-        return _filled(params.get("requestedSchema") or {}, ask)
+            return _visit(str(params.get("url")), ask)
+        return _fill(params.get("requestedSchema") or {}, ask)
     except EOFError:
         note("declined")
         return {"action": "decline"}
 
 
-def _filled(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+def _fill(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     fields = fields_of(schema)
     if len(fields) > MOST_FIELDS:
         note(f"declined: the form has {len(fields)} fields; {MOST_FIELDS} are the limit")
@@ -124,7 +124,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
         note(f"  {_cut(about)}")
     for number, (value, title) in enumerate(field.choices, start=1):
         note(f"    {number}. {value}" + (f": {title}" if title != value else ""))
-    given = "" if field.default is None else f" [{_shown(field.default)}]"
+    given = "" if field.default is None else f" [{_show(field.default)}]"
     need = ", required" if field.required and not given else ""
     while True:
         text = ask(f"  {field.name} ({field.words}{need}){given}: ").strip()
@@ -141,7 +141,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
             return
 
 
-def _visited(url: str, ask: _Ask) -> dict[str, Any]:
+def _visit(url: str, ask: _Ask) -> dict[str, Any]:
     """A page that the server wants the person to visit: shown in full, opened only on request."""
     parts = urlsplit(url)
     note(f"  {_cut(url)}")
@@ -157,7 +157,7 @@ def _visited(url: str, ask: _Ask) -> dict[str, Any]:
     return {"action": "decline"}
 
 
-def _sampled(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
+def _sample(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     if not is_somebody_there():
         note(f"{server} asks for a model's answer, which is declined: {_NOBODY}")
         raise Declined(f"the request is declined: {_NOBODY}")
@@ -194,7 +194,7 @@ def _content(content: Any) -> str:
     return _cut(content)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

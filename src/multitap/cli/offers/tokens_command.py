@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from multitap.cli.exits import Exit
-from multitap.cli.offers.offer_listing import fits, listed
+from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.offers.tools_command import lines_of
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
@@ -29,8 +29,8 @@ def tokens(
     options: CommonOptions, pattern: str | None, *, server: str | None, summary: bool, as_json: bool
 ) -> int:
     """Show what each server and each tool costs, the most expensive first."""
-    offered = listed(options, lines_of, lambda live: live.tools(), server=server)
-    costs = ranked(cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description))
+    offered = list_offers(options, lines_of, lambda live: live.tools(), server=server)
+    costs = rank(cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description))
     if as_json:
         say_json(_plain(costs))
         return Exit.DONE
@@ -43,16 +43,16 @@ def tokens(
 
 def cost_of(tool: ToolLine) -> ToolCost:
     """What a model is shown of a tool, counted."""
-    tokens = shown_cost(tool.name, tool.description, tool.input_schema)
+    tokens = visible_cost(tool.name, tool.description, tool.input_schema)
     return ToolCost(tool.server, tool.name, tokens)
 
 
-def shown_cost(name: str, description: str, schema: object) -> int:
+def visible_cost(name: str, description: str, schema: object) -> int:
     """About how many tokens a tool takes, by the three things that every model is shown."""
     return estimate({"name": name, "description": description, "parameters": schema})
 
 
-def ranked(costs: Iterable[ToolCost]) -> list[list[ToolCost]]:
+def rank(costs: Iterable[ToolCost]) -> list[list[ToolCost]]:
     """Tools by server, both with the most expensive first."""
     groups: defaultdict[str, list[ToolCost]] = defaultdict(list)
     for cost in costs:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from multitap.cli.exits import Exit
-from multitap.cli.offers.offer_listing import fits, listed
+from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import json_text, say_json
 from multitap.cli.terminal.output import say
@@ -22,7 +22,7 @@ def tools(
     options: CommonOptions, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
 ) -> int:
     """List those that fit."""
-    offered = listed(options, lines_of, lambda live: live.tools(), server=server)
+    offered = list_offers(options, lines_of, lambda live: live.tools(), server=server)
     found = [tool for tool in offered if fits(pattern, tool.name, tool.description)]
     if as_json:
         say_json([msgspec.to_builtins(tool) for tool in found])

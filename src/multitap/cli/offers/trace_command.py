@@ -11,11 +11,11 @@ from multitap.catalog.schemas.argument_words import whole, words
 from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.gateways.running_gateways import Live, choose_gateway
 from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.output import complain, note, painted, say
+from multitap.cli.terminal.output import colour_text, complain, note, say
 from multitap.cli.terminal.tables import cut, one_line
 from multitap.cli.terminal.typed_lines import is_somebody_there
 from multitap.config import Loaded
@@ -50,15 +50,15 @@ def trace(options: CommonOptions, wanted: TraceOptions) -> int:
     """Show messages: those of a running gateway until interrupted, else of a start and a call."""
     loaded = load_configuration(options)
     server = wanted.server or next(iter(loaded.settings.servers))
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     if live is None:
         require(loaded, server)
-        run_async(lambda: _traced(loaded, options, server, wanted))
+        run_async(lambda: _trace(loaded, options, server, wanted))
         return Exit.DONE
-    return _followed(live, options, server, wanted)
+    return _follow(live, options, server, wanted)
 
 
-def _followed(live: Live, options: CommonOptions, server: str, wanted: TraceOptions) -> Exit:
+def _follow(live: Live, options: CommonOptions, server: str, wanted: TraceOptions) -> Exit:
     with live.trace(server) as following:
         if wanted.tool is not None:
             schema = live.tool(wanted.tool, options.timeout).input_schema
@@ -81,15 +81,13 @@ def _followed(live: Live, options: CommonOptions, server: str, wanted: TraceOpti
     return Exit.UNAVAILABLE
 
 
-async def _traced(
-    loaded: Loaded, options: CommonOptions, server: str, wanted: TraceOptions
-) -> None:
+async def _trace(loaded: Loaded, options: CommonOptions, server: str, wanted: TraceOptions) -> None:
     """Start the server, call the tool if there is one, and show all that passes."""
-    from multitap.cli.command_hub import adapted, all_awake, open_command_hub  # noqa: PLC0415
+    from multitap.cli.command_hub import adapt, all_awake, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
-    settings = adapted(loaded, options, all_awake, only=server)
+    settings = adapt(loaded, options, all_awake, only=server)
     async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
         with hub.tracings[server].follow(lambda message: show(message, wanted)):
             await hub.settled()
@@ -119,7 +117,7 @@ def show(message: "TracedMessage", wanted: TraceOptions) -> None:
     if not wanted.full:
         said = cut(said, _room())
     is_bad = message.kind in {"error", "lost"}
-    say(painted(said, "red" if is_bad else None, sys.stdout))
+    say(colour_text(said, "red" if is_bad else None, sys.stdout))
 
 
 def line(message: "TracedMessage") -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import anyio
 
-from multitap.cli.command_hub import adapted, all_awake, open_command_hub
+from multitap.cli.command_hub import adapt, all_awake, open_command_hub
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
@@ -18,7 +18,7 @@ from multitap.cli.servers.provider_objections import MOST_TOOLS
 from multitap.cli.servers.server_checks import Check, CheckVerdict
 from multitap.cli.servers.server_programs import of_address, of_package, of_program
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, painted, say
+from multitap.cli.terminal.output import Colour, colour_text, say
 from multitap.cli.terminal.progress import progress
 from multitap.config import HttpServer, Loaded, StdioServer
 from multitap.errors import ConfigError
@@ -58,7 +58,7 @@ def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     loaded = load_configuration(options)
     if server is not None and server not in {*loaded.broken, *loaded.held}:
         require(loaded, server)
-    findings = run_async(lambda: _examined(loaded, options, server))
+    findings = run_async(lambda: _examine(loaded, options, server))
     if as_json:
         say_json([asdict(found) for found in findings])
     else:
@@ -70,7 +70,7 @@ def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     return Exit.DONE if all(found.fine for found in findings) else Exit.UNAVAILABLE
 
 
-async def _examined(loaded: Loaded, options: CommonOptions, server: str | None) -> list[Findings]:
+async def _examine(loaded: Loaded, options: CommonOptions, server: str | None) -> list[Findings]:
     programs: dict[str, Check] = {}
 
     async def find(name: str, config: StdioServer) -> None:
@@ -81,7 +81,7 @@ async def _examined(loaded: Loaded, options: CommonOptions, server: str | None) 
 
     known = loaded.settings.servers.keys() | loaded.broken.keys() | loaded.held.keys()
     names = [name for name in loaded.merged.servers if name in known and server in {None, name}]
-    async with open_command_hub(loaded, adapted(loaded, options, all_awake, only=server)) as hub:
+    async with open_command_hub(loaded, adapt(loaded, options, all_awake, only=server)) as hub:
         async with progress(hub), anyio.create_task_group() as tasks:
             for name, config in loaded.settings.servers.items():
                 if name in names and isinstance(config, StdioServer):
@@ -155,7 +155,7 @@ def _of_server(
 def _show(found: Findings) -> None:
     say(printable(found.subject))
     for check in found.checks:
-        verdict = painted(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
+        verdict = colour_text(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
         say(f"  {verdict}  {check.phase:<9}  {printable(check.text)}")
         for words in check.details:
             say(f"{_INDENT}| {printable(words)}")

@@ -18,7 +18,7 @@ from multitap.cli.terminal.output import advise, complain, note
 from multitap.config import HttpServer, OAuth
 from multitap.errors import ConfigError, Unavailable
 from multitap.faults import WireFault
-from multitap.http.client.origins import shown
+from multitap.http.client.origins import show_url
 from multitap.tasks import Tasks
 from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.trust.secrets.token_store import StoredLogin, TokenStore
@@ -158,4 +158,4 @@ def _place(name: str, config: HttpServer) -> str:
         (one for one in store.logins() if (one.server, one.url) == (name, config.url)), None
     )
     where = "the keyring" if mine is not None and mine.secrets is None else str(store.file)
-    return f"{where} for {shown(URL(config.url))}"
+    return f"{where} for {show_url(URL(config.url))}"

@@ -15,9 +15,9 @@ import msgspec
 from multitap.cli.configuration.chosen import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.control_client import Following
-from multitap.cli.gateways.running_gateways import Live, chosen, nobody_serves
+from multitap.cli.gateways.running_gateways import Live, choose_gateway, nobody_serves
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.output import Colour, note, painted, say
+from multitap.cli.terminal.output import Colour, colour_text, note, say
 from multitap.cli.terminal.tables import one_line
 from multitap.config import Loaded
 from multitap.printable import printable
@@ -26,7 +26,7 @@ from multitap.store.archive import Archive
 from multitap.store.log_query import MAX_LIMIT
 from multitap.store.log_records import Happening, HappeningQuery
 from multitap.store.record_filter import RecordFilter
-from multitap.wire.process.stderr_log import log_folder, log_path, rotated
+from multitap.wire.process.stderr_log import log_folder, log_path, rotated_path
 
 INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
@@ -55,7 +55,7 @@ class LogsOptions:
 def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int:
     """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
     loaded = load_configuration(options)
-    live = chosen(options, loaded) if wanted.follow else None
+    live = choose_gateway(options, loaded) if wanted.follow else None
     if wanted.filter is not None:
         return _events(loaded, live, server, wanted)
     if server is None or wanted.as_json:
@@ -65,9 +65,9 @@ def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int
     with ExitStack() as stack:
         pause = _pause
         if live is not None:
-            pause = _shown_meanwhile(stack.enter_context(live.follow(server)), live)
+            pause = _show_meanwhile(stack.enter_context(live.follow(server)), live)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for data in written(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
+        for data in read_log(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
             _print(decoder.decode(data))
     return Exit.DONE
 
@@ -110,7 +110,7 @@ def _print_event(happening: Happening, *, as_json: bool) -> None:
     say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
 
 
-def _shown_meanwhile(following: Following[Happening], live: Live) -> Callable[[], None]:
+def _show_meanwhile(following: Following[Happening], live: Live) -> Callable[[], None]:
     """Passes the time between two looks at a file with what happens at the gateway."""
 
     def pause() -> None:
@@ -128,21 +128,21 @@ def _shown_meanwhile(following: Following[Happening], live: Live) -> Callable[[]
 def sentence(happening: Happening) -> str:
     """What happened, in one line."""
     at = time.strftime("%H:%M:%S", time.localtime(happening.at))
-    level = painted(f"{happening.level:<7}", _COLOURS.get(happening.level), sys.stdout)
+    level = colour_text(f"{happening.level:<7}", _COLOURS.get(happening.level), sys.stdout)
     took = "" if happening.seconds is None else f" ({happening.seconds * 1000:,.1f} ms)"
     who = "" if happening.server is None else f"{one_line(happening.server)}  "
     return f"{at}  {level}  {who}{one_line(happening.text)}{took}"
 
 
 def _explain_silence(loaded: Loaded, server: str, path: Path) -> None:
-    if _content(path) or _content(rotated(path)):
+    if _content(path) or _content(rotated_path(path)):
         return
     if not path.exists():
         require(loaded, server)
     note(f"{server} has not written anything")
 
 
-def written(
+def read_log(
     path: Path,
     *,
     follow: bool,
@@ -158,18 +158,18 @@ def written(
         pause: Passes the time between two looks.
     """
     with ExitStack() as files:
-        file = _opened(path, files)
-        yield _last((_content(rotated(path)) if lines != 0 else b"") + _rest(file), lines)
+        file = _open(path, files)
+        yield _last((_content(rotated_path(path)) if lines != 0 else b"") + _rest(file), lines)
         while follow:
             yield _rest(file)
             if _replaced(file, path):
                 yield _rest(file)
-                file = _opened(path, files)
+                file = _open(path, files)
             else:
                 pause()
 
 
-def _opened(path: Path, files: ExitStack) -> BinaryIO | None:
+def _open(path: Path, files: ExitStack) -> BinaryIO | None:
     files.pop_all().close()
     try:
         return files.enter_context(path.open("rb"))

@@ -132,12 +132,12 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
     failure = None if server.state is LinkState.CONNECTED else server.failure
     steps = _steps(server)
     if server.state is not LinkState.CONNECTED and failure is None:
-        yield from _unfinished(server, steps)
+        yield from _checks_while_starting(server, steps)
         return
     stop = _stop(failure)
     reached = steps[: steps.index(stop)] if stop in steps else steps
     for step in reached:
-        yield Check(step, CheckVerdict.OK, _achieved(step, server, failure))
+        yield Check(step, CheckVerdict.OK, _achievement(step, server, failure))
     if failure is not None:
         words = _last_words(failure)
         yield Check(
@@ -148,19 +148,19 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
             words,
             code=failure.code,
         )
-        yield from _skipped(steps[len(reached) + 1 :])
+        yield from _skip(steps[len(reached) + 1 :])
 
 
-def _unfinished(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]:
+def _checks_while_starting(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]:
     """How far one came that is still starting."""
     reached = [step for step in steps if step in server.timings]
     for step in reached:
-        yield Check(step, CheckVerdict.OK, _achieved(step, server, None))
+        yield Check(step, CheckVerdict.OK, _achievement(step, server, None))
     words = f"it is still starting, after {time.time() - server.since:.0f} s"
     waiting, *rest = steps[len(reached) :] or ("list",)
     hint = "use `--wait 1m` to wait longer"
     yield Check(waiting, CheckVerdict.FAILED, words, hint, code=FailureCode.HANG)
-    yield from _skipped(rest)
+    yield from _skip(rest)
 
 
 def of_sandbox_support(support: SandboxSupport) -> Check:
@@ -195,7 +195,7 @@ def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
 
 def of_nothing(server: ServerSnapshot) -> Iterator[Check]:
     """What could not be tried, because what it takes is not there."""
-    return _skipped(_steps(server))
+    return _skip(_steps(server))
 
 
 def of_health(server: ServerSnapshot) -> Iterator[Check]:
@@ -247,7 +247,7 @@ def _steps(server: ServerSnapshot) -> tuple[str, ...]:
     return ("handshake", "auth", "list")
 
 
-def _skipped(steps: Iterable[str]) -> Iterator[Check]:
+def _skip(steps: Iterable[str]) -> Iterator[Check]:
     return (Check(step, CheckVerdict.SKIPPED, "not tried") for step in steps)
 
 
@@ -269,7 +269,7 @@ def _stop(failure: Failure | None) -> str | None:
     return "auth" if failure.code is FailureCode.AUTH else failure.phase.value
 
 
-def _achieved(step: str, server: ServerSnapshot, failure: Failure | None) -> str:
+def _achievement(step: str, server: ServerSnapshot, failure: Failure | None) -> str:
     timings: Mapping[str, float] = failure.timings if failure else server.timings
     took = f", {timings[step]:.2f} s" if step in timings else ""
     match step:

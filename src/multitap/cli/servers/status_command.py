@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, chosen
+from multitap.cli.gateways.running_gateways import Live, choose_gateway
 from multitap.cli.options import CommonOptions
 from multitap.cli.servers.status_lines import (
     StatusLine,
-    described,
+    describe,
     latency,
     status_lines,
     status_lines_of_gateway,
@@ -36,18 +36,18 @@ _COLOURS: dict[str, Colour] = {
 def status(options: CommonOptions, *, as_json: bool) -> int:
     """Tell how the servers of a running gateway are; without one, start what is not lazy."""
     loaded = load_configuration(options)
-    live = chosen(options, loaded)
+    live = choose_gateway(options, loaded)
     ours = live is None or live.runs(loaded)
     if live:
         picture = live.picture()
-        told, degraded = told_by(live, loaded, picture), picture.degraded
+        told, degraded = lines_from_picture(live, loaded, picture), picture.degraded
     else:
-        told, degraded = _looked_at(loaded, options)
+        told, degraded = _look_at(loaded, options)
     known = loaded.problems if ours else ()
     if as_json:
         say_json(
             {
-                "servers": [described(line) for line in told],
+                "servers": [describe(line) for line in told],
                 "problems": [problem_lines.for_programs(problem) for problem in known],
                 "gateway": live and live.about.pid,
                 "degraded": degraded,
@@ -74,10 +74,12 @@ def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:
 
 def status_lines_of(live: Live, loaded: Loaded) -> tuple[StatusLine, ...]:
     """The servers of a running gateway, after a word if the files name others by now."""
-    return told_by(live, loaded, live.picture())
+    return lines_from_picture(live, loaded, live.picture())
 
 
-def told_by(live: Live, loaded: Loaded, picture: GatewayPicture) -> tuple[StatusLine, ...]:
+def lines_from_picture(
+    live: Live, loaded: Loaded, picture: GatewayPicture
+) -> tuple[StatusLine, ...]:
     """The same from a picture of it."""
     if not live.runs(loaded):
         return status_lines_of_gateway(picture.snapshot, picture.asleep, {})
@@ -91,17 +93,17 @@ def told_by(live: Live, loaded: Loaded, picture: GatewayPicture) -> tuple[Status
     return status_lines_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
 
 
-def _looked_at(
+def _look_at(
     loaded: Loaded, options: CommonOptions
 ) -> tuple[tuple[StatusLine, ...], tuple[str, ...]]:
     if not loaded.settings.servers:
         return status_lines(loaded, Snapshot(0, ()), frozenset()), ()
     from multitap.cli.running import run_async  # noqa: PLC0415 - an event loop takes a while
 
-    return run_async(lambda: _told(loaded, options))
+    return run_async(lambda: _collect(loaded, options))
 
 
-async def _told(
+async def _collect(
     loaded: Loaded, options: CommonOptions
 ) -> tuple[tuple[StatusLine, ...], tuple[str, ...]]:
     from multitap.cli.command_hub import asleep, open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares

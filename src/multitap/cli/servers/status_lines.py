@@ -45,9 +45,9 @@ def status_lines(
     told = [
         _running(server, asleep=name in asleep)
         if (server := servers.get(name))
-        else _held(pending)
+        else _held_line(pending)
         if (pending := loaded.held.get(name))
-        else _broken(name, loaded.broken.get(name, ()))
+        else _broken_line(name, loaded.broken.get(name, ()))
         for name in loaded.merged.servers
     ]
     return tuple(line for line in told if line.note or line.server or line.problems)
@@ -72,8 +72,8 @@ def status_lines_of_gateway(
     lost = broken.keys() - {line.name for line in running}
     return (
         *running,
-        *(_broken(name, broken[name]) for name in sorted(lost)),
-        *map(_held, withheld.values()),
+        *(_broken_line(name, broken[name]) for name in sorted(lost)),
+        *map(_held_line, withheld.values()),
     )
 
 
@@ -84,7 +84,7 @@ def latency(server: ServerSnapshot) -> float | None:
     return server.timings.get("list") if server.latency is None else server.latency
 
 
-def described(line: StatusLine) -> dict[str, Any]:
+def describe(line: StatusLine) -> dict[str, Any]:
     """The same for programs."""
     server = line.server
     if server is None:
@@ -105,13 +105,13 @@ def described(line: StatusLine) -> dict[str, Any]:
         "latency": latency(server),
         "timings": dict(server.timings),
         "warnings": list(server.warnings),
-        "failure": server.failure and _failed(server.failure),
-        "pending": server.pending and _failed(server.pending),
+        "failure": server.failure and _describe_failure(server.failure),
+        "pending": server.pending and _describe_failure(server.pending),
         "sandbox": server.sandbox and asdict(server.sandbox),
     }
 
 
-def _failed(failure: Failure) -> dict[str, Any]:
+def _describe_failure(failure: Failure) -> dict[str, Any]:
     return {
         "code": failure.code,
         "phase": failure.phase,
@@ -122,7 +122,7 @@ def _failed(failure: Failure) -> dict[str, Any]:
     }
 
 
-def _held(pending: Pending | Withheld) -> StatusLine:
+def _held_line(pending: Pending | Withheld) -> StatusLine:
     if isinstance(pending, Pending):
         state, words = pending.standing.value, pending.words
     else:
@@ -137,7 +137,7 @@ def _as_before(line: StatusLine, withheld: Withheld | None) -> StatusLine:
     return replace(line, fine=False, note="; ".join(filter(None, (withheld.words, line.note))))
 
 
-def _broken(name: str, problems: tuple[Problem, ...]) -> StatusLine:
+def _broken_line(name: str, problems: tuple[Problem, ...]) -> StatusLine:
     note = f"{problems[0].message} ({near(problems[0].place)})" if problems else ""
     return StatusLine(name, "error", fine=False, note=note, problems=problems)
 
@@ -149,7 +149,7 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> StatusLine:
         return StatusLine(server.name, "asleep", fine=True, note=note, server=server)
     match server.state:
         case LinkState.CONNECTED:
-            note = _warned(server)
+            note = _warning_note(server)
             fine = server.pending is None
             return StatusLine(server.name, "connected", fine=fine, note=note, server=server)
         case LinkState.DISABLED:
@@ -168,7 +168,7 @@ def _running(server: ServerSnapshot, *, asleep: bool) -> StatusLine:
             return StatusLine(server.name, state.value, fine=False, note=note, server=server)
 
 
-def _warned(server: ServerSnapshot) -> str:
+def _warning_note(server: ServerSnapshot) -> str:
     pending = (pending_words(server.pending),) if server.pending else ()
     first, *others = (*pending, *server.warnings) or ("",)
     return f"{first} (and {len(others)} more)" if others else first

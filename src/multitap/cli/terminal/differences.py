@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
 
-from multitap.cli.terminal.output import Colour, painted, say
+from multitap.cli.terminal.output import Colour, colour_text, say
 from multitap.config import HttpServer, StdioServer, merge, read_document, read_text
 from multitap.config.edit.clear_secrets import clear_secrets
 from multitap.config.edit.journal import Preview
@@ -26,7 +26,7 @@ def show_differences(previews: Iterable[Preview]) -> None:
             before, one.after.splitlines(), str(one.path), str(one.path), lineterm=""
         )
         for line in lines:
-            say(painted(printable(redact(line)), _COLOURS.get(line[:1]), sys.stdout))
+            say(colour_text(printable(redact(line)), _COLOURS.get(line[:1]), sys.stdout))
 
 
 def _secrets(text: str, path: Path) -> set[str]:

@@ -13,9 +13,9 @@ def say_json(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     pair = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{pair[start : start + 4]}" for start in range(0, len(pair), 4))

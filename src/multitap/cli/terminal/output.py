@@ -24,14 +24,14 @@ def note(text: str) -> None:
 
 def complain(text: str, hint: str | None = None) -> None:
     """What went wrong, and what to do about it."""
-    click.echo(f"{painted('error', 'red', sys.stderr)}: {printable(text)}", err=True)
+    click.echo(f"{colour_text('error', 'red', sys.stderr)}: {printable(text)}", err=True)
     if hint:
         advise(hint)
 
 
 def advise(hint: str) -> None:
     """What to do next."""
-    click.echo(f"{painted('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
+    click.echo(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
 
 
 def short_path(path: Path) -> str:
@@ -45,7 +45,7 @@ def say_text(text: str) -> None:
     say(printable(text) if sys.stdout.isatty() else text)
 
 
-def painted(text: str, colour: Colour | None, stream: TextIO) -> str:
+def colour_text(text: str, colour: Colour | None, stream: TextIO) -> str:
     """The text in a colour, if the stream can show it and the user wants it."""
     if colour is None or not wants_colour(stream):
         return text

@@ -86,14 +86,14 @@ async def _draw(hub: Hub) -> None:
         while True:
             columns, rows = shutil.get_terminal_size()
             new = lines(hub.snapshot().servers, now=time.time(), rows=rows - 1, columns=columns - 1)
-            _write(_erased(drawn) + "".join(f"{line}\n" for line in new))
+            _write(_erase(drawn) + "".join(f"{line}\n" for line in new))
             drawn = len(new)
             await anyio.sleep(INTERVAL)
     finally:
-        _write(_erased(drawn))
+        _write(_erase(drawn))
 
 
-def _erased(count: int) -> str:
+def _erase(count: int) -> str:
     """Up to the first of our lines, and away with all of them."""
     return f"\x1b[{count}F\x1b[J" if count else ""
 

@@ -44,11 +44,11 @@ def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
     Raises:
         MultitapError: The folder cannot be written to.
     """
-    for path in saved(found, folder, stem):
+    for path in save_attachments(found, folder, stem):
         note(f"saved {path}")
 
 
-def saved(found: Iterable[Attachment], folder: Path, stem: str) -> tuple[Path, ...]:
+def save_attachments(found: Iterable[Attachment], folder: Path, stem: str) -> tuple[Path, ...]:
     """Write each to a file of its own, over none that is there; where they are.
 
     Raises:
@@ -57,12 +57,12 @@ def saved(found: Iterable[Attachment], folder: Path, stem: str) -> tuple[Path, .
     safe = slug(stem).strip("_")[:_LONGEST] or "result"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return tuple(_written(folder, safe, attachment) for attachment in found)
+        return tuple(_write(folder, safe, attachment) for attachment in found)
     except OSError as exc:
         raise MultitapError(f"cannot save to {str(folder)!r}: {exc.strerror}") from None
 
 
-def _written(folder: Path, stem: str, attachment: Attachment) -> Path:
+def _write(folder: Path, stem: str, attachment: Attachment) -> Path:
     for number in count(1):
         path = folder / f"{stem}-{number}{_suffix(attachment.mime_type)}"
         try:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from multitap.cli.terminal.output import Colour, painted, say
+from multitap.cli.terminal.output import Colour, colour_text, say
 from multitap.errors import shortened
 from multitap.printable import printable
 
@@ -40,12 +40,12 @@ def table(
     for number, line in enumerate(lines):
         line[-1] = cut(line[-1], room) if room else line[-1]
         padded = [
-            _padded(cell, width, right=name in right)
+            _pad(cell, width, right=name in right)
             for cell, width, name in zip(line, widths, header, strict=True)
         ]
         if paint and number:
             padded = [
-                painted(padding, paint[name](cell) if name in paint else None, sys.stdout)
+                colour_text(padding, paint[name](cell) if name in paint else None, sys.stdout)
                 for padding, cell, name in zip(padded, line, header, strict=True)
             ]
         say(GAP.join(padded).rstrip())
@@ -79,7 +79,7 @@ def _room(widths: Sequence[int]) -> int | None:
     return max(shutil.get_terminal_size().columns - before, 1)
 
 
-def _padded(cell: str, width: int, *, right: bool) -> str:
+def _pad(cell: str, width: int, *, right: bool) -> str:
     padding = " " * (width - cells(cell))
     return padding + cell if right else cell + padding
 

@@ -31,7 +31,7 @@ def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _quoted(key)
+    return key if _BARE.fullmatch(key) else _quote(key)
 
 
 def _value(value: Any) -> str:
@@ -40,10 +40,10 @@ def _value(value: Any) -> str:
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+    return _quote(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     body = text.replace("\\", "\\\\").replace('"', '\\"')
     escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
     return f'"{escaped}"'

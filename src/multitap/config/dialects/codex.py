@@ -13,7 +13,7 @@ from multitap.config.dialects.rules import (
     duration,
     env,
     flag,
-    ignored,
+    ignore,
     integer,
     oauth,
     path,
@@ -61,7 +61,7 @@ def _header_variables(draft: Draft, node: Node) -> None:
             draft.set(("headers", header), member, f"${{env:{name}}}")
 
 
-def _passed_on(fields: Unwritten) -> list[str] | None:
+def _pass_on(fields: Unwritten) -> list[str] | None:
     """Variables that are passed on under their own name."""
     names = [name for name in fields.names("env") if _variable(fields, "env", name) == name]
     return [name for name in names if fields.take("env", name)] or None
@@ -102,7 +102,7 @@ KEYS: Rules = {
     "args": arguments,
     # Before `env`: when written, each of these takes the variables it can name, and `env` gets the
     # rest. The same holds for the headers below.
-    "env_vars": TwoWay(_variables, _passed_on),
+    "env_vars": TwoWay(_variables, _pass_on),
     "env": env,
     "cwd": path("cwd"),
     "url": TwoWay(_url, lambda fields: fields.text("url")),
@@ -136,7 +136,7 @@ KEYS: Rules = {
             "omit_tools_from",
             "environment_id",
         ),
-        ignored,
+        ignore,
     ),
 }
 # Codex expands nothing in values: a `${` in its file is text, and must not read our environment.

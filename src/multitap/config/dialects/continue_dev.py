@@ -9,10 +9,10 @@ from multitap.config.dialects.rewrites import respelling, secrets
 from multitap.config.dialects.rules import (
     Rules,
     duration,
-    ignored,
+    ignore,
     members,
     nothing,
-    picked,
+    pick,
     table,
     transport,
     transport_as,
@@ -38,7 +38,7 @@ _REQUEST: Rules = {
     "verifySsl": _verify,
     "caBundlePath": unsupported("not supported; set SSL_CERT_FILE instead"),
     "proxy": unsupported("not supported; set HTTPS_PROXY instead"),
-    **dict.fromkeys(("noProxy", "clientCertificate", "extraBodyProperties"), ignored),
+    **dict.fromkeys(("noProxy", "clientCertificate", "extraBodyProperties"), ignore),
 }
 
 
@@ -56,7 +56,7 @@ KEYS: Rules = {
     "requestOptions": members(_REQUEST),
     "connectionTimeout": duration("connect_timeout", bare="ms"),
     "timeout": duration("timeout", bare="ms"),
-    **dict.fromkeys(("faviconUrl", "sourceFile"), ignored),
+    **dict.fromkeys(("faviconUrl", "sourceFile"), ignore),
 }
 
 
@@ -78,8 +78,8 @@ def matches(document: Document) -> bool:
 WRITING = Writing(
     {
         "type": transport_as(stdio="stdio", streamable_http="streamable-http", sse="sse"),
-        **picked(KEYS, "command", "args", "env", "cwd", "url"),
-        "requestOptions": members(picked(_REQUEST, "headers", "timeout")),
+        **pick(KEYS, "command", "args", "env", "cwd", "url"),
+        "requestOptions": members(pick(_REQUEST, "headers", "timeout")),
         "connectionTimeout": KEYS["connectionTimeout"],
     },
     respelling(secrets, env="${{ secrets.%s }}"),

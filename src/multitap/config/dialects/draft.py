@@ -5,7 +5,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from multitap.config.documents import Node, described
+from multitap.config.documents import Node, kind_in_words
 from multitap.config.problems import Problem, Severity
 from multitap.records import dataclass
 
@@ -82,7 +82,7 @@ class Draft:
         self.extra[".".join(map(str, node.key[len(self.node.key) :]))] = node
 
     def wrong(self, node: Node, expected: str, *, hint: str | None = None) -> None:
-        message = f"expected {expected}, got {described(node.value)}"
+        message = f"expected {expected}, got {kind_in_words(node.value)}"
         self.add(Severity.ERROR, node, message, expected=expected, hint=hint)
 
     def missing(self, word: str, *, hint: str | None = None) -> None:

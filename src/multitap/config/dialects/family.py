@@ -19,7 +19,7 @@ from multitap.config.dialects.rewrites import bare, only, respelling
 from multitap.config.dialects.rules import (
     integer,
     oauth,
-    picked,
+    pick,
     string,
     transport_as,
     words,
@@ -169,7 +169,7 @@ CLAUDE_CODE = Dialect(
     Writing(
         {
             "type": transport_as(stdio="stdio", http="http", sse="sse"),
-            **picked(IN_MILLISECONDS, *_STDIO, *_REMOTE),
+            **pick(IN_MILLISECONDS, *_STDIO, *_REMOTE),
             "oauth": oauth(
                 {
                     "clientId": string("oauth", "client_id"),
@@ -192,7 +192,7 @@ CURSOR = Dialect(
     _has("envFile", "auth"),
     Writing(
         {
-            **picked(KEYS, *_STDIO, "envFile", *_REMOTE),
+            **pick(KEYS, *_STDIO, "envFile", *_REMOTE),
             "auth": oauth(
                 {
                     "CLIENT_ID": string("oauth", "client_id"),
@@ -212,7 +212,7 @@ WINDSURF = Dialect(
     partial(read, "windsurf", Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})),
     _has("serverUrl"),
     Writing(
-        picked(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
+        pick(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
         respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
         _SERVERS,
     ),
@@ -226,7 +226,7 @@ CLINE = Dialect(
     Writing(
         {
             "type": transport_as(stdio="stdio", streamable_http="streamableHttp", sse="sse"),
-            **picked(IN_SECONDS, *_STDIO, "cwd", *_REMOTE, "disabled", "timeout"),
+            **pick(IN_SECONDS, *_STDIO, "cwd", *_REMOTE, "disabled", "timeout"),
             "oauthClient": oauth(
                 {
                     "clientId": string("oauth", "client_id"),
@@ -246,10 +246,10 @@ GEMINI = Dialect(
     _is_gemini,
     Writing(
         {
-            **picked(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
+            **pick(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
             "type": transport_as(http="http", sse="sse"),
-            **picked(IN_MILLISECONDS, "headers", "timeout", "description"),
-            **picked(IN_MILLISECONDS, "includeTools", "excludeTools"),
+            **pick(IN_MILLISECONDS, "headers", "timeout", "description"),
+            **pick(IN_MILLISECONDS, "includeTools", "excludeTools"),
             "oauth": oauth(
                 {
                     "clientId": string("oauth", "client_id"),
@@ -272,7 +272,7 @@ EXCELMANUS = Dialect(
     Writing(
         {
             "transport": KEYS["type"],
-            **picked(IN_SECONDS, *_STDIO, *_REMOTE, "timeout"),
+            **pick(IN_SECONDS, *_STDIO, *_REMOTE, "timeout"),
         },
         as_is,
         _SERVERS,
@@ -284,7 +284,7 @@ KODE = Dialect(
     "kode",
     partial(read, "kode", Spelling(KEYS, check=_says_args)),
     _never,
-    Writing(picked(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
+    Writing(pick(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
     (".kode.json",),
 )
 CLAUDE_DESKTOP = Dialect(
@@ -292,7 +292,7 @@ CLAUDE_DESKTOP = Dialect(
     "Claude Desktop",
     partial(read, "claude-desktop", Spelling(KEYS)),
     _never,
-    Writing(picked(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
+    Writing(pick(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
     ("claude_desktop_config.json",),
 )
 _PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "description")
@@ -310,9 +310,9 @@ PLAIN = Dialect(
     _is_plain,
     Writing(
         {
-            **picked(KEYS, *_PLAIN_KEYS),
+            **pick(KEYS, *_PLAIN_KEYS),
             "request_timeout_ms": KEYS["request_timeout_ms"],
-            **picked(KEYS, "includeTools", "excludeTools", "oauth"),
+            **pick(KEYS, "includeTools", "excludeTools", "oauth"),
         },
         as_is,
         _plain_container,

@@ -13,9 +13,9 @@ from multitap.config.dialects.rules import (
     duration,
     env,
     flag,
-    ignored,
+    ignore,
     one_of,
-    picked,
+    pick,
     program,
     string,
     strings,
@@ -39,7 +39,7 @@ def _secrets(draft: Draft, node: Node) -> None:
         draft.set(("env", name), node, f"${{auth:{name}}}")
 
 
-def _kept_secrets(fields: Unwritten) -> list[str] | None:
+def _keep_secrets(fields: Unwritten) -> list[str] | None:
     """Variables that are nothing but a secret of the same name."""
     given = {name: fields.look("env", name) for name in fields.names("env")}
     names = [name for name, text in given.items() if text == f"${{auth:{name}}}"]
@@ -80,7 +80,7 @@ KEYS: Rules = {
     "description": string("description"),
     "timeout": duration("timeout", bare="s"),
     "available_tools": _tools,
-    **dict.fromkeys(("name", "display_name", "bundled"), ignored),
+    **dict.fromkeys(("name", "display_name", "bundled"), ignore),
 }
 # Goose expands variables in headers only, and only from `envs` and `env_keys`; elsewhere `${` is
 # text.
@@ -113,9 +113,9 @@ def matches(document: Document) -> bool:
 
 WRITING = Writing(
     {
-        **picked(KEYS, "type", "cmd", "args"),
-        "env_keys": TwoWay(_secrets, _kept_secrets),
-        **picked(KEYS, "envs", "uri", "headers", "enabled", "description", "timeout"),
+        **pick(KEYS, "type", "cmd", "args"),
+        "env_keys": TwoWay(_secrets, _keep_secrets),
+        **pick(KEYS, "envs", "uri", "headers", "enabled", "description", "timeout"),
         "available_tools": TwoWay(_tools, lambda fields: fields.texts("filter", "allow") or None),
     },
     respelling(literal),

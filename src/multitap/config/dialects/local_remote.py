@@ -42,7 +42,7 @@ KEYS: Rules = {
 WORDS = {"env": "environment", "transport": "type"}
 
 
-def _typed(draft: Draft) -> None:
+def _require_type(draft: Draft) -> None:
     """An entry says its type, unless it only switches another one on or off."""
     if "type" not in draft.node.value and draft.node.value.keys() != {"enabled"}:
         draft.missing("type", hint='`"type": "local"` or `"type": "remote"`')
@@ -54,13 +54,13 @@ def _beside_file(draft: Draft) -> None:
         draft.fields.setdefault(("cwd",), draft.node.of(Path(literal(str(draft.base)))))
 
 
-def _typed_beside_file(draft: Draft) -> None:
-    _typed(draft)
+def _require_type_beside_file(draft: Draft) -> None:
+    _require_type(draft)
     _beside_file(draft)
 
 
-SPEC07_SPELLING = Spelling(KEYS, check=_typed, words=WORDS)
-AGENT_CORE_SPELLING = Spelling(KEYS, check=_typed_beside_file, words=WORDS, beside_file=True)
+SPEC07_SPELLING = Spelling(KEYS, check=_require_type, words=WORDS)
+AGENT_CORE_SPELLING = Spelling(KEYS, check=_require_type_beside_file, words=WORDS, beside_file=True)
 FOLDER_SPELLING = Spelling(KEYS, check=_beside_file, words=WORDS, beside_file=True)
 """`mcpservers/NAME/config.jsonc`: one entry, mostly an amendment of what the scan found."""
 
@@ -137,7 +137,7 @@ def _span(draft: Draft, node: Node) -> None:
     rule(draft, node)
 
 
-OPENCODE_SPELLING = Spelling({**OPENCODE_KEYS, "timeout": _span}, check=_typed, words=WORDS)
+OPENCODE_SPELLING = Spelling({**OPENCODE_KEYS, "timeout": _span}, check=_require_type, words=WORDS)
 
 
 def read_opencode(document: Document, folder: Path) -> Reading:

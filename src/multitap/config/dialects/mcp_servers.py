@@ -10,8 +10,8 @@ from multitap.config.dialects.rules import (
     duration,
     env,
     flag,
-    forgotten,
-    ignored,
+    forget,
+    ignore,
     integer,
     members,
     nothing,
@@ -49,7 +49,7 @@ _CLIENT: Rules = {
             "registrationUrl",
             "enterpriseManaged",
         ),
-        ignored,
+        ignore,
     ),
 }
 _LOGIN_STATE = frozenset({"tokens", "clientInformation", "codeVerifier"})
@@ -58,7 +58,7 @@ _LOGIN_STATE = frozenset({"tokens", "clientInformation", "codeVerifier"})
 def _oauth(draft: Draft, node: Node) -> None:
     """How to log in; Cline keeps its tokens under the same key, and those are not ours."""
     if is_table(node.value) and node.value.keys() & _LOGIN_STATE:
-        forgotten(draft, node)
+        forget(draft, node)
     elif is_table(node.value) and node.value.get("enabled") is False:
         draft.set("oauth", node, value=False)
     else:
@@ -141,7 +141,7 @@ KEYS: Rules = {
             "trust",
             "version",
         ),
-        ignored,
+        ignore,
     ),
 }
 """What any host of the family knows, since people paste from one to the other."""

@@ -23,11 +23,11 @@ from multitap.config.dialects.rules import (
     TwoWay,
     arguments,
     argv,
-    based,
     duration,
     each,
     env,
     flag,
+    from_base,
     integer,
     members,
     nothing,
@@ -36,7 +36,7 @@ from multitap.config.dialects.rules import (
     one_of,
     path,
     paths,
-    picked,
+    pick,
     program,
     string,
     strings,
@@ -126,7 +126,9 @@ def _functions(draft: Draft, node: Node) -> None:
     if (values := texts(draft, node)) is not None:
         split = [value.rpartition(":") for value in values]
         rooted = [
-            f"{based(draft, where)}:{name}" if where.endswith(".py") else f"{where}{colon}{name}"
+            f"{from_base(draft, where)}:{name}"
+            if where.endswith(".py")
+            else f"{where}{colon}{name}"
             for where, colon, name in split
         ]
         draft.set(("environment", "tools"), node, rooted)
@@ -157,7 +159,7 @@ def _with_paths(draft: Draft, rule: Any) -> Any:
     return {
         **rule,
         "arguments": {
-            name: {key: _rooted(draft, key, value) for key, value in test.items()}
+            name: {key: _from_root(draft, key, value) for key, value in test.items()}
             if is_table(test)
             else test
             for name, test in arguments.items()
@@ -165,10 +167,10 @@ def _with_paths(draft: Draft, rule: Any) -> Any:
     }
 
 
-def _rooted(draft: Draft, key: str, value: Any) -> Any:
+def _from_root(draft: Draft, key: str, value: Any) -> Any:
     if key not in {"inside", "outside"} or not is_list(value):
         return value
-    return [based(draft, one) if isinstance(one, str) else one for one in value]
+    return [from_base(draft, one) if isinstance(one, str) else one for one in value]
 
 
 def _complaint(rule: Node, error: ErrorDetails) -> tuple[Node, str]:
@@ -224,5 +226,5 @@ def matches(document: Document) -> bool:
 
 
 _FIRST = ("command", "args", "env", "url", "transport", "headers")
-WRITING = Writing({**picked(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml")
+WRITING = Writing({**pick(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml")
 MULTITAP = Dialect("multitap", "Multitap", read, matches, WRITING, ("multitap.toml",))

@@ -12,7 +12,7 @@ from multitap.config.dialects.rules import (
     env,
     flag,
     nothing,
-    picked,
+    pick,
     program,
     string,
     table,
@@ -63,7 +63,7 @@ def _container(root: Node) -> KeyPath:
 
 _SERVER = ("transport", "command", "args", "env", "url", "headers")
 WRITING = Writing(
-    picked(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
+    pick(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
     as_is,
     _container,
     suffix=".toml",

@@ -11,7 +11,7 @@ from multitap.config.dialects.draft import Draft, FieldPath
 from multitap.config.dialects.rewrites import literal
 from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Node, is_list, is_table
-from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spelled
+from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spell
 from multitap.config.problems import Severity, did_you_mean
 from multitap.records import dataclass
 
@@ -32,7 +32,7 @@ class TwoWay:
         self.read(draft, node)
 
 
-def written(fields: Unwritten, rules: Rules) -> dict[str, Any]:
+def write_table(fields: Unwritten, rules: Rules) -> dict[str, Any]:
     """A table of all that these rules can express; what they cannot is left in `fields`."""
     table: dict[str, Any] = {}
     for name, rule in rules.items():
@@ -42,7 +42,7 @@ def written(fields: Unwritten, rules: Rules) -> dict[str, Any]:
     return table
 
 
-def picked(rules: Rules, *names: str) -> Rules:
+def pick(rules: Rules, *names: str) -> Rules:
     """Some of the rules, in this order."""
     return {name: rules[name] for name in names}
 
@@ -88,7 +88,8 @@ def apply(draft: Draft, node: Node, rules: Rules) -> None:
 def members(rules: Rules) -> TwoWay:
     """A table within the entry."""
     return TwoWay(
-        lambda draft, node: apply(draft, node, rules), lambda fields: written(fields, rules) or None
+        lambda draft, node: apply(draft, node, rules),
+        lambda fields: write_table(fields, rules) or None,
     )
 
 
@@ -183,7 +184,7 @@ def each(field: FieldPath, rule_of: Callable[[str], Rule], expected: str) -> Two
 
     def write(fields: Unwritten) -> dict[str, Any] | None:
         names = fields.names(*field)
-        return written(fields, {name: rule_of(name) for name in names}) or None
+        return write_table(fields, {name: rule_of(name) for name in names}) or None
 
     return TwoWay(rule, write)
 
@@ -216,7 +217,7 @@ def _env(draft: Draft, node: Node) -> None:
 env = TwoWay(
     _env,
     lambda fields: (
-        written(fields, {name: string("env", name) for name in fields.names("env")}) or None
+        write_table(fields, {name: string("env", name) for name in fields.names("env")}) or None
     ),
 )
 
@@ -224,7 +225,7 @@ env = TwoWay(
 def path(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (text := draft.text(node)) is not None:
-            draft.set(field, node, based(draft, text))
+            draft.set(field, node, from_base(draft, text))
 
     return TwoWay(rule, lambda fields: fields.text(*field))
 
@@ -232,12 +233,12 @@ def path(*field: str) -> TwoWay:
 def paths(*field: str) -> TwoWay:
     def rule(draft: Draft, node: Node) -> None:
         if (values := texts(draft, node)) is not None:
-            draft.set(field, node, [based(draft, value) for value in values])
+            draft.set(field, node, [from_base(draft, value) for value in values])
 
     return TwoWay(rule, lambda fields: fields.texts(*field))
 
 
-def based(draft: Draft, text: str) -> Path:
+def from_base(draft: Draft, text: str) -> Path:
     """A path from where the file's paths start."""
     rooted = text.startswith(("~", "${"))
     return Path(text) if rooted else Path(literal(str(draft.base)), text)
@@ -254,7 +255,7 @@ def duration(*field: str, bare: Unit | None) -> TwoWay:
 
     def write(fields: Unwritten) -> float | str | None:
         span = fields.take(*field)
-        return None if span is None else spelled(span, bare=bare)
+        return None if span is None else spell(span, bare=bare)
 
     return TwoWay(rule, write)
 
@@ -287,10 +288,12 @@ def transport(draft: Draft, node: Node) -> None:
 
 def transport_as(**words: str) -> TwoWay:
     """A transport, written in the words that a host knows for it: `http="http"`."""
-    return TwoWay(transport, _spoken({key.replace("_", "-"): word for key, word in words.items()}))
+    return TwoWay(
+        transport, _transport_word({key.replace("_", "-"): word for key, word in words.items()})
+    )
 
 
-def _spoken(words: Mapping[str, str]) -> Callable[[Unwritten], str | None]:
+def _transport_word(words: Mapping[str, str]) -> Callable[[Unwritten], str | None]:
     """The word for a transport; where one of HTTP is not known, the newer or more general one."""
 
     def write(fields: Unwritten) -> str | None:
@@ -318,7 +321,7 @@ def one_of(*words: str) -> TwoWay:
             hint = did_you_mean(node.value, words) if isinstance(node.value, str) else None
             draft.error(node, f"expected {expected}", expected=expected, hint=hint)
 
-    return TwoWay(rule, _spoken({TRANSPORTS[word]: word for word in reversed(words)}))
+    return TwoWay(rule, _transport_word({TRANSPORTS[word]: word for word in reversed(words)}))
 
 
 def _command(draft: Draft, node: Node) -> None:
@@ -387,7 +390,7 @@ def _split(line: str) -> list[str]:
         return []
 
 
-def ignored(draft: Draft, node: Node) -> None:
+def ignore(draft: Draft, node: Node) -> None:
     """Right in its host, without meaning here."""
     draft.keep(node)
     draft.add(Severity.NOTE, node, "has no effect here; kept")
@@ -403,7 +406,7 @@ def unsupported(reason: str) -> Rule:
     return rule
 
 
-def forgotten(draft: Draft, node: Node) -> None:
+def forget(draft: Draft, node: Node) -> None:
     """State that belongs to the host and may be secret: not even kept."""
     draft.add(Severity.NOTE, node, "is the host's own state; left there")
 
@@ -422,6 +425,6 @@ def oauth(rules: Rules) -> TwoWay:
 
     def write(fields: Unwritten) -> Any:
         there = fields.take("oauth")
-        return False if there is False else written(fields, rules) or there
+        return False if there is False else write_table(fields, rules) or there
 
     return TwoWay(rule, write)

@@ -10,7 +10,7 @@ from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writ
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rewrites import only, respelling
-from multitap.config.dialects.rules import oauth, picked, string, transport_as
+from multitap.config.dialects.rules import oauth, pick, string, transport_as
 from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 
 _INPUT = re.compile(r"\$\{input:([^}$]+)\}")
@@ -67,7 +67,7 @@ def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[
 WRITING = Writing(
     {
         "type": transport_as(stdio="stdio", http="http", sse="sse"),
-        **picked(KEYS, "command", "args", "cwd", "env", "envFile", "url", "headers"),
+        **pick(KEYS, "command", "args", "cwd", "env", "envFile", "url", "headers"),
         "oauth": oauth({"clientId": string("oauth", "client_id")}),
     },
     respelling(_rewrite, env="${env:%s}", folders=True, auth="${input:%s}"),

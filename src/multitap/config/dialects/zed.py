@@ -11,7 +11,7 @@ from multitap.config.dialects.rules import (
     duration,
     env,
     flag,
-    ignored,
+    ignore,
     members,
     oauth,
     program,
@@ -46,7 +46,7 @@ KEYS: Rules = {
             "client_secret": string("oauth", "client_secret"),
         }
     ),
-    **dict.fromkeys(("remote", "source", "settings"), ignored),
+    **dict.fromkeys(("remote", "source", "settings"), ignore),
 }
 
 

@@ -88,7 +88,7 @@ def stage(target: Path, content: bytes, *, mode: int) -> Staged:
     fresh: Path | None = None
     try:
         status = _status(target)
-        folders = _made_folders(target.parent)
+        folders = _make_folders(target.parent)
         fresh = beside(target)
         fresh.unlink(missing_ok=True)  # of one that was killed: there is only one writer at a time
         # Private until it has the permissions of the file, and O_EXCL, which follows no link:
@@ -126,7 +126,7 @@ def _status(target: Path) -> os.stat_result | None:
     return status
 
 
-def _made_folders(folder: Path) -> tuple[Path, ...]:
+def _make_folders(folder: Path) -> tuple[Path, ...]:
     missing = [one for one in (folder, *folder.parents) if not one.exists()][::-1]
     made: list[Path] = []
     try:

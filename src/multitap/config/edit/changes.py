@@ -35,7 +35,7 @@ class Rename:
 Change = Put | Drop | Rename
 
 
-def changed(data: Any, changes: Iterable[Change]) -> Any:
+def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
     """The data of a document after changes, as a new value.
 
     Raises:

@@ -36,22 +36,22 @@ def without_secrets(
     match config:
         case StdioServer():
             env = {
-                name: book.hidden(name, text, in_variables({name: text}))
+                name: book.hide(name, text, in_variables({name: text}))
                 for name, text in config.env.items()
             }
             args = _arguments(config.args, book)
             changed: dict[str, Any] = {"env": env, "args": tuple(args)}
         case HttpServer():
             headers = {
-                name: book.hidden(name, text, in_headers({name: text}))
+                name: book.hide(name, text, in_headers({name: text}))
                 for name, text in config.headers.items()
             }
             changed = {
                 "headers": headers,
-                "url": book.hidden("url", config.url, in_url(config.url)),
+                "url": book.hide("url", config.url, in_url(config.url)),
             }
             if isinstance(config.oauth, OAuth) and (text := config.oauth.client_secret):
-                secret = book.hidden("client_secret", text, [text])
+                secret = book.hide("client_secret", text, [text])
                 changed["oauth"] = config.oauth.model_copy(update={"client_secret": secret})
     return {key: value for key, value in changed.items() if value != getattr(config, key)}, book.new
 
@@ -73,7 +73,7 @@ def _arguments(arguments: Iterable[str], book: "_Book") -> Iterator[str]:
         pair = (before, argument) if before.startswith("-") and is_telling(before) else (argument,)
         option = argument.partition("=")[0] if argument.startswith("-") else before
         key = option.lstrip("-") if option.startswith("-") else "argument"
-        yield book.hidden(key, argument, in_arguments(pair))
+        yield book.hide(key, argument, in_arguments(pair))
         before = argument
 
 
@@ -86,7 +86,7 @@ class _Book:
         self.refer = refer
         self.new: Known = {}
 
-    def hidden(self, key: str, text: str, secrets: Iterable[str]) -> str:
+    def hide(self, key: str, text: str, secrets: Iterable[str]) -> str:
         """The text with its secrets named; variables in it are none."""
         # The longest first: one secret may be part of another.
         for secret in sorted({one for one in secrets if "${" not in one}, key=len, reverse=True):

@@ -6,12 +6,12 @@ from types import ModuleType
 from typing import Any
 
 from multitap.config.documents import Document, Format, is_list, is_table
-from multitap.config.edit.changes import Change, Drop, Put, Rename, changed
+from multitap.config.edit.changes import Change, Drop, Put, Rename, apply_changes
 from multitap.config.files import SUFFIXES, read_text
 from multitap.errors import ConfigError
 
 
-def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
+def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     """The text after changes, with everything else as it was.
 
     Args:
@@ -24,12 +24,12 @@ def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
     """
     wanted = [*changes]
     before, kind = _document(text, path)
-    expected = changed(before, wanted)
+    expected = apply_changes(before, wanted)
     editor = _editor(kind)
     after = text or ("{}\n" if kind == "json" else "")
     for change in wanted:
         try:
-            after = _made(editor, after, change)
+            after = _apply_change(editor, after, change)
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
             raise _impossible(path, change) from exc
     # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
@@ -39,7 +39,7 @@ def edited(text: str, path: Path, changes: Iterable[Change]) -> str:
     raise _impossible(path, wanted[0])
 
 
-def parsed(text: str, path: Path) -> Document:
+def parse(text: str, path: Path) -> Document:
     """The document in a text.
 
     Raises:
@@ -56,7 +56,7 @@ def parsed(text: str, path: Path) -> Document:
 def _document(text: str, path: Path) -> tuple[Any, Format]:
     if not text.strip():
         return {}, SUFFIXES.get(path.suffix.lower(), "json")
-    document = parsed(text, path)
+    document = parse(text, path)
     return document.data, document.format
 
 
@@ -77,7 +77,7 @@ def _editor(kind: Format) -> ModuleType:
             return yaml_edit
 
 
-def _made(editor: ModuleType, text: str, change: Change) -> str:
+def _apply_change(editor: ModuleType, text: str, change: Change) -> str:
     match change:
         case Put():
             after: str = editor.put(text, change.path, change.value)

@@ -120,7 +120,7 @@ def identity(config: Program, secret: LookUp) -> object:
     def plain(value: Any) -> Any:
         match value:
             case str() | PurePath():
-                return canonical(_revealed(str(value), secret))
+                return canonical(_reveal(str(value), secret))
             case OAuth():
                 return plain(value.model_dump(exclude_none=True))
             case Mapping():
@@ -164,7 +164,7 @@ def _free(name: str, dialect: str, taken: Mapping[str, object]) -> str:
     return next(one for one in (base, *numbered) if one not in taken)
 
 
-def _revealed(text: str, secret: LookUp) -> str:
+def _reveal(text: str, secret: LookUp) -> str:
     if "${auth:" not in text:
         return text
     try:

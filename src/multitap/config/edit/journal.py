@@ -131,10 +131,10 @@ class Journal:
             ConfigError: An edit is not possible.
         """
         found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-        wanted = _wanted(edits, found)
+        wanted = _wanted_content(edits, found)
         shown = {target_of(edit.path): edit.path for edit in edits}
         return tuple(
-            Preview(shown[target], _decoded(target, found[target])[0], _decoded(target, after)[0])
+            Preview(shown[target], _decode(target, found[target])[0], _decode(target, after)[0])
             for target, (after, _) in wanted.items()
         )
 
@@ -157,15 +157,15 @@ class Journal:
         Raises:
             ConfigError: A file cannot be read, understood or written; all are as they were.
         """
-        with self._locked():
+        with self._lock():
             self._recover()
             blank = Operation(0, label, 0.0, [], [*secrets], [*pins])
             for _ in range(ATTEMPTS):
                 found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-                wanted = _wanted(edits, found)
+                wanted = _wanted_content(edits, found)
                 if not wanted:
                     return None
-                if operation := self._written(blank, wanted, found):
+                if operation := self._write(blank, wanted, found):
                     return operation
         paths = ", ".join(str(edit.path) for edit in edits)
         raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
@@ -205,7 +205,7 @@ class Journal:
             UnknownName: There is nothing to undo.
             ConfigError: A file changed since, or cannot be written; all are as they were.
         """
-        with self._locked():
+        with self._lock():
             self._recover()
             operation = next(iter(self.operations()), None)
             if operation is None:
@@ -221,7 +221,7 @@ class Journal:
             self._forget(operation.number)
         return operation
 
-    def _written(
+    def _write(
         self,
         blank: Operation,
         wanted: dict[Path, tuple[bytes | None, int]],
@@ -352,7 +352,7 @@ class Journal:
         shutil.rmtree(self.folder / str(number), ignore_errors=True)
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock(self) -> Generator[None]:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -365,7 +365,7 @@ class Journal:
             os.close(lock)
 
 
-def _wanted(
+def _wanted_content(
     edits: Sequence[FileEdit], found: dict[Path, bytes | None]
 ) -> dict[Path, tuple[bytes | None, int]]:
     """The files that would be different, with their new content; None: they go."""
@@ -373,7 +373,7 @@ def _wanted(
     for edit in edits:
         target = target_of(edit.path)
         before = wanted[target][0] if target in wanted else found[target]
-        text, mark = _decoded(edit.path, before)
+        text, mark = _decode(edit.path, before)
         changed = edit.change(text)
         after = None if changed is None else mark + changed.encode()
         if (after or b"") != (before or b"") or (after is None and before is not None):
@@ -381,7 +381,7 @@ def _wanted(
     return wanted
 
 
-def _decoded(path: Path, content: bytes | None) -> tuple[str, bytes]:
+def _decode(path: Path, content: bytes | None) -> tuple[str, bytes]:
     """The text of a file, and the mark before it that some editors write."""
     mark = _BOM if content and content.startswith(_BOM) else b""
     try:

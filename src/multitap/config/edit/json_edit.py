@@ -22,28 +22,28 @@ _TOKEN = re.compile(r'"|//[^\n]*|/\*.*?\*/|[][{}]', re.DOTALL)
 def put(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a key."""
     parsed = jsonc.parse(text)
-    there, depth = _reached(parsed.data, path)
+    there, depth = _walk_path(parsed.data, path)
     if there is None and depth < len(path):  # `null` stands for a table that is not there
-        return put(text, path[:depth], wrapped(path[depth:], value))
+        return put(text, path[:depth], wrap(path[depth:], value))
     if depth == len(path):
         mark = parsed.marks[path]
         inner = _render(text, value, _indent_at(text, mark.key))
         return text[: mark.value] + inner + text[_value_end(text, mark.value) :]
-    value = wrapped(path[depth + 1 :], value)
+    value = wrap(path[depth + 1 :], value)
     step = path[depth]
     name = "" if isinstance(step, int) else f"{inline(step)}: "
     opening = parsed.marks[path[:depth]].value
     children = [parsed.marks[(*path[:depth], one)] for one in _steps(there)]
     if not children:
-        return _filled(text, opening, name, value)
-    return _inserted(text, opening, children, name, value)
+        return _insert_first(text, opening, name, value)
+    return _insert(text, opening, children, name, value)
 
 
 def drop(text: str, path: KeyPath) -> str:
     """The text without a key, even if it is there twice."""
     while True:
         parsed = jsonc.parse(text)
-        if _reached(parsed.data, path)[1] < len(path):
+        if _walk_path(parsed.data, path)[1] < len(path):
             return text
         text = _without(text, parsed, path)
         if isinstance(path[-1], int):
@@ -63,7 +63,7 @@ def inline(value: Any) -> str:
     return text if text.isascii() or _is_unicode(text) else json.dumps(value)
 
 
-def wrapped(path: KeyPath, value: Any) -> Any:
+def wrap(path: KeyPath, value: Any) -> Any:
     """A value inside of the tables and lists that lead to it."""
     for step in reversed(path):
         value = [value] if isinstance(step, int) else {step: value}
@@ -77,7 +77,7 @@ def _is_unicode(text: str) -> bool:
         return False
 
 
-def _reached(data: Any, path: KeyPath) -> tuple[Any, int]:
+def _walk_path(data: Any, path: KeyPath) -> tuple[Any, int]:
     """The value that is furthest along a path, and how many steps that is."""
     for depth, step in enumerate(path):
         if not has(data, step):
@@ -86,7 +86,7 @@ def _reached(data: Any, path: KeyPath) -> tuple[Any, int]:
     return data, len(path)
 
 
-def _inserted(text: str, opening: int, children: list[Mark], name: str, value: Any) -> str:
+def _insert(text: str, opening: int, children: list[Mark], name: str, value: Any) -> str:
     first, last = children[0], children[-1]
     end = _value_end(text, last.value)
     comma = _SKIP.match(text, end)
@@ -104,7 +104,7 @@ def _inserted(text: str, opening: int, children: list[Mark], name: str, value: A
     return text[:end] + between + member + ("," if has_comma else "") + text[line_end:]
 
 
-def _filled(text: str, opening: int, name: str, value: Any) -> str:
+def _insert_first(text: str, opening: int, name: str, value: Any) -> str:
     """The first member of a table or list; comments in it stay."""
     end = _value_end(text, opening)
     outer = _indent_at(text, opening)
@@ -130,7 +130,7 @@ def _without(text: str, parsed: Any, path: KeyPath) -> str:
 
 def _comma_before(text: str, parsed: Any, path: KeyPath) -> int | None:
     """Where the comma stands that would be left over behind the one before."""
-    above, _ = _reached(parsed.data, path[:-1])
+    above, _ = _walk_path(parsed.data, path[:-1])
     starts = [parsed.marks[(*path[:-1], step)] for step in _steps(above)]
     before = [mark for mark in starts if mark.key < parsed.marks[path].key]
     if not before:

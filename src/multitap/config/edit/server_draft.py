@@ -55,7 +55,7 @@ class ServerDraft:
     """What of its source cannot be expressed, or should be looked at."""
 
 
-def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def fill(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """The fields of a draft with its inputs put in, as they are to be written.
 
     Args:
@@ -77,7 +77,7 @@ def filled(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[s
                 )
         if one.path and (given := values.get(one.name)):
             values[one.name] = tuple(map(_in_full, given))
-    fields = {key: _filled(value, values) for key, value in draft.fields.items()}
+    fields = {key: _fill(value, values) for key, value in draft.fields.items()}
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -116,12 +116,12 @@ def _in_full(path: str) -> str:
     return path if "${" in path else os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - `..` too
 
 
-def _filled(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:
+def _fill(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:
     """A value with its inputs put in; None where one of them is not given."""
     if isinstance(value, str):
         return _text(value, values)
     if is_table(value):
-        members = {key: _filled(member, values) for key, member in value.items()}
+        members = {key: _fill(member, values) for key, member in value.items()}
         return {key: member for key, member in members.items() if member is not None}
     if is_list(value):
         return [one for member in value for one in _elements(member, values)]
@@ -134,7 +134,7 @@ def _elements(member: Any, values: Mapping[str, tuple[str, ...]]) -> list[Any]:
     if is_list(member):
         parts = [_elements(part, values) for part in member]
         return [one for part in parts for one in part] if all(parts) else []
-    given = _filled(member, values)
+    given = _fill(member, values)
     return [] if given is None else [given]
 
 

@@ -8,10 +8,10 @@ from multitap.config import validate
 from multitap.config.dialects.dialect import Dialect
 from multitap.config.dialects.draft import FieldPath
 from multitap.config.dialects.rewrites import canonical
-from multitap.config.dialects.rules import written
+from multitap.config.dialects.rules import write_table
 from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, KeyPath, is_table
-from multitap.config.edit.changes import Put, changed
+from multitap.config.edit.changes import Put, apply_changes
 from multitap.config.mask import masked
 from multitap.config.models import HttpServer, StdioServer
 from multitap.config.stacks import Stack
@@ -43,14 +43,14 @@ class WrittenEntry:
     losses: tuple[Loss, ...]
 
 
-def written_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
+def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
     """The entry of a server, with everything reported that reading it again would not give."""
     fields = fields_of(config)
     if isinstance(config, StdioServer):
         fields.setdefault(("args",), [])  # for hosts that want the list even if it is empty
     if dialect.name == "multitap" and config.transport in {"stdio", "http"}:
         fields.pop(("transport",), None)  # as people leave it out
-    entry = written(Unwritten(fields, dialect.writing.respell), dialect.writing.keys)
+    entry = write_table(Unwritten(fields, dialect.writing.respell), dialect.writing.keys)
     if key := dialect.writing.name_key:
         entry = {key: name, **entry}
     losses = tuple(_losses(config, _read_again(name, entry, dialect), dialect))
@@ -81,10 +81,10 @@ def entry_place(dialect: Dialect, document: Document, name: str) -> KeyPath:
 def _read_again(name: str, entry: Mapping[str, Any], dialect: Dialect) -> Program | None:
     path = Path("/written").with_suffix(dialect.writing.suffix)
     empty = Document(path, {})
-    data = changed({}, [Put(entry_place(dialect, empty, name), entry)])
+    data = apply_changes({}, [Put(entry_place(dialect, empty, name), entry)])
     entries = dialect.read(Document(path, data), Path("/")).entries
     named = tuple(one for one in entries if one.name == name)
-    merged = Stack(named).merged() if named else None
+    merged = Stack(named).merge_entries() if named else None
     return validate.server(merged)[0] if merged and not merged.broken else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from multitap.config.documents import KeyPath, is_list, is_table
-from multitap.config.edit.changes import Change, Drop, Put, changed
+from multitap.config.edit.changes import Change, Drop, Put, apply_changes
 from multitap.config.formats import toml
 from multitap.config.formats.toml import Locator, Statement
 
@@ -25,10 +25,10 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a key."""
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
-        return _amended(text, around, Put(path[len(around.path) :], value))
+        return _amend(text, around, Put(path[len(around.path) :], value))
     exact = [one for one in statements if one.path == path and not one.is_header]
     if exact and not is_table(value):
-        return text[: exact[0].value] + rendered(value) + text[exact[0].end :].lstrip(" \t")
+        return text[: exact[0].value] + render(value) + text[exact[0].end :].lstrip(" \t")
     if any(_starts(one.path, path) for one in statements):  # another kind of value, or a table
         return put(drop(text, path), path, value)
     headed = any(one.is_header and one.path == path[:-1] for one in statements)
@@ -42,7 +42,7 @@ def drop(text: str, path: KeyPath) -> str:
     """The text without a key, a table or a member of an array of tables."""
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
-        return _amended(text, around, Drop(path[len(around.path) :]))
+        return _amend(text, around, Drop(path[len(around.path) :]))
     for one in reversed([one for one in statements if _starts(one.path, path)]):
         text = _without_lines(text, one)
     return text
@@ -56,22 +56,22 @@ def rename(text: str, path: KeyPath, name: str) -> str:
         for step in path[:-1]:
             before = before[step]
         members = {name if key == path[-1] else key: one for key, one in before.items()}
-        return _amended(text, around, Put(path[len(around.path) : -1], members))
+        return _amend(text, around, Put(path[len(around.path) : -1], members))
     offsets = sorted({at for one in statements for taken, at in one.steps if taken == path})
     for at in reversed(offsets):
         text = text[:at] + key(name) + text[_key_end(text, at) :]
     return text
 
 
-def rendered(value: Any) -> str:
+def render(value: Any) -> str:
     """A value as it stands behind `=`, on one line."""
     if is_table(value):
-        members = ", ".join(f"{key(name)} = {rendered(one)}" for name, one in value.items())
+        members = ", ".join(f"{key(name)} = {render(one)}" for name, one in value.items())
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
-        return f"[{', '.join(map(rendered, value))}]"
+        return f"[{', '.join(map(render, value))}]"
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return json.dumps(value)
@@ -80,7 +80,7 @@ def rendered(value: Any) -> str:
 def key(name: str | int) -> str:
     """A part of a key, in quotes where it needs them."""
     text = str(name)
-    return text if _BARE.fullmatch(text) else _quoted(text)
+    return text if _BARE.fullmatch(text) else _quote(text)
 
 
 def table_lines(path: KeyPath, table: Any) -> list[str]:
@@ -88,7 +88,7 @@ def table_lines(path: KeyPath, table: Any) -> list[str]:
     names = [step for step in path if isinstance(step, str)]
     header = ".".join(map(key, names))
     lines = [f"[[{header}]]" if isinstance(path[-1], int) else f"[{header}]"]
-    return [*lines, *(f"{key(name)} = {rendered(one)}" for name, one in table.items())]
+    return [*lines, *(f"{key(name)} = {render(one)}" for name, one in table.items())]
 
 
 def _starts(path: KeyPath, prefix: KeyPath) -> bool:
@@ -107,11 +107,15 @@ def _pair_around(statements: Iterable[Statement], path: KeyPath) -> Statement | 
     )
 
 
-def _amended(text: str, one: Statement, change: Change) -> str:
+def _amend(text: str, one: Statement, change: Change) -> str:
     """The text with a value that is written in one piece written again."""
     data = toml.parse(f"x = {text[one.value : one.end]}\n").data["x"]
-    value = change.value if isinstance(change, Put) and not change.path else changed(data, [change])
-    return text[: one.value] + rendered(value) + text[one.end :].lstrip(" \t")
+    value = (
+        change.value
+        if isinstance(change, Put) and not change.path
+        else apply_changes(data, [change])
+    )
+    return text[: one.value] + render(value) + text[one.end :].lstrip(" \t")
 
 
 def _with_table(text: str, path: KeyPath, table: Any) -> str:
@@ -131,11 +135,11 @@ def _with_pair(text: str, statements: Sequence[Statement], path: KeyPath, value:
         section, last = beside
         dotted = ".".join(map(key, path[len(section) :]))
         at = _line_end(text, last.end)
-        return f"{text[:at]}{newline}{dotted} = {rendered(value)}{text[at:]}"
+        return f"{text[:at]}{newline}{dotted} = {render(value)}{text[at:]}"
     if table and not any(_starts(one.path, table) for one in statements):
         return put(text, table, {str(path[-1]): value})
     header = f"[{'.'.join(map(key, table))}]{newline}" if table else ""
-    line = f"{header}{key(path[-1])} = {rendered(value)}{newline}"
+    line = f"{header}{key(path[-1])} = {render(value)}{newline}"
     below = [one for one in statements if _starts(one.path, table)]
     if not below:
         return text + ("" if not text or text.endswith("\n") else newline) + line
@@ -182,7 +186,7 @@ def _key_end(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     body = text.replace("\\", "\\\\").replace('"', '\\"')
     escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
     return f'"{escaped}"'

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import ReusedAnchorWarning
 
 from multitap.config.documents import KeyPath, is_list, is_table
-from multitap.config.edit.json_edit import inline, wrapped
+from multitap.config.edit.json_edit import inline, wrap
 from multitap.config.formats import yaml
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./@-]*")
@@ -19,13 +19,13 @@ _STEP = "  "
 
 def put(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a key."""
-    root = _composed(text)
+    root = _compose(text)
     if root is None:
-        return _ended(text) + "\n".join(_members(wrapped(path, value), "")) + "\n"
-    node, depth = _reached(root, path)
+        return _end_line(text) + "\n".join(_members(wrap(path, value), "")) + "\n"
+    node, depth = _walk_path(root, path)
     if depth == len(path):
-        return _replaced(text, root, path, value)
-    inner = wrapped(path[depth + 1 :], value)
+        return _replace(text, root, path, value)
+    inner = wrap(path[depth + 1 :], value)
     if _is_flow(node) or not node.value:
         return _in_flow(text, root, path[: depth + 1], inner)
     column = node.start_mark.column
@@ -36,13 +36,13 @@ def put(text: str, path: KeyPath, value: Any) -> str:
 
 def drop(text: str, path: KeyPath) -> str:
     """The text without a key or an element of a list."""
-    root = _composed(text)
-    above, _ = _reached(root, path[:-1])
+    root = _compose(text)
+    above, _ = _walk_path(root, path[:-1])
     if _is_flow(above):
-        return _replaced(text, root, path[:-1], _plain_without(text, path))
+        return _replace(text, root, path[:-1], _plain_without(text, path))
     if len(above.value) == 1:
         empty: Any = [] if isinstance(path[-1], int) else {}
-        return _replaced(text, root, path[:-1], empty)
+        return _replace(text, root, path[:-1], empty)
     start, node = _member_at(text, above, path[-1])
     line = text.rfind("\n", 0, start) + 1
     end = _line_end(text, _end(text, node))
@@ -55,12 +55,12 @@ def drop(text: str, path: KeyPath) -> str:
 
 def rename(text: str, path: KeyPath, name: str) -> str:
     """The text with another name for a key."""
-    above, _ = _reached(_composed(text), path[:-1])
+    above, _ = _walk_path(_compose(text), path[:-1])
     node = next(key for key, _ in above.value if str(key.value) == path[-1])
     return text[: node.start_mark.index] + _scalar(name) + text[node.end_mark.index :]
 
 
-def _composed(text: str) -> Any:
+def _compose(text: str) -> Any:
     yaml.parse(text)  # bounded, which the round trip is not
     composer: Any = YAML(typ="safe", pure=True)
     with warnings.catch_warnings():
@@ -68,7 +68,7 @@ def _composed(text: str) -> Any:
         return composer.compose(text)
 
 
-def _reached(node: Any, path: KeyPath) -> tuple[Any, int]:
+def _walk_path(node: Any, path: KeyPath) -> tuple[Any, int]:
     for depth, step in enumerate(path):
         child = _child(node, step)
         if child is None or (_is_null(child) and depth + 1 < len(path)):
@@ -117,11 +117,11 @@ def _end(text: str, node: Any) -> int:
     return len(text[:end].rstrip())
 
 
-def _replaced(text: str, root: Any, path: KeyPath, value: Any) -> str:
-    node, _ = _reached(root, path)
+def _replace(text: str, root: Any, path: KeyPath, value: Any) -> str:
+    node, _ = _walk_path(root, path)
     if not path:
         return "\n".join(_members(value, "")) + "\n" if value else text[: _begin(text)] + "{}\n"
-    above, _ = _reached(root, path[:-1])
+    above, _ = _walk_path(root, path[:-1])
     end = _end(text, node)
     if _is_flow(above) or not (is_table(value) and value):
         written = _scalar(value) if isinstance(value, str) else inline(value)
@@ -150,16 +150,16 @@ def _value_start(text: str, above: Any, step: str | int, node: Any) -> int:
 def _in_flow(text: str, root: Any, path: KeyPath, value: Any) -> str:
     """A member more in `{…}` or `[…]`, or the first one of a key without a value."""
     *container, step = path
-    node, _ = _reached(root, tuple(container))
+    node, _ = _walk_path(root, tuple(container))
     data: Any = yaml.parse(text).data
     for one in container:
         data = data[one]
     if isinstance(step, int):
-        return _replaced(text, root, tuple(container), [*(data or []), value])
+        return _replace(text, root, tuple(container), [*(data or []), value])
     inner: dict[str, Any] = {**(data or {}), step: value}
     if _is_flow(node) and node.value:
         return text[: node.start_mark.index] + inline(inner) + text[node.end_mark.index :]
-    return _replaced(text, root, tuple(container), inner)
+    return _replace(text, root, tuple(container), inner)
 
 
 def _plain_without(text: str, path: KeyPath) -> Any:
@@ -203,5 +203,5 @@ def _line_end(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _ended(text: str) -> str:
+def _end_line(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"

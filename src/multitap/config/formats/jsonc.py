@@ -89,7 +89,7 @@ class _JsoncReader:
                 self.duplicates.append(member)
                 del table[name]  # so that the last one also stands last
             table[name] = self.value(member, self.space(colon + 1), at)
-            at = self.separated("}")
+            at = self.next_member("}")
         self.end = self.space(at + 1)
         return table
 
@@ -98,11 +98,11 @@ class _JsoncReader:
         at = self.space(at + 1)
         while self.text[at : at + 1] != "]":
             items.append(self.value((*key, len(items)), at))
-            at = self.separated("]")
+            at = self.next_member("]")
         self.end = self.space(at + 1)
         return items
 
-    def separated(self, closing: str) -> int:
+    def next_member(self, closing: str) -> int:
         """Where the next member starts, or the closing bracket stands."""
         found = self.text[self.end : self.end + 1]
         if found == ",":

@@ -163,7 +163,7 @@ class Locator:
             self.mark(key, Mark(offset, offset))
 
     def header(self, start: int, brackets: int) -> tuple[KeyPath, int]:
-        steps, end = self.dotted(self.space(start + brackets))
+        steps, end = self.dotted_key(self.space(start + brackets))
         path: KeyPath = ()
         taken: list[tuple[KeyPath, int]] = []
         last = len(steps) - 1
@@ -181,7 +181,7 @@ class Locator:
         return path, end
 
     def statement(self, table: KeyPath, start: int) -> int:
-        steps, _ = self.dotted(start)
+        steps, _ = self.dotted_key(start)
         taken = [
             ((*table, *(name for name, _ in steps[: index + 1])), steps[index][1])
             for index in range(len(steps))
@@ -191,7 +191,7 @@ class Locator:
         self.statements.append(Statement(path, tuple(taken), start, self.marks[path].value, end))
         return end
 
-    def dotted(self, at: int) -> tuple[list[tuple[str, int]], int]:
+    def dotted_key(self, at: int) -> tuple[list[tuple[str, int]], int]:
         steps: list[tuple[str, int]] = []
         while True:
             if end := _string_end(self.text, at):
@@ -208,7 +208,7 @@ class Locator:
             at = self.space(end + 1)
 
     def pair(self, table: KeyPath, at: int) -> int:
-        steps, equals = self.dotted(at)
+        steps, equals = self.dotted_key(at)
         for step, offset in steps:
             table = (*table, step)
             self.mark_once(table, offset)

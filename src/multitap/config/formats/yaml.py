@@ -18,9 +18,9 @@ def parse(text: str) -> Parsed:
     """
     check_size(text, "yaml")
     # Safe: no tag makes an object. Pure: the composer of the C library cannot be stopped by
-    # `_bound`.
+    # `_limit_size`.
     yaml: Any = YAML(typ="safe", pure=True)
-    _bound(yaml.composer)
+    _limit_size(yaml.composer)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
@@ -36,7 +36,7 @@ def parse(text: str) -> Parsed:
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
 
-def _bound(composer: Any) -> None:
+def _limit_size(composer: Any) -> None:
     """Have it stop as soon as there is too much: it reads no further than it has composed."""
     compose, meter, depth = composer.compose_node, Meter("yaml"), 0
 

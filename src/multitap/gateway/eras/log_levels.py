@@ -33,7 +33,7 @@ class LogLevels:
         self._matter = False
         """Whether any client ever said what it wants to see of logs."""
 
-    async def changed(self) -> None:
+    async def on_changed(self) -> None:
         """A client wants another level: have servers send what the most curious one wants."""
         self._matter = True
         told = anyio.Event()
@@ -52,7 +52,7 @@ class LogLevels:
         if level_of(level) < level_of(usual) or current is None:
             await self._want(link, min(level, usual, key=level_of))
 
-    def connected(self, server: str) -> None:
+    def on_connected(self, server: str) -> None:
         """A server is up that may not know yet what clients want of it."""
         link, level = self._hub.links.get(server), self._wanted_of(server)
         if link is not None and level is not None and link.notifications.log_level is None:

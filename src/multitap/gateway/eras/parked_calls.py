@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import ServerError
-from multitap.gateway.client import AtReplica, Client, able, fitted
+from multitap.gateway.client import AtReplica, Client, able, fit
 from multitap.gateway.client_errors import OVERLOADED
 from multitap.gateway.client_message import UNPARSABLE, Refused, Result, parse_table
 from multitap.gateway.client_request import ClientRequest
@@ -218,7 +218,7 @@ class ParkedCall:
                 asked[1].set_result(response)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
-        told = {**fitted(self.capabilities, method, params)}
+        told = {**fit(self.capabilities, method, params)}
         told.pop("elicitationId", None)  # this era has none
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self.adopt({"method": method, "params": told}, answer)
@@ -300,7 +300,7 @@ class ParkedCalls:
             Refused: The ticket is not ours, not theirs, of another call, or too old.
             AtReplica: The call waits at another replica.
         """
-        state = self._unsealed(request, subject)
+        state = self._unseal(request, subject)
         if self._replica and state.replica != self._replica:
             raise AtReplica(state.replica)
         # nothing is awaited until `_round`: it cannot expire in between
@@ -404,7 +404,7 @@ class ParkedCalls:
             }
         )
 
-    def _unsealed(self, request: ClientRequest, subject: str) -> _State:
+    def _unseal(self, request: ClientRequest, subject: str) -> _State:
         sealed = (request.params.request_state or "").removeprefix(_PREFIX)
         try:
             state = msgspec.json.decode(self._codec.unseal(sealed), type=_State)

@@ -15,7 +15,7 @@ from multitap.gateway.eras.permit_form import permission, question
 from multitap.gateway.exclusive_use import PER_CLIENT
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.later import Later
-from multitap.trust.questions.questions import signed
+from multitap.trust.questions.questions import sign
 from multitap.upstream.handlers import Handlers, Permission, PermitRequest, RequestOrigin
 from multitap.upstream.on_behalf_of import client_of
 from multitap.wire.jsonrpc.vocabulary import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -69,7 +69,7 @@ class ServerRequests:
             sample_context=True,
             roots=self._roots,
             permit=self._permit,
-            said=self._said,
+            said=self._on_notification,
         )
 
     async def _elicit(
@@ -77,7 +77,7 @@ class ServerRequests:
     ) -> types.ElicitResult | types.ErrorData:
         self._remember(asked, params)
         try:
-            return await self._typed(asked, _ELICIT, params, types.ElicitResult)
+            return await self._ask_typed(asked, _ELICIT, params, types.ElicitResult)
         except RpcError as exc:
             # others answer only if the client cannot be asked: a person's no stays a no
             if exc.code != types.METHOD_NOT_FOUND:
@@ -107,10 +107,10 @@ class ServerRequests:
         self, asked: RequestOrigin, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
-        prompt = signed(asked.server, params.system_prompt)
+        prompt = sign(asked.server, params.system_prompt)
         told = params.model_copy(update={"system_prompt": prompt})
         try:
-            return await self._typed(asked, _SAMPLE, told, kind)
+            return await self._ask_typed(asked, _SAMPLE, told, kind)
         except RpcError as exc:
             if exc.code != types.METHOD_NOT_FOUND:
                 return _error(exc)  # nobody else is asked after a person has declined
@@ -120,13 +120,13 @@ class ServerRequests:
 
     async def _roots(self, asked: RequestOrigin) -> types.ListRootsResult | types.ErrorData:
         try:
-            return await self._typed(asked, "roots/list", None, types.ListRootsResult)
+            return await self._ask_typed(asked, "roots/list", None, types.ListRootsResult)
         except RpcError:
             if self._host.roots:
                 return await self._host.roots(asked)
             return types.ListRootsResult(roots=[])
 
-    async def _typed(
+    async def _ask_typed(
         self,
         asked: RequestOrigin,
         method: str,
@@ -160,7 +160,7 @@ class ServerRequests:
             raise RpcError(METHOD_NOT_FOUND, words)
         return await client.ask(method, params)
 
-    def _said(self, server: str, method: str, params: Raw) -> None:
+    def _on_notification(self, server: str, method: str, params: Raw) -> None:
         """Tell the client that a notification is meant for, where that is certain."""
         client = self._only(server)
         if method == "notifications/elicitation/complete":

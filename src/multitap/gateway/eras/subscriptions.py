@@ -90,7 +90,7 @@ class Listener:
             if kind in kinds & self._kinds:
                 self.tell(f"notifications/{kind}/list_changed")
 
-    def updated(self, server: str, uri: str) -> None:
+    def on_updated(self, server: str, uri: str) -> None:
         for told, (link, raw) in self.uris.items():
             if link.name == server and raw == uri:
                 self.tell("notifications/resources/updated", uri=told)
@@ -156,7 +156,7 @@ class Subscriptions:
         found = [*islice(self.seeing(server), 2)]
         return found[0] if len(found) == 1 else None
 
-    def joined(self, client: Client) -> None:
+    def on_joined(self, client: Client) -> None:
         """A client has shaken hands: from here on it hears of every change."""
         if client not in self._clients:
             self._clients[client] = Listener(
@@ -164,7 +164,7 @@ class Subscriptions:
             )
         self._shown.setdefault(client.audience, [self._view(client.audience)])
 
-    def shown(self, audience: Audience, view: View) -> None:
+    def on_shown(self, audience: Audience, view: View) -> None:
         """Clients of an audience begin to see something new.
 
         It may be gone before they are notified, and what they saw is then out of date.
@@ -177,7 +177,7 @@ class Subscriptions:
         self._is_listed = True
         self._shown = {audience: [self._view(audience)] for audience in self._shown}
 
-    async def left(self, client: Client, *, is_elsewhere: bool = False) -> None:
+    async def on_left(self, client: Client, *, is_elsewhere: bool = False) -> None:
         """A client is gone, or another replica tells it of changes from here on."""
         if (listener := self._clients.get(client)) is not None:
             if not is_elsewhere:
@@ -190,7 +190,7 @@ class Subscriptions:
         Raises:
             UpstreamError: The server refuses.
         """
-        self.joined(client)
+        self.on_joined(client)
         await self._follow(self._clients[client], uri, link, raw)
         client.followed.add(uri)
 
@@ -248,13 +248,13 @@ class Subscriptions:
                     case ResourceUpdated(server, uri):
                         for listener in self._followers.get((server, uri), ()):
                             if self._view(listener.audience).has(server):
-                                listener.updated(server, uri)
+                                listener.on_updated(server, uri)
                     case CatalogChanged() | Reloaded():
                         # servers come up together; what happens meanwhile waits in the backlog
                         await anyio.sleep(DEBOUNCE)
                         self._tell_of_lists()
                     case LinkChanged(server, LinkState.CONNECTED):
-                        self.log_levels.connected(server)
+                        self.log_levels.on_connected(server)
                     case _:
                         continue
 

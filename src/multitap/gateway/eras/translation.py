@@ -41,10 +41,10 @@ def to_handshake(result: Raw | bytes) -> Result:
             table["_meta"] = Raw(envelope.encode(kept))
         else:
             del table["_meta"]
-    return _joined(table)
+    return _join(table)
 
 
-def _joined(table: Mapping[str, Raw]) -> Result:
+def _join(table: Mapping[str, Raw]) -> Result:
     """An object of its members; long ones are not copied."""
     parts: list[Raw | bytes] = []
     short: list[Raw | bytes] = [b"{"]

@@ -156,7 +156,7 @@ class AccessDesk:
         # a screen asks every second, and definitions are long: they are read when they change
         seen = (stamps(hub.pins.files), hub.settings.servers)
         if self._reviewed[0] != seen:
-            self._reviewed = (seen, tuple(_shown(one) for one in self._reviews()[1]))
+            self._reviewed = (seen, tuple(_describe_review(one) for one in self._reviews()[1]))
         return self._reviewed[1]
 
     def _accept(self, server: str, digest: str) -> None:
@@ -185,7 +185,7 @@ class AccessDesk:
             ) from None
 
 
-def _shown(review: Review) -> PinReview:
+def _describe_review(review: Review) -> PinReview:
     pending = review.pins.waiting
     moved = review.pins.pending_package
     tools = [_tool(review, name) for name in islice(pending, MOST_TOOLS)]

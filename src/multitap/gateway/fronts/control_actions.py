@@ -100,7 +100,7 @@ async def run(
         progress: Told how far it has come, and of the end.
     """
     try:
-        found, result = await _done(gateway, action, progress)
+        found, result = await _carry_out(gateway, action, progress)
         return ControlAnswer(ok=Raw(_encode(found))), result
     except MultitapError as exc:
         return refusal(exc), b""
@@ -109,7 +109,7 @@ async def run(
         progress.end()
 
 
-async def _done(
+async def _carry_out(
     gateway: Gateway, action: GatewayAction, progress: CommandProgress
 ) -> tuple[Any, bytes | Raw]:
     hub = gateway.hub

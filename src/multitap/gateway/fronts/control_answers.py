@@ -26,7 +26,7 @@ def content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
     """
     if answer.error is not None:
         raise _error(answer, answer.error)
-    return decoded(answer.ok, kind)
+    return decode_answer(answer.ok, kind)
 
 
 def _error(answer: ControlAnswer, words: str) -> MultitapError:
@@ -47,7 +47,7 @@ def _error(answer: ControlAnswer, words: str) -> MultitapError:
             return MultitapError(words, hint=hint)
 
 
-def decoded(data: bytes | Raw, kind: type[_Said]) -> _Said:
+def decode_answer(data: bytes | Raw, kind: type[_Said]) -> _Said:
     """What a line or a part of it says.
 
     Raises:

@@ -130,7 +130,7 @@ class ControlDesk:
         """
         try:
             with anyio.fail_after(WORK):
-                return await self._found(question)
+                return await self._find(question)
         except TimeoutError:
             raise MultitapError(f"it took more than {WORK:g} seconds") from None
 
@@ -138,7 +138,7 @@ class ControlDesk:
     def happenings(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
         """Within the block, hear what happens, to one server or to all."""
         with self.gateway.hub.events.subscribe(BACKLOG) as events:
-            yield _told(events, server)
+            yield _to_log_records(events, server)
 
     @contextmanager
     def messages(self, server: str) -> Generator[AsyncIterator[TracedMessage]]:
@@ -156,7 +156,7 @@ class ControlDesk:
         with follow_messages(hub.tracings[server]) as messages:
             yield messages
 
-    async def _found(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
+    async def _find(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
         hub = self.gateway.hub
         match question:
             case AskAbout():
@@ -174,7 +174,7 @@ class ControlDesk:
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
-                return await self._recalled(question)
+                return await self._recall(question)
             case _:
                 return await self._access.answer(question)
 
@@ -185,13 +185,13 @@ class ControlDesk:
             case AskRestart(server):
                 return self.gateway.hub.restart(server)
             case AskSwitch(server, on):
-                return await self._switched(server, on=on)
+                return await self._switch_server(server, on=on)
             case AskConsole():
                 return self._console()
             case _:
                 assert_never(wish)
 
-    async def _recalled(self, question: Recall) -> Any:
+    async def _recall(self, question: Recall) -> Any:
         store = self.gateway.hub.store
         match question:
             case AskCalls(text, limit, cursor):
@@ -241,7 +241,7 @@ class ControlDesk:
             )
         return self._link()
 
-    async def _switched(self, server: str, *, on: bool) -> ReloadReport:
+    async def _switch_server(self, server: str, *, on: bool) -> ReloadReport:
         if self._switch is None:
             raise MultitapError("the gateway has no files to change")
         if server not in self.gateway.hub.settings.servers:
@@ -302,7 +302,9 @@ def ok(value: Any) -> ControlAnswer:
     return ControlAnswer(ok=Raw(_encode(value)))
 
 
-async def _told(events: AsyncIterator[Event], server: str | None) -> AsyncIterator[LogRecord]:
+async def _to_log_records(
+    events: AsyncIterator[Event], server: str | None
+) -> AsyncIterator[LogRecord]:
     async for event in events:
         at = time.time()
         told = (

@@ -60,11 +60,11 @@ def sockets(state: Path) -> dict[int, Path]:
     place = folder(state)
     if not is_private(place):
         return {}
-    found = {pid: path for pid, path in _named(place) if not _is_dead(path)}
+    found = {pid: path for pid, path in _numbered_sockets(place) if not _is_dead(path)}
     return dict(sorted(found.items()))
 
 
-def _named(place: Path) -> Iterator[tuple[int, Path]]:
+def _numbered_sockets(place: Path) -> Iterator[tuple[int, Path]]:
     for path in place.glob(f"*{_SUFFIX}"):
         if path.stem.isdecimal():
             yield int(path.stem), path

@@ -99,16 +99,18 @@ class Duplex:
         except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
             became = exc
         finally:
-            self._ended(message, key, became)
+            self._on_end(message, key, became)
             became = None  # or an error would keep this frame, and the frame the error
 
-    def _ended(self, message: ClientMessage, key: bytes, became: Result | Exception | None) -> None:
+    def _on_end(
+        self, message: ClientMessage, key: bytes, became: Result | Exception | None
+    ) -> None:
         """Answer a request; one that was cancelled gets no answer."""
         # before the answer is sent: the client may use the id again as soon as it has it
         del self._client.scopes[key]
         self._shares.give(self._client.holder)
         if isinstance(became, Exception):
-            self._refuse(message.id, client_errors.refused(became, message.method))
+            self._refuse(message.id, client_errors.to_refusal(became, message.method))
         elif became is not None:
             self._outlet.send(b"".join(answer(message.id, became)))
 

@@ -71,7 +71,7 @@ class EventLog:
         if self.on_add is not None:
             self.on_add(event)
         if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):
-            self._gone(event)
+            self._on_dropped(event)
             return
         self._events.append(event)
         self._size += len(event.encoded)
@@ -99,8 +99,8 @@ class EventLog:
         oldest = self._events.popleft()
         self._size -= len(oldest.encoded)
         self._shares.give(self._holder, len(oldest.encoded))
-        self._gone(oldest)
+        self._on_dropped(oldest)
 
-    def _gone(self, event: LoggedEvent) -> None:
+    def _on_dropped(self, event: LoggedEvent) -> None:
         if event.is_last and self.on_gone is not None:
             self.on_gone(event.stream)

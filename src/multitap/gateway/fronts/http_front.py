@@ -48,7 +48,7 @@ from multitap.gateway.fronts.status_pages import StatusPages
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.access import Access, Rejected, repeated
+from multitap.http.server.access import Access, Rejected, repeated_header
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.http_request import (
     JSON,
@@ -122,14 +122,14 @@ class HttpFront:
         self.sessions = HttpSessions(gateway, limits)
         self._most_requests = limits.requests
         self._clock = asyncio.get_running_loop().time
-        self.stateless = StatelessClients(gateway, self._chosen)
+        self.stateless = StatelessClients(gateway, self._choose_audience)
         self.shared: SharedFront | None = None
         if gateway.bus is not None:
             sessions = shared_sessions.SharedSessions(
                 gateway, self.sessions, self.stateless, gateway.bus
             )
             self.shared = SharedFront(sessions, self.sessions)
-        older = LegacySse(gateway, self.sessions, self.shared, self._chosen)
+        older = LegacySse(gateway, self.sessions, self.shared, self._choose_audience)
         pages = StatusPages(gateway, self.sessions)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
@@ -144,7 +144,7 @@ class HttpFront:
 
     def admit(self, head: RequestHead) -> Rejected | None:
         """Decide about a request by its head, before any of its body is kept."""
-        if len(head.headers) != len(head.pairs) and (twice := repeated(head.pairs)):
+        if len(head.headers) != len(head.pairs) and (twice := repeated_header(head.pairs)):
             return Rejected(400, f"{twice.decode()} appears twice")
         if self._console is not None and _CONSOLE.match(head.url):
             return self._console.admit(head)
@@ -299,7 +299,7 @@ class HttpFront:
     async def _initialize(self, http_request: HttpRequest, message: ClientMessage) -> None:
         head = http_request.head
         try:
-            session = self.sessions.open(head.admitted, self._chosen(head), head.holder)
+            session = self.sessions.open(head.admitted, self._choose_audience(head), head.holder)
         except Refused as exc:
             _refuse(http_request, message.id, exc)
             return
@@ -434,7 +434,7 @@ class HttpFront:
                 answered = message.id
                 size = _AROUND + len(answered) + len(became)
                 # one frame, and one write, for what `respond` and `finished` do
-                http_request.carrier.finished(
+                http_request.carrier.on_finished(
                     http_request, _PLAIN_ANSWER % (size, answered, became)
                 )
             elif (
@@ -453,7 +453,7 @@ class HttpFront:
                 del client.scopes[key]
             # exactly once, whichever way it ended: the connection counts on it
             if http_request.is_pending:
-                http_request.carrier.finished(http_request)
+                http_request.carrier.on_finished(http_request)
 
     async def _listen(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
@@ -503,7 +503,7 @@ class HttpFront:
         await self.sessions.close(session)
         http_request.say(200)
 
-    def _chosen(self, head: RequestHead) -> Audience:
+    def _choose_audience(self, head: RequestHead) -> Audience:
         """What a client sees: through the profiles of everybody, of its token, and that it names.
 
         Raises:
@@ -529,12 +529,12 @@ def _finish(
     """Say what became of a request; where that takes a while, what is set when it is said."""
     if became is not None and not isinstance(became, Exception):
         return http_request.answer(answer(message.id, became))
-    error = _cancelled() if became is None else client_errors.refused(became, message.method)
+    error = _cancellation() if became is None else client_errors.to_refusal(became, message.method)
     status = HTTP_STATUS.get(error.code, 200) if is_modern else 200
     return http_request.answer((refusal(message.id, error),), status)
 
 
-def _cancelled() -> Refused:
+def _cancellation() -> Refused:
     return Refused(client_errors.CANCELLED, "Request cancelled", {"reason": "cancelled"})
 
 

@@ -165,7 +165,7 @@ class HttpSessions:
         # it may have been closed already: by the reaper, a revocation or another replica
         if session.id in self._sessions:
             self._forget(session)
-            await self._gateway.left(session.client)
+            await self._gateway.on_left(session.client)
 
     def end_streams(self) -> None:
         """Let every client that listens know that there is no more."""
@@ -199,7 +199,7 @@ class HttpSessions:
     def close_soon(self, session: HttpSession) -> None:
         """Servers are told in their own time; that it is gone holds at once."""
         self._forget(session)
-        self._gateway.tasks.start_soon(self._gateway.left, session.client)
+        self._gateway.tasks.start_soon(self._gateway.on_left, session.client)
 
     def _forget(self, session: HttpSession) -> None:
         # heads of connections remember the session, and look at this before they use it

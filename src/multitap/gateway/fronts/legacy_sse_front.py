@@ -118,7 +118,7 @@ class LegacySse:
                 http_request.say(404, _NO_STREAM)
                 return
             note = replica_bus.InSession(session_id, http_request.body)
-            await shared.bus.tell(record.home, "message", note.packed())
+            await shared.bus.tell(record.home, "message", note.pack())
         except CoordinatorDown as exc:
             say_down(http_request, "the session cannot be looked up", exc)
             return

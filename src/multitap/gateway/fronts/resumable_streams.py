@@ -90,7 +90,7 @@ class ResumableStream:
     def send(self, message: bytes) -> bool:
         if self.is_over:
             return False
-        encoded = self._encoded(message)
+        encoded = self._encode(message)
         # without an id: what a slow client is spared, it must not miss either
         if self._writer is not None and not self._writer.push(encoded):
             return False
@@ -101,7 +101,7 @@ class ResumableStream:
         """Send the answer, after which nothing follows."""
         if self.is_over:
             return
-        encoded = b"" if last is None else self._encoded(last)
+        encoded = b"" if last is None else self._encode(last)
         self.is_over = True
         if self._writer is not None:
             self._writer.close(encoded)
@@ -150,7 +150,7 @@ class ResumableStream:
         """What a connection begins with."""
         return opening(self.name, after, is_primed=self._is_primed())
 
-    def _encoded(self, message: bytes) -> bytes:
+    def _encode(self, message: bytes) -> bytes:
         return event(message, b"%b-%d" % (self.name.encode(), self.number + 1))
 
     def _note(self, encoded: bytes, *, is_last: bool) -> None:
@@ -176,7 +176,7 @@ class Mailbox(ResumableStream):
             return False
         if self.route is not None:
             return self.route(message)
-        encoded = self._encoded(message)
+        encoded = self._encode(message)
         self._note(encoded, is_last=False)
         if self._writer is not None:
             if self._writer.push(encoded):
@@ -230,7 +230,9 @@ class SessionStreams:
         name = f"{self.prefix}{next(self._names)}"
         if self.on_begin is not None:
             self.on_begin(name, asked)
-        stream = ResumableStream(name, self.log, is_primed=self.is_primed, on_end=self._ended)
+        stream = ResumableStream(
+            name, self.log, is_primed=self.is_primed, on_end=self._on_stream_end
+        )
         stream.give_up = give_up
         stream.connect(0)
         self._streams[name] = stream
@@ -258,7 +260,7 @@ class SessionStreams:
         self.mailbox.end()
         # their requests are not given up here: the client's scopes are cancelled when it has left
         for stream in self._streams.values():
-            self._done(stream)
+            self._on_done(stream)
             stream.disconnect()
         self._streams.clear()
         self.log.close()
@@ -284,11 +286,11 @@ class SessionStreams:
 
     def _give_up(self, stream: ResumableStream) -> None:
         self._streams.pop(stream.name, None)
-        self._done(stream)
+        self._on_done(stream)
         if stream.give_up is not None:
             stream.give_up()
 
-    def _done(self, stream: ResumableStream) -> None:
+    def _on_done(self, stream: ResumableStream) -> None:
         if stream.expiry is not None:
             stream.expiry.cancel()
             stream.expiry = None
@@ -296,8 +298,8 @@ class SessionStreams:
             stream.is_counted = False
             self._away.give(self._holder)
 
-    def _ended(self, stream: ResumableStream, is_answered: bool) -> None:  # noqa: FBT001 - a callback
-        self._done(stream)
+    def _on_stream_end(self, stream: ResumableStream, is_answered: bool) -> None:  # noqa: FBT001 - a callback
+        self._on_done(stream)
         # the request is done: nothing is left to give up
         stream.give_up = None
         if not is_answered:

@@ -104,9 +104,7 @@ class SessionHomes:
             if record.home != self._bus.name and self._bus.is_alive(record.home):
                 # it died while it was asked: we take over as if it had been dead before
                 with suppress(Unavailable):
-                    reply = await self._bus.ask(
-                        record.home, "resign", InSession(session.id).packed()
-                    )
+                    reply = await self._bus.ask(record.home, "resign", InSession(session.id).pack())
                     left = msgspec.msgpack.decode(reply, type=_LeftBehind)
             await self._take_over(session, elsewhere, record, left)
 
@@ -136,11 +134,11 @@ class SessionHomes:
         # home and route change together, without an await: no message falls in between
         elsewhere.home = self._bus.name
         mailbox.route = None
-        self._gateway.subscriptions.joined(session.client)
+        self._gateway.subscriptions.on_joined(session.client)
         record.home = self._bus.name
         # the record before the note: those who miss the note read the record
         await self._records.write(session.id, record)
-        await self._bus.tell_all("home", InSession(session.id, self._bus.name.encode()).packed())
+        await self._bus.tell_all("home", InSession(session.id, self._bus.name.encode()).pack())
         for uri in record.uris:
             self._gateway.tasks.start_soon(self._follow, session, uri)
         if left is None:
@@ -191,4 +189,4 @@ class SessionHomes:
             self._gateway.tasks.start_soon(self._release, session.client)
 
     async def _release(self, client: Client) -> None:
-        await self._gateway.subscriptions.left(client, is_elsewhere=True)
+        await self._gateway.subscriptions.on_left(client, is_elsewhere=True)

@@ -128,7 +128,7 @@ async def relay(
         return RuntimeError("there are no other replicas")
     await in_task(http_request)
     session_id = client.elsewhere.session_id if client.elsewhere is not None else ""
-    request = relayed_requests.relayed(client, session_id, http_request.body)
+    request = relayed_requests.to_relay(client, session_id, http_request.body)
     try:
         return await shared.sessions.requests.send(replica, request, http_request)
     except (Refused, MultitapError) as exc:

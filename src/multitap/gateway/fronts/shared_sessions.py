@@ -25,7 +25,7 @@ from multitap.gateway.fronts.stateless_clients import StatelessClients
 from multitap.gateway.fronts.streams_elsewhere import StreamsElsewhere
 from multitap.gateway.gateway import Gateway
 from multitap.gateway.replicas.kept_events import KeptEvents
-from multitap.gateway.replicas.relayed_requests import RelayedRequest, RelayedRequests, relayed
+from multitap.gateway.replicas.relayed_requests import RelayedRequest, RelayedRequests, to_relay
 from multitap.gateway.replicas.replica_bus import InSession, Note, ReplicaBus
 from multitap.gateway.replicas.session_records import SessionRecord, SessionRecords
 from multitap.http.server.access import Admitted
@@ -64,12 +64,12 @@ class _OtherReplicas:
             return None
         asked = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
         client, session = self._session.client, self._session
-        request = relayed(client, session.id, msgspec.json.encode(asked))
+        request = to_relay(client, session.id, msgspec.json.encode(asked))
         return await self._shared.requests.send(self.home, request, session.streams.mailbox)
 
     def cancel(self, request_id: Raw) -> None:
         note = InSession(self._session.id, bytes(request_id))
-        self._shared.bus.tell_all_soon("cancel", note.packed())
+        self._shared.bus.tell_all_soon("cancel", note.pack())
 
     def take_answer(self, message: ClientMessage) -> None:
         replica = _asker(message.id)
@@ -77,12 +77,12 @@ class _OtherReplicas:
             said = {"jsonrpc": "2.0", "id": message.id}
             said |= {"error": message.error} if len(message.error) else {"result": message.result}
             note = InSession(self._session.id, msgspec.json.encode(said))
-            self._shared.bus.tell_soon(replica, "answer", note.packed())
+            self._shared.bus.tell_soon(replica, "answer", note.pack())
 
     def mail(self, message: bytes) -> bool:
         """Send the client something outside its requests, through its home."""
         note = InSession(self._session.id, message)
-        self._shared.bus.tell_soon(self.home, "mail", note.packed())
+        self._shared.bus.tell_soon(self.home, "mail", note.pack())
         return True
 
 
@@ -170,7 +170,7 @@ class SharedSessions:
         await self.records.write(session.id, record)
         # the first time nobody else can know the session
         if elsewhere.is_saved:
-            await self.bus.tell_all("changed", InSession(session.id).packed())
+            await self.bus.tell_all("changed", InSession(session.id).pack())
         elsewhere.is_saved = True
 
     async def fetch(self, session_id: str, admitted: Admitted) -> HttpSession | None:
@@ -193,7 +193,7 @@ class SharedSessions:
         record.introduce(session.client)
         # nothing is awaited from `adopt` to `joined`: other requests find the session complete
         self._known[session_id].is_saved = True
-        self._gateway.subscriptions.joined(session.client)
+        self._gateway.subscriptions.on_joined(session.client)
         await self.records.touch(session_id)
         if not self.bus.is_alive(record.home):
             # in a task: the request that brought the session here need not wait for the move
@@ -208,7 +208,7 @@ class SharedSessions:
         """
         # the record first: a replica that misses the note finds it gone at its next look
         await self.records.delete(session.id)
-        await self.bus.tell_all("end", InSession(session.id).packed())
+        await self.bus.tell_all("end", InSession(session.id).pack())
         await self.events.delete(session.id)
 
     def end_soon(self, session: HttpSession) -> None:

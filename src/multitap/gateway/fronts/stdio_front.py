@@ -177,7 +177,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     tasks.start_soon(_read_file, source, received)
                 await ended.wait()
                 await _wind_up(client, output)
-                await gateway.left(client)
+                await gateway.on_left(client)
     finally:
         direct.close()
         for transport in transports:

@@ -76,7 +76,7 @@ class StreamsElsewhere:
                 last = one
                 if anyio.current_time() - told_at > _SIGN_OF_LIFE:
                     told_at = anyio.current_time()
-                    note = InSession(session.id, name.encode()).packed()
+                    note = InSession(session.id, name.encode()).pack()
                     self._bus.tell_soon(one.replica, "resumed", note)
                 if not one.number:
                     request_id = one.encoded

@@ -40,7 +40,7 @@ class ActiveKeys:
         self.used: dict[str, float] = {}
         """When tokens were used that nobody has noted down yet, by id."""
 
-    def replaced(self, tokens: Iterable[AccessToken]) -> "ActiveKeys":
+    def with_tokens(self, tokens: Iterable[AccessToken]) -> "ActiveKeys":
         """These tokens in their place; what one has used of its rate stays used."""
         known = self._keys
         after = ActiveKeys(
@@ -115,7 +115,7 @@ class TokenSources:
             one for one in self._all if one.state(now) == "active" and one.id not in gone
         )
         if {one.id: one for one in active} != keys.tokens:
-            self.keys = keys.replaced(active)
+            self.keys = keys.with_tokens(active)
         if self.tokens is tokens and self.keys is keys:
             return None
         after = self._principals()

@@ -84,7 +84,7 @@ class TokenWatch:
                     self._sessions.shared.end_soon(session)
                 self._sessions.close_soon(session)
         for client in self._stateless.drop(gone):
-            gateway.tasks.start_soon(gateway.left, client)
+            gateway.tasks.start_soon(gateway.on_left, client)
         gateway.parked_calls.drop(gone)
         for principal in gone:
             gateway.private.drop(principal)

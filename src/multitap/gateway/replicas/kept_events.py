@@ -154,13 +154,13 @@ class KeptEvents:
         found: list[KeptEvent] = []
         while entries := await self._streams.entries(key, cursor, limit=_PAGE):
             cursor = entries[-1].id
-            opened = (self._opened(entry, key) for entry in entries)
+            opened = (self._open(entry, key) for entry in entries)
             found += [one for one in opened if one is not None]
             if len(entries) < _PAGE:
                 break
         return found, cursor
 
-    def _opened(self, entry: StreamEntry, key: str) -> KeptEvent | None:
+    def _open(self, entry: StreamEntry, key: str) -> KeptEvent | None:
         opened = self._bus.seal.unseal(entry.data, key)
         try:
             return _decode(opened) if opened is not None else None

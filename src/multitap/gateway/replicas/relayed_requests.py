@@ -155,7 +155,7 @@ class RelayedRequests:
         except AtReplica:
             return _RelayedOutcome(code=SERVER_ERROR, words="the call has moved to another replica")
         except Exception as exc:  # noqa: BLE001 - boundary: told to the replica that asked
-            refused = client_errors.refused(exc, message.method)
+            refused = client_errors.to_refusal(exc, message.method)
             data = b"" if refused.data is None else envelope.encode(refused.data)
             return _RelayedOutcome(code=refused.code, words=str(refused), data=data)
         whole = b"".join(result) if isinstance(result, tuple) else bytes(result)
@@ -181,7 +181,7 @@ class RelayedRequests:
             handle.cancel()
 
 
-def relayed(client: Client, session_id: str, body: bytes | Raw) -> RelayedRequest:
+def to_relay(client: Client, session_id: str, body: bytes | Raw) -> RelayedRequest:
     """A client's request as it is sent to another replica."""
     audience = client.audience
     return RelayedRequest(

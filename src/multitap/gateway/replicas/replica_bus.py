@@ -53,7 +53,7 @@ class InSession(msgspec.Struct, array_like=True):
     session_id: str
     data: bytes = b""
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         return _pack(self)
 
     @classmethod

@@ -87,7 +87,7 @@ class SharedAudit:
                 if not entries or _STREAM not in await leases.renew({_STREAM: token}, ttl=LEASE):
                     await self._send_all()
                     continue
-                batches = [one for one in map(self._opened, entries) if one is not None]
+                batches = [one for one in map(self._open, entries) if one is not None]
                 if batches and not await self._store.write_audit_batches(batches):
                     return  # another one may have a disk that works
                 # only what is on disk: if we die before this, the next one reads the same ids
@@ -97,7 +97,7 @@ class SharedAudit:
             with anyio.CancelScope(shield=True), suppress(CoordinatorDown):
                 await leases.release(_STREAM, token)
 
-    def _opened(self, entry: StreamEntry) -> AuditBatch | None:
+    def _open(self, entry: StreamEntry) -> AuditBatch | None:
         opened = self._bus.seal.unseal(entry.data, _STREAM)
         try:
             return None if opened is None else _decode(opened)

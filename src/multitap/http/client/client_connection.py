@@ -159,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             reader.feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
-            self._garbled(exc)
+            self._on_garbled(exc)
             return
         response = reader.response
         if response is None:
@@ -175,20 +175,20 @@ class ClientConnection(asyncio.Protocol):
         if response is None:
             if self._heard is not None:
                 self._keeper.doubt()
-            self._fail(_unanswered(self.name, exc))
+            self._fail(_no_answer(self.name, exc))
         elif exc is None and self._reader.until_closed:
             self._finish(response)
         else:
-            self._fail(_broken_off(self.name))
+            self._fail(_cut_off(self.name))
 
     def _go_on(self, response: Response) -> None:
-        reader, data = self._reader, self._reader.taken()
+        reader, data = self._reader, self._reader.take_body()
         if data:
             # the rest were frames: a body in tiny chunks is not worth more than its share
             self._unparsed.pace.useful |= 2 * len(data) >= reader.unseen
             reader.unseen = 0
         elif reader.unseen > HEAD:  # the parser keeps what comes after the last chunk
-            self._fail(_broken_off(self.name))
+            self._fail(_cut_off(self.name))
             return
         response.add(data)
         if response.held > UNREAD:
@@ -199,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self, response: Response) -> None:
         reader, heard = self._reader, self._heard
-        data = reader.taken()
+        data = reader.take_body()
         self._heard = reader.response = None
         clean = reader.is_whole and not self._unparsed  # nothing of it can pass for the next answer
         if clean and reader.keeps_alive:
@@ -226,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
         self._heard = self._reader.response = None
         self._cut()
         if response is not None:
-            response.end(self._reader.taken(), fault)
+            response.end(self._reader.take_body(), fault)
         if heard is not None:
             heard(response or fault)
 
@@ -235,7 +235,7 @@ class ClientConnection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def _garbled(self, exc: Exception) -> None:
+    def _on_garbled(self, exc: Exception) -> None:
         reader = self._reader
         if reader.response is None:
             self._fail(_no_http(self.name, _flaw(exc)))
@@ -243,17 +243,17 @@ class ClientConnection(asyncio.Protocol):
             reader.keeps_alive = False
             self._finish(reader.response)
         else:
-            self._fail(_broken_off(self.name))
+            self._fail(_cut_off(self.name))
 
 
-def _unanswered(name: str, exc: Exception | None) -> RequestFailed:
+def _no_answer(name: str, exc: Exception | None) -> RequestFailed:
     if isinstance(exc, OSError):
         reason = exc.strerror or type(exc).__name__
         return RequestFailed(f"the connection to {name} broke: {reason}", sent=True)
     return RequestFailed(f"{name} closed the connection without an answer", sent=True)
 
 
-def _broken_off(name: str) -> RequestFailed:
+def _cut_off(name: str) -> RequestFailed:
     return RequestFailed(f"the answer from {name} broke off", sent=True)
 
 

@@ -56,7 +56,7 @@ class Decompressor:
         if not self._tail:
             self._tail = bytes(self._input[:_SLICE])
             self._input = self._input[_SLICE:]
-        member = self._member or self._begun()
+        member = self._member or self._begin()
         if member is None:
             return b""
         plain = member.decompress(self._tail, _PIECE)
@@ -66,7 +66,7 @@ class Decompressor:
             self._member = None
         return plain
 
-    def _begun(self) -> _Member | None:
+    def _begin(self) -> _Member | None:
         """The next of several members, which some pad with zeros."""
         if self._bits == _GZIP:
             self._tail = self._tail.lstrip(b"\0")

@@ -131,7 +131,7 @@ class EventParser:
         size = self._unfinished + len(piece) - ending
         if self._partial:
             self._partial.add(piece)
-            piece = self._partial.joined()
+            piece = self._partial.join()
             self._partial.clear()
         self._unfinished = 0
         if self._at_start:
@@ -189,7 +189,7 @@ class EventParser:
         if self.oversized:
             event = Event(self._kind, self._head + self._tail, oversized=True)
         elif self._size:
-            event = Event(self._kind, self._data.joined())
+            event = Event(self._kind, self._data.join())
         else:
             self.wasted += _LEAST_WASTE
         self._begin_event()

@@ -20,7 +20,7 @@ _OURS = frozenset({"content-length", "transfer-encoding"})
 """What frames a message follows from the message."""
 
 
-def merged(*layers: Headers) -> dict[str, str]:
+def merge(*layers: Headers) -> dict[str, str]:
     """Headers of several layers; the last one that names a header, in whatever case, wins."""
     spelled: dict[str, str] = {}
     result: dict[str, str] = {}
@@ -35,7 +35,7 @@ def without(headers: Headers, name: str) -> dict[str, str]:
     return {key: value for key, value in headers.items() if key.lower() != name.lower()}
 
 
-def encoded(method: str, url: URL, headers: Headers, *, proxied: bool = False) -> bytes:
+def encode_head(method: str, url: URL, headers: Headers, *, proxied: bool = False) -> bytes:
     """The head up to where headers of one request only, and its length, are added.
 
     Raises:
@@ -46,7 +46,7 @@ def encoded(method: str, url: URL, headers: Headers, *, proxied: bool = False) -
     if not _TARGET.fullmatch(target):
         raise RequestFailed("the url has characters that are not allowed in a request", sent=False)
     host = {"Host": url.host_port_subcomponent or ""}
-    return f"{method} {target} HTTP/1.1\r\n".encode() + lines(merged(host, headers))
+    return f"{method} {target} HTTP/1.1\r\n".encode() + lines(merge(host, headers))
 
 
 def lines(headers: Headers) -> bytes:

@@ -11,9 +11,9 @@ from yarl import URL
 from multitap.faults import RequestFailed, WireFault
 from multitap.http.client.client_connection import ClientConnection
 from multitap.http.client.connection_pool import KEEP_ALIVE, ConnectionPool
-from multitap.http.client.headers import Headers, encoded, merged
+from multitap.http.client.headers import Headers, encode_head, merge
 from multitap.http.client.origin_route import OriginRoute, Resolve
-from multitap.http.client.origins import proxy_for, shown
+from multitap.http.client.origins import proxy_for, show_url
 from multitap.http.client.response import Response
 
 _PATIENCE = 1.0  # seconds for a tidy close; what is not closed then is left to the system
@@ -80,8 +80,8 @@ class HttpClient:
         """Prepare requests; those of HEAD have answers that are not understood."""
         pool = self._pool(url)
         if pool.route.proxied:
-            headers = merged(headers, pool.route.headers)
-        text = encoded(method, url, headers, proxied=pool.route.proxied)
+            headers = merge(headers, pool.route.headers)
+        text = encode_head(method, url, headers, proxied=pool.route.proxied)
         return PreparedHead(pool, text, method in _REPEATABLE)
 
     async def send(
@@ -147,7 +147,7 @@ class HttpClient:
 
 def http_client(url: URL) -> HttpClient:
     """A client for the server at `url`."""
-    return HttpClient(shown(url))
+    return HttpClient(show_url(url))
 
 
 def _settle(answer: "asyncio.Future[Response | WireFault]", outcome: Response | WireFault) -> None:

@@ -172,15 +172,15 @@ async def open_route(
     **security: Any,
 ) -> Opened[_Made]:
     """A connection to one of the host's addresses: the first that answers."""
-    addresses = in_turns(await (resolve or resolved)(loop, url.raw_host or "", url.port or 0))
+    addresses = in_turns(await (resolve or resolve_host)(loop, url.raw_host or "", url.port or 0))
     if len(addresses) == 1:
-        return await _opened_at(addresses[0], loop, make, security)
+        return await _open_at(addresses[0], loop, make, security)
     won: list[Opened[_Made]] = []
     faults: list[OSError] = []
 
     async def attempt(address: Address, over: anyio.Event) -> None:
         try:
-            won.append(await _opened_at(address, loop, make, security))
+            won.append(await _open_at(address, loop, make, security))
         except OSError as exc:
             faults.append(exc)
         else:
@@ -210,7 +210,7 @@ def _abort(unwanted: Sequence[Opened[Any]]) -> None:
         one.transport.abort()
 
 
-async def resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Address]:
+async def resolve_host(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Address]:
     """All addresses of a host."""
     try:
         return socket.getaddrinfo(
@@ -230,7 +230,7 @@ def in_turns(addresses: Sequence[Address]) -> Sequence[Address]:
 
 
 # By address, not on a socket of ours: given up just then, uvloop would close that twice.
-async def _opened_at(
+async def _open_at(
     address: Address,
     loop: asyncio.AbstractEventLoop,
     make: Callable[[], _Made],

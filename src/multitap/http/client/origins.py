@@ -14,7 +14,7 @@ else:
     urllib_request = Later("urllib.request")  # it brings all that mail needs, too
 
 
-def shown(url: URL) -> str:
+def show_url(url: URL) -> str:
     """`url` without what may be secret: user, password, query."""
     return str(url.with_user(None).with_query(None).with_fragment(None))
 
@@ -31,7 +31,7 @@ def same_origin(url: URL, other: URL) -> bool:
     return (url.scheme, url.host, url.port) == (other.scheme, other.host, other.port)
 
 
-def joined(url: URL, reference: str) -> URL | None:
+def join_url(url: URL, reference: str) -> URL | None:
     """Where `reference` points, seen from `url`; None when it is not a web address."""
     try:
         target = url.join(URL(reference)).with_fragment(None)

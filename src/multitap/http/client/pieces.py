@@ -30,7 +30,7 @@ class Pieces:
             self._pieces.clear()
             self._size = 0
 
-    def joined(self) -> bytes:
+    def join(self) -> bytes:
         if not self._blocks and len(self._pieces) == 1:
             return self._pieces[0]
         return self._separator.join((*self._blocks, *self._pieces))

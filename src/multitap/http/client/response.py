@@ -69,20 +69,20 @@ class Response(msgspec.Struct, eq=False):
     def whole(self) -> bytes | None:
         """All of the body, if it is here and as it is meant; it is taken with that."""
         if self.ended and self._fault is None and b"content-encoding" not in self.fields:
-            return self._taken()
+            return self._take()
         return None
 
     def here(self) -> bytes | None:
         """Take what has arrived of the body; None if it is compressed."""
-        return None if b"content-encoding" in self.fields else self._taken()
+        return None if b"content-encoding" in self.fields else self._take()
 
     async def chunk(self) -> bytes:
         """Take what has arrived of the body, decompressed in bounded pieces; empty at its end."""
         try:
             decoder = self._decoder or self._begin_decoding()
             if decoder is None:
-                return await self._arrived()
-            return await self._decompressed(decoder)
+                return await self._wait_arrived()
+            return await self._decompress(decoder)
         # a reader that is cancelled here never comes back, and the connection would wait for it
         except BaseException:
             self.close()
@@ -112,7 +112,7 @@ class Response(msgspec.Struct, eq=False):
         self._fault = fault
         self.add(data)
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         if self.body is not None:
             data, self.body = self.body, None
             return data
@@ -124,14 +124,14 @@ class Response(msgspec.Struct, eq=False):
             self.source.resume()
         return data
 
-    async def _arrived(self) -> bytes:
+    async def _wait_arrived(self) -> bytes:
         while not self._unread and self.body is None:
             if self._fault is not None:
                 raise self._fault
             if self.ended:
                 return b""
             await self._more()
-        return self._taken()
+        return self._take()
 
     async def _more(self) -> None:
         more = self.source.loop.create_future()
@@ -152,10 +152,10 @@ class Response(msgspec.Struct, eq=False):
             raise self._undecodable() from None
         return self._decoder
 
-    async def _decompressed(self, decoder: Decompressor) -> bytes:
+    async def _decompress(self, decoder: Decompressor) -> bytes:
         while True:
             if decoder.hungry:
-                data = await self._arrived()
+                data = await self._wait_arrived()
                 if not data:
                     return b""
                 decoder.feed(data)

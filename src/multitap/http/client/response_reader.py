@@ -71,7 +71,7 @@ class ResponseReader:
         self.unseen += len(data)
         self._parser.feed_data(data)
 
-    def taken(self) -> bytes:
+    def take_body(self) -> bytes:
         """What came of the body since the last look."""
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -114,27 +114,27 @@ class ForwardProxy:
         with anyio.fail_after(_PATIENCE):
             head = await _head(reader)
         lines = head.split(b"\r\n")
-        access = self._known(lines)
+        access = self._find_access(lines)
         if access.connections >= _MOST_CONNECTIONS:
             raise _Refused("503 Service Unavailable", "too many connections at once")
         target = _target(lines)
         # nothing is awaited between the check above and this
         access.connections += 1
         try:
-            there, back = await self._connected(access, target)
+            there, back = await self._connect(access, target)
             try:
-                access.traffic.opened(str(target))
+                access.traffic.on_opened(str(target))
                 if target.head:
                     back.write(target.head)
                 else:
                     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await _relayed((reader, writer), (there, back), access, str(target))
+                await _relay((reader, writer), (there, back), access, str(target))
             finally:
                 back.close()
         finally:
             access.connections -= 1
 
-    def _known(self, lines: Sequence[bytes]) -> ProxyAccess:
+    def _find_access(self, lines: Sequence[bytes]) -> ProxyAccess:
         for line in lines[1:]:
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"proxy-authorization":
@@ -144,7 +144,7 @@ class ForwardProxy:
                     return access
         raise _Refused("407 Proxy Authentication Required", "this proxy serves confined programs")
 
-    async def _connected(
+    async def _connect(
         self, access: ProxyAccess, target: _Target
     ) -> tuple[StreamReader, StreamWriter]:
         refusal = None if access.everything else access.rules.refusal(target.host, target.port)
@@ -155,7 +155,7 @@ class ForwardProxy:
             return await _through(proxy, target)
         # resolved once, and connected to by address: a name that resolves differently the next time
         # cannot lead past the rules
-        addresses = await _resolved(target)
+        addresses = await _resolve(target)
         allowed = [
             one
             for one in addresses
@@ -169,7 +169,7 @@ class ForwardProxy:
         raise _Refused("502 Bad Gateway", f"{target} cannot be reached")
 
     def _refuse(self, access: ProxyAccess, target: _Target, reason: str) -> NoReturn:
-        access.traffic.refused(str(target), reason)
+        access.traffic.on_refused(str(target), reason)
         words = f"the sandbox of {access.name!r} does not allow {target}: {reason}"
         raise _Refused("403 Forbidden", words)
 
@@ -205,7 +205,7 @@ def _target(lines: Sequence[bytes]) -> _Target:
     return _Target(host, port, b"\r\n".join(head) + b"\r\n\r\n")
 
 
-async def _resolved(target: _Target) -> list[str]:
+async def _resolve(target: _Target) -> list[str]:
     try:
         loop = asyncio.get_running_loop()
         with anyio.fail_after(_PATIENCE):
@@ -242,17 +242,17 @@ async def _through(proxy: str, target: _Target) -> tuple[StreamReader, StreamWri
 Stream = tuple[StreamReader, StreamWriter]
 
 
-async def _relayed(program: Stream, host: Stream, access: ProxyAccess, name: str) -> None:
+async def _relay(program: Stream, host: Stream, access: ProxyAccess, name: str) -> None:
     """Pass on both directions until both have ended, or one is broken."""
     traffic = access.traffic
 
     async def sent() -> None:
-        await _copied(program[0], host[1], lambda size: traffic.sent(name, size))
+        await _copy(program[0], host[1], lambda size: traffic.on_sent(name, size))
         await anyio.sleep(_LINGER)
         tasks.cancel_scope.cancel()
 
     async def received() -> None:
-        await _copied(host[0], program[1], lambda size: traffic.received(name, size))
+        await _copy(host[0], program[1], lambda size: traffic.on_received(name, size))
         tasks.cancel_scope.cancel()  # nobody is there to be sent anything
 
     async with anyio.create_task_group() as tasks:
@@ -260,7 +260,7 @@ async def _relayed(program: Stream, host: Stream, access: ProxyAccess, name: str
         tasks.start_soon(received)
 
 
-async def _copied(source: StreamReader, sink: StreamWriter, count: Callable[[int], None]) -> None:
+async def _copy(source: StreamReader, sink: StreamWriter, count: Callable[[int], None]) -> None:
     with suppress(OSError):
         while data := await source.read(_PIECE):
             count(len(data))

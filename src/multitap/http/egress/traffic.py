@@ -12,16 +12,16 @@ class Traffic:
         self._counts: dict[str, list[int]] = {}
         self._refused: dict[str, tuple[str, int]] = {}
 
-    def opened(self, host: str) -> None:
+    def on_opened(self, host: str) -> None:
         self._count(host)[0] += 1
 
-    def sent(self, host: str, size: int) -> None:
+    def on_sent(self, host: str, size: int) -> None:
         self._count(host)[1] += size
 
-    def received(self, host: str, size: int) -> None:
+    def on_received(self, host: str, size: int) -> None:
         self._count(host)[2] += size
 
-    def refused(self, host: str, reason: str) -> None:
+    def on_refused(self, host: str, reason: str) -> None:
         if host in self._refused or len(self._refused) < _MOST:
             self._refused[host] = (reason, self._refused.get(host, ("", 0))[1] + 1)
 

@@ -262,7 +262,7 @@ class Access:
         return ANYBODY
 
 
-def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+def repeated_header(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     """A header that must not be there twice, and is."""
     seen: set[bytes] = set()
     for name, _ in pairs:

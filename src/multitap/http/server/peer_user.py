@@ -131,10 +131,10 @@ class Peer:
         """Whether it is of the user that we run as; None: that cannot be known."""
         if not self._is_sought:
             self._is_sought = True
-            self._is_own = self._found(users)
+            self._is_own = self._find(users)
         return self._is_own
 
-    def _found(self, users: PeerUsers) -> bool | None:
+    def _find(self, users: PeerUsers) -> bool | None:
         transport = self._transport
         if transport is None:
             return None
@@ -199,8 +199,8 @@ def _is_held(state: int, inode: int) -> bool:
 
 def _look_up(local: _End, remote: _End) -> int | None:
     """The same from the kernel's tables, where it cannot be asked."""
-    wide = _widened(local), _widened(remote)
-    wanted = {(_shown(local), _shown(remote)), (_shown(wide[0]), _shown(wide[1]))}
+    wide = _widen(local), _widen(remote)
+    wanted = {(_show(local), _show(remote)), (_show(wide[0]), _show(wide[1]))}
     for table in _TABLES:
         with contextlib.suppress(FileNotFoundError), table.open() as lines:
             for line in lines:
@@ -211,14 +211,14 @@ def _look_up(local: _End, remote: _End) -> int | None:
     return None
 
 
-def _widened(end: _End) -> _End:
+def _widen(end: _End) -> _End:
     """An IPv4 address as a dual-stack socket has it."""
     if end.address.version == 6:  # noqa: PLR2004 - of IP
         return end
     return _End(ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + end.address.packed), end.port)
 
 
-def _shown(end: _End) -> str:
+def _show(end: _End) -> str:
     packed = end.address.packed
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

@@ -167,7 +167,7 @@ class Responder:
         if to_do is not None:
             http_request.run(self._work(http_request, to_do))
         elif not http_request.is_pending:
-            self.finished(http_request)
+            self.on_finished(http_request)
 
     async def _work(self, http_request: HttpRequest, to_do: Coroutine[Any, Any, None]) -> None:
         try:
@@ -175,9 +175,9 @@ class Responder:
         except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
             http_request.give_up(exc)
         finally:
-            self.finished(http_request)
+            self.on_finished(http_request)
 
-    def finished(self, http_request: HttpRequest, response: bytes = b"") -> None:
+    def on_finished(self, http_request: HttpRequest, response: bytes = b"") -> None:
         """A request is answered, or is now, with `response`: the next one may be."""
         http_request.is_pending = False
         connection, transport = self._connection, self._transport
@@ -254,7 +254,7 @@ class Responder:
         self._readable = self._stuck_since = None
         if (http_request := self._unread_answer) is not None:
             self._unread_answer = None
-            self.finished(http_request)
+            self.on_finished(http_request)
 
     def look_at_unread(self, now: float) -> None:
         """Close the connection of a client that has read nothing for too long."""

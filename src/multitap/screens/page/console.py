@@ -86,8 +86,8 @@ class Console:
             head.handler = self._enter
         elif method == b"GET" and path in self._files:
             head.handler = self._file
-        elif (known := self._known(head)) is None:
-            head.handler = self._locked
+        elif (known := self._known_key(head)) is None:
+            head.handler = self._refuse_locked
         else:
             head.admitted = Admitted(known)
             head.holder = known
@@ -103,11 +103,11 @@ class Console:
     def end_streams(self) -> None:
         self._feed.close()
 
-    def _known(self, head: RequestHead) -> str | None:
+    def _known_key(self, head: RequestHead) -> str | None:
         found = (self._keys.is_admitted(one) for one in cookies(head.headers))
         return next((one for one in found if one is not None), None)
 
-    def _locked(self, http_request: HttpRequest) -> None:
+    def _refuse_locked(self, http_request: HttpRequest) -> None:
         head = http_request.head
         if head.method == b"GET" and head.path in self._pages and not head.path.endswith(b"events"):
             _show(http_request, plain_pages.locked_page(), 401)

@@ -81,14 +81,14 @@ class PageActions:
                         await write(_event(b"more", _encode(line)))
                         await anyio.sleep(CALM)
             for answer, result in ended:
-                await write(_event(b"answer", _told(answer, result)))
+                await write(_event(b"answer", _answer(answer, result)))
         finally:
             # also if the browser left: a server that waits for an answer must be told
             progress.end()
             del self._running[who, name]
 
 
-def _told(answer: ControlAnswer, result: bytes | Raw) -> bytes:
+def _answer(answer: ControlAnswer, result: bytes | Raw) -> bytes:
     if len(result) > LARGEST:
         words = f"the result has {len(result):,} bytes: too many to be shown on a page"
         return _encode(ControlAnswer(error=words, hint="`multitap call` writes it to a file"))

@@ -159,7 +159,7 @@ class PageFeed:
     async def _look(self, seen: int) -> dict[str, bytes]:
         """Everything that changes less often; what of it is new."""
         try:
-            found = await self._found(seen)
+            found = await self._find(seen)
         except MultitapError as exc:
             found = {"trouble": [str(exc)]}
         encoded = {name: _sound(value) for name, value in found.items()}
@@ -167,7 +167,7 @@ class PageFeed:
         self._parts |= new
         return new
 
-    async def _found(self, seen: int) -> dict[str, Any]:
+    async def _find(self, seen: int) -> dict[str, Any]:
         desk = self._desk
         if "counters" not in self._parts:
             self.recent.take(await desk.find(AskPulse(seen, FIRST_CALLS)))

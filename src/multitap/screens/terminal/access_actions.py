@@ -20,7 +20,7 @@ from multitap.printable import printable
 from multitap.screens.desktop import Desktop
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal.access_rows import AccessItem, review_text, token_rights
-from multitap.screens.terminal.question_windows import answered
+from multitap.screens.terminal.question_windows import ask_person
 from multitap.screens.terminal.windows import FormWindow, ReviewWindow, TextWindow
 
 _NEW_TOKEN: Mapping[str, Any] = {
@@ -63,14 +63,14 @@ class AccessActions:
             case "open", PinReview():
                 self._review(item)
             case "open", TokenLine():
-                self._app.push_screen(TextWindow(f"token {item.name}", _listed(item)))
+                self._app.push_screen(TextWindow(f"token {item.name}", _list_fields(item)))
             case "open", AuditRow():
-                self._app.push_screen(TextWindow(f"entry {item.entry}", _listed(item.record)))
+                self._app.push_screen(TextWindow(f"entry {item.entry}", _list_fields(item.record)))
             case _:
                 pass
 
     async def _answer(self, question: OpenQuestion) -> None:
-        result, refusal = await answered(
+        result, refusal = await ask_person(
             self._app, self._desktop, question.server, question.method, question.params
         )
         reply = AskReply(question.number, result, refusal)
@@ -104,7 +104,7 @@ class AccessActions:
         filled = await self._app.push_screen_wait(form)
         if filled is None:
             return
-        made = await self._view.client.ask(_wanted(filled), NewTokenText)
+        made = await self._view.client.ask(_token_request(filled), NewTokenText)
         text = f"{made.token}\n\nIt is not shown again. Send it as `Authorization: Bearer TOKEN`."
         self._app.push_screen(TextWindow(f"token {filled['name']}", text))
 
@@ -112,7 +112,7 @@ class AccessActions:
         self._app.notify(printable(words), markup=False)
 
 
-def _wanted(filled: Mapping[str, Any]) -> AskCreateToken:
+def _token_request(filled: Mapping[str, Any]) -> AskCreateToken:
     expires = filled.get("expires")
     try:
         lasts = None if expires is None else seconds(expires, bare="s")
@@ -128,6 +128,6 @@ def _wanted(filled: Mapping[str, Any]) -> AskCreateToken:
     )
 
 
-def _listed(value: msgspec.Struct) -> str:
+def _list_fields(value: msgspec.Struct) -> str:
     fields: Mapping[str, object] = msgspec.to_builtins(value)
     return "\n".join(f"{name}: {said}" for name, said in fields.items() if said)

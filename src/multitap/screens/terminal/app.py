@@ -19,7 +19,7 @@ from multitap.screens.terminal import places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.key_actions import KeyActions
 from multitap.screens.terminal.row_list import RowList
-from multitap.screens.typed_commands import completed, typed_command
+from multitap.screens.typed_commands import complete, typed_command
 
 BEAT = 0.08
 """Seconds between two looks at the counters: a busy screen still manages ten a second."""
@@ -42,7 +42,7 @@ class CommandSuggester(Suggester):
 
     async def get_suggestion(self, value: str) -> str | None:
         servers = [row.name for row in self._view.servers]
-        return completed(value, servers, [*self._view.tools])
+        return complete(value, servers, [*self._view.tools])
 
 
 class Terminal(App[None]):

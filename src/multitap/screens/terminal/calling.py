@@ -27,7 +27,7 @@ from multitap.printable import printable
 from multitap.results import ToolResult
 from multitap.screens.desktop import Desktop
 from multitap.screens.live_view import LiveView
-from multitap.screens.terminal.question_windows import answered
+from multitap.screens.terminal.question_windows import ask_person
 from multitap.screens.terminal.result_window import ResultWindow
 from multitap.screens.terminal.windows import WINDOW_STYLE, FormWindow, TextWindow
 from multitap.screens.typed_commands import TypedCommand
@@ -114,7 +114,7 @@ class Calling:
             words = 'There is no recorded call to compare with; set `record = "all"`.'
             self._app.push_screen(TextWindow("Compare", words))
             return
-        before, after = await self._view.said(good), await self._view.said(call)
+        before, after = await self._view.said_text(good), await self._view.said_text(call)
         lines = difflib.unified_diff(
             before.splitlines(), after.splitlines(), "last good", "this one", lineterm=""
         )
@@ -141,7 +141,7 @@ class Calling:
 
     async def _on_question(self, asked: ServerQuestion) -> CommandReply:
         """Put what a server asks in the middle of a call to the person."""
-        result, refusal = await answered(
+        result, refusal = await ask_person(
             self._app, self._desktop, asked.server, asked.method, asked.params
         )
         return CommandReply(asked.number, result, refusal)

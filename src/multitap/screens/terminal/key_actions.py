@@ -93,14 +93,14 @@ class KeyActions:
                 self._board.visit(places.SERVERS.name)
             case "tools" | "logs":
                 place = places.TOOLS if command.verb == "tools" else places.LOG
-                about = command.about and self._known(command.about)
+                about = command.about and self._require_server(command.about)
                 self._board.visit(place.name, f'server:"{about}"' if about else "")
             case "stats":
                 self._show_stats()
             case "call":
                 await self._calling.call_typed(command)
             case "restart" | "login" | "enable" | "disable":
-                await self._manage(command.verb, self._known(command.about))
+                await self._manage(command.verb, self._require_server(command.about))
             case "reload":
                 await self._reload()
             case "help":
@@ -131,7 +131,7 @@ class KeyActions:
             case "compare":
                 await self._calling.compare(call)
             case "open":
-                text = f"{place_rows.call_words(call)}\n\n{await self._view.said(call)}"
+                text = f"{place_rows.call_words(call)}\n\n{await self._view.said_text(call)}"
                 self._read(f"{call.server} {call.tool}: {call.outcome.value}", text)
             case _:
                 pass
@@ -185,7 +185,7 @@ class KeyActions:
             if code:
                 await _wait_for_enter()
 
-    def _known(self, server: str) -> str:
+    def _require_server(self, server: str) -> str:
         """The name of a server.
 
         Raises:

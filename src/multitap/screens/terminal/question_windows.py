@@ -100,7 +100,7 @@ class AnswerWindow(ModalScreen[str | None]):
         self.dismiss(self.query_one(TextArea).text)
 
 
-async def answered(
+async def ask_person(
     app: App[None], desktop: Desktop, server: str, method: str, params: Raw
 ) -> tuple[Raw, str | None]:
     """Put a question of a server to the person: the result, or why there is none.
@@ -115,9 +115,9 @@ async def answered(
     asked: dict[str, Any] = msgspec.json.decode(params)
     match method:
         case "elicitation/create" if asked.get("mode") == "url":
-            answer = await _visited(app, desktop, server, asked)
+            answer = await _visit(app, desktop, server, asked)
         case "elicitation/create":
-            answer = await _filled(app, server, asked)
+            answer = await _fill(app, server, asked)
         case "sampling/createMessage":
             window = AnswerWindow(f"{server} asks for a model's answer", sampling_words(asked))
             text = await app.push_screen_wait(window)
@@ -134,7 +134,7 @@ async def answered(
     return Raw(msgspec.json.encode(answer)), None
 
 
-async def _visited(
+async def _visit(
     app: App[None], desktop: Desktop, server: str, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
     address = str(asked.get("url"))
@@ -144,7 +144,7 @@ async def _visited(
     return {"action": "accept" if accepted else "decline"}
 
 
-async def _filled(app: App[None], server: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def _fill(app: App[None], server: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     schema: Mapping[str, Any] = asked.get("requestedSchema") or {}
     if len(fields_of(schema)) > MOST_FIELDS:
         app.notify(f"{printable(server)} asked too much at once: declined", severity="warning")

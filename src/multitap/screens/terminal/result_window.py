@@ -79,7 +79,7 @@ class ResultWindow(ModalScreen[None]):
             # a thread, because a large picture takes a second
             rows = await to_thread.run_sync(thumbnail, data, _WIDTH, _HEIGHT)
             if rows:
-                drawn = _coloured(rows) if self._coloured else _shaded(rows)
+                drawn = _colour(rows) if self._coloured else _shade(rows)
                 self.query_one(f"#picture-{number}", Static).update(drawn)
 
     async def action_save(self) -> None:
@@ -95,7 +95,7 @@ class ResultWindow(ModalScreen[None]):
             self.notify("there is no picture viewer here; s saves it", severity="warning")
 
 
-def _coloured(rows: list[list[Colour]]) -> Text:
+def _colour(rows: list[list[Colour]]) -> Text:
     """Two rows of the picture in one line of text: the upper and the lower half of a cell."""
     text = Text(no_wrap=True)
     for upper, lower in zip(rows[::2], [*rows[1::2], [(0, 0, 0)] * len(rows[0])], strict=False):
@@ -105,7 +105,7 @@ def _coloured(rows: list[list[Colour]]) -> Text:
     return text
 
 
-def _shaded(rows: list[list[Colour]]) -> Text:
+def _shade(rows: list[list[Colour]]) -> Text:
     lines = (
         "".join(_SHADES[sum(colour) * len(_SHADES) // 766] for colour in row) for row in rows[::2]
     )

@@ -97,7 +97,7 @@ class RowList(ScrollView, can_focus=True):
         if self.cursor and kept is not None:
             same = (number for number, row in enumerate(self._rows) if row.key == kept.key)
             self.cursor = next(same, min(self.cursor, max(0, len(self._rows) - 1)))
-        self._widths = self._measured()
+        self._widths = self._measure()
         self.virtual_size = Size(0, len(self._rows) + 1)
         self.refresh()
         if self.current != kept:  # its text may have changed, too
@@ -142,9 +142,9 @@ class RowList(ScrollView, can_focus=True):
         self.post_message(self.CursorMoved())
 
     def on_resize(self) -> None:
-        self._widths = self._measured()
+        self._widths = self._measure()
 
-    def _measured(self) -> dict[int, int]:
+    def _measure(self) -> dict[int, int]:
         """How wide each column is; those that there is no room for are missing."""
         top = max(0, min(self.scroll_offset.y, len(self._rows)))
         # only what can be in sight: a list that changes ten times a second may be long

@@ -57,7 +57,7 @@ class TextWindow(ModalScreen[None]):
             window.border_title = printable(self._title)
             window.border_subtitle = "Esc: close"
             with VerticalScroll(can_focus=True):
-                yield Static(self._shown(), markup=False)
+                yield Static(self._visible_text(), markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -78,11 +78,11 @@ class TextWindow(ModalScreen[None]):
         self.text = text
         scroll = self.query_one(VerticalScroll)
         at_end = scroll.scroll_offset.y >= scroll.max_scroll_y
-        self.query_one(Static).update(self._shown())
+        self.query_one(Static).update(self._visible_text())
         if at_end:
             scroll.scroll_end(animate=False)
 
-    def _shown(self) -> str:
+    def _visible_text(self) -> str:
         return printable(self.text[-LONGEST:]) or "(nothing yet)"
 
 

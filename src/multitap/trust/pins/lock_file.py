@@ -140,7 +140,7 @@ class LockFile:
             raw = file.read(LARGEST + 1)
         if len(raw) > LARGEST:
             raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
-        return _parsed(self.path, raw)
+        return _parse(self.path, raw)
 
     def stamp(self) -> Stamp:
         """What it looks like from outside, to see whether it changed."""
@@ -167,10 +167,10 @@ class LockFile:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = self.read()
-            before = written(content)
+            before = render(content)
             yield content
             content.version = VERSION
-            if (text := written(content)) != before:
+            if (text := render(content)) != before:
                 self._write(text)
         finally:
             os.close(lock)
@@ -193,7 +193,7 @@ class LockFile:
             raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
 
 
-def written(content: LockContent) -> bytes:
+def render(content: LockContent) -> bytes:
     """The file's text."""
     return f"{visible_json(msgspec.to_builtins(content))}\n".encode()
 
@@ -209,7 +209,7 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _parsed(path: Path, raw: bytes) -> LockContent:
+def _parse(path: Path, raw: bytes) -> LockContent:
     hint = "restore it from version control, or delete it to pin everything again"
     try:
         # not msgspec: half of a surrogate pair is what a hostile server may have sent

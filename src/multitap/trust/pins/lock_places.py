@@ -51,10 +51,10 @@ def places_of(loaded: Loaded) -> LockPlaces:
     config = platformdirs.user_config_path("multitap", appauthor=False)
     named = [str(source.path) for source in loaded.search.sources if source.required]
     home = {source.path.parent for source in loaded.search.sources}
-    own = LockFile(config / FILE) if config in home else _kept_for(named or [str(config)])
+    own = LockFile(config / FILE) if config in home else _lock_for(named or [str(config)])
     if project is None:
         return LockPlaces(own, own)
-    private = _kept_for([str(project)])
+    private = _lock_for([str(project)])
     return LockPlaces(own, private, LockFile(project / FILE, is_private=False))
 
 
@@ -62,7 +62,7 @@ def _project_folder(search: Search) -> Path | None:
     return next((source.project for source in search.sources if source.project), None)
 
 
-def _kept_for(paths: list[str]) -> LockFile:
+def _lock_for(paths: list[str]) -> LockFile:
     data = platformdirs.user_data_path("multitap", appauthor=False)
     # one file may be reached in many ways, and has one set of pins
     real = sorted(map(os.path.realpath, paths))

@@ -57,13 +57,13 @@ def launch_of(command: str, args: Sequence[str]) -> Launched | None:
     words = [PurePath(command).name.removesuffix(".cmd").removesuffix(".exe"), *args]
     match words:
         case ["npx" | "bunx" | "pnpx", *rest]:
-            return _parsed("npm", _wanted("npx", rest))
+            return _parse("npm", _package_argument("npx", rest))
         case ["npm", "exec" | "x", *rest] | ["pnpm", "dlx", *rest] | ["yarn", "dlx", *rest]:
-            return _parsed("npm", _wanted("npx", rest))
+            return _parse("npm", _package_argument("npx", rest))
         case ["uvx", *rest] | ["uv", "tool", "run", *rest] | ["pipx", "run", *rest]:
-            return _parsed("pypi", _wanted("uvx", rest))
+            return _parse("pypi", _package_argument("uvx", rest))
         case ["docker" | "podman" | "nerdctl", "run", *rest]:
-            return _parsed("docker", _wanted("docker", rest))
+            return _parse("docker", _package_argument("docker", rest))
         case _:
             return None
 
@@ -93,7 +93,7 @@ def resolve(launch: Launched, pid: int | None) -> LockedPackage:
             )
 
 
-def _wanted(launcher: str, args: Sequence[str]) -> str:
+def _package_argument(launcher: str, args: Sequence[str]) -> str:
     """The argument that names the package."""
     named = _GIVEN.get(launcher, frozenset())
     words = iter(args)
@@ -110,7 +110,7 @@ def _wanted(launcher: str, args: Sequence[str]) -> str:
     return ""
 
 
-def _parsed(kind: Kind, spec: str) -> Launched | None:
+def _parse(kind: Kind, spec: str) -> Launched | None:
     if not spec or spec.startswith((".", "/", "git+", "http:", "https:", "file:")):
         return None
     if kind == "docker":

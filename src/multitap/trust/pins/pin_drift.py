@@ -51,10 +51,10 @@ class Drift:
         if self.damage:
             return f"pins: the tools cannot be compared with their pins: {self.damage}"
         parts = [
-            *_listed(self.changed, "changed", withheld=withheld),
-            *_listed(self.new, "new", withheld=withheld),
-            *_listed(self.unlocked, "not as in the project's lock", withheld=withheld),
-            *_listed(self.others, "changed or new", withheld=withheld, noun="other offer"),
+            *_list_tools(self.changed, "changed", withheld=withheld),
+            *_list_tools(self.new, "new", withheld=withheld),
+            *_list_tools(self.unlocked, "not as in the project's lock", withheld=withheld),
+            *_list_tools(self.others, "changed or new", withheld=withheld, noun="other offer"),
             self.package,
             f"run `multitap pins review {server}`",
         ]
@@ -94,7 +94,9 @@ def drift_of(
     odd = dict.fromkeys(
         key for one in (pins, project) if one is not None for key in _odd_others(others, one)
     )
-    return Drift(tuple(changed), tuple(new), tuple(unlocked), (*odd,), _moved(before, package))
+    return Drift(
+        tuple(changed), tuple(new), tuple(unlocked), (*odd,), _package_change(before, package)
+    )
 
 
 def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
@@ -119,7 +121,7 @@ def _portable(project: ServerPins | None) -> LockedPackage | None:
     return msgspec.structs.replace(package, integrity=UNKNOWN)
 
 
-def _moved(before: LockedPackage | None, now: LockedPackage | None) -> str:
+def _package_change(before: LockedPackage | None, now: LockedPackage | None) -> str:
     """What became of a package; what nobody knows of it is not compared."""
     if before is None or now is None or before.same_as(now):
         return ""
@@ -127,7 +129,9 @@ def _moved(before: LockedPackage | None, now: LockedPackage | None) -> str:
     return f"its package is {now}, and was {before}" + (digests if str(now) == str(before) else "")
 
 
-def _listed(tools: tuple[str, ...], what: str, *, withheld: bool, noun: str = "tool") -> list[str]:
+def _list_tools(
+    tools: tuple[str, ...], what: str, *, withheld: bool, noun: str = "tool"
+) -> list[str]:
     if not tools:
         return []
     named = ", ".join(quoted(tool) for tool in tools[:_MOST_NAMED])

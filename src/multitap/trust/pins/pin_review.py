@@ -29,7 +29,7 @@ class Review:
         """An offer as it was pinned; what a project's lock says where that alone is different."""
         is_tool = tool in self.pins.pending
         own, locked = (
-            _pinned(pins, tool, is_tool=is_tool)
+            _find_pin(pins, tool, is_tool=is_tool)
             for pins in (self.pins, self.project or ServerPins())
         )
         return locked if own is None or own.sha256 == self.pins.waiting[tool].sha256 else own
@@ -62,7 +62,7 @@ def accept(places: LockPlaces, review: Review) -> None:
     for file in filter(None, (project, own)):
         with file.changing() as content:
             pins = content.servers.get(review.server, ServerPins())
-            content.servers[review.server] = _accepted(pins, review, is_own=file is own)
+            content.servers[review.server] = _accept(pins, review, is_own=file is own)
     said = [f"{raw} {pin.sha256[:12]}" for raw, pin in review.pins.waiting.items()]
     said += [f"package {review.pins.pending_package}"] if review.pins.pending_package else []
     audit.record("pins.accepted", server=review.server, decision="allow", detail="; ".join(said))
@@ -89,7 +89,7 @@ def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
     return known
 
 
-def _pinned(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | None:
+def _find_pin(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | None:
     """What is pinned under the name of something that waits for a review."""
     if is_tool:
         return pins.tools.get(waiting)
@@ -97,7 +97,7 @@ def _pinned(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | None:
     return others.get(waiting) or others.get(waiting.rstrip("*"))
 
 
-def _accepted(pins: ServerPins, review: Review, *, is_own: bool) -> ServerPins:
+def _accept(pins: ServerPins, review: Review, *, is_own: bool) -> ServerPins:
     agreed = review.pins.pending
     package = review.pins.pending_package or review.pins.package
     tools = {**pins.tools, **agreed}

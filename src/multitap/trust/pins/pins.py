@@ -143,7 +143,7 @@ class Pins:
         pins = self._entry(self._files_of(config)[0], server)
         return None if pins is None else pins.package
 
-    def exposed(self, servers: Mapping[str, ServerConfig]) -> dict[tuple[str, str], str]:
+    def exposed_names(self, servers: Mapping[str, ServerConfig]) -> dict[tuple[str, str], str]:
         """The names that tools were given, by server and its own name.
 
         A project's own lock is not asked: it could take a name from somebody.
@@ -178,7 +178,7 @@ class Pins:
             if isinstance(reading, LockNotWritten):
                 self._unwritten[file] = str(reading)
                 continue
-            expected = self._expected(file, (saved or {}).get(file, {}))
+            expected = self._expected_pins(file, (saved or {}).get(file, {}))
             before, self._readings[file] = self._readings.get(file), reading
             self._unwritten.pop(file, None)
             if isinstance(reading, LockError):
@@ -188,7 +188,9 @@ class Pins:
             self._drop_outdated(file, (saved or {}).get(file, {}))
         return surprise
 
-    def _expected(self, file: LockFile, saved: Mapping[str, PinChange]) -> dict[str, ServerPins]:
+    def _expected_pins(
+        self, file: LockFile, saved: Mapping[str, PinChange]
+    ) -> dict[str, ServerPins]:
         reading = self._readings.get(file)
         known = reading.servers if isinstance(reading, LockContent) else {}
         return {**known, **{server: change.after for server, change in saved.items()}}
@@ -236,7 +238,7 @@ def read(files: Iterable[LockFile]) -> dict[LockFile, Reading]:
 
 def save(unsaved: Unsaved) -> dict[LockFile, Reading]:
     """Write what changed, where nobody else was first; what the files say afterwards."""
-    return {file: _attempt(partial(_saved, file, changes)) for file, changes in unsaved.items()}
+    return {file: _attempt(partial(_save, file, changes)) for file, changes in unsaved.items()}
 
 
 def stamps(files: Iterable[LockFile]) -> dict[LockFile, Stamp]:
@@ -269,7 +271,7 @@ def _attempt(work: Callable[[], LockContent]) -> Reading:
         return exc
 
 
-def _saved(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
+def _save(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
     with file.changing() as content:
         for server, change in changes.items():
             # somebody else may have seen or accepted something in between: that stands

@@ -17,7 +17,7 @@ from msgspec import Raw
 from multitap.config.host_lists import HostList
 from multitap.config.models import HttpServer, ServerConfig, StdioServer
 from multitap.config.policy_rules import ArgumentTest, PolicyRule, Scalar, pattern_check
-from multitap.config.scope import Scope, expand, located
+from multitap.config.scope import Scope, expand, locate
 from multitap.errors import BadArguments, ConfigError
 from multitap.trust.policy.path_readings import Folders
 
@@ -29,7 +29,7 @@ Judge = Callable[[Any], bool]
 _EACH = "[*]"
 
 
-def decoded(arguments: bytes | Raw) -> Arguments:
+def decode_arguments(arguments: bytes | Raw) -> Arguments:
     """Arguments as a server reads them, whichever parser it has.
 
     Raises:
@@ -155,9 +155,9 @@ def _judges_of_places(
     if wanted.outside is not None:
         yield _within(wanted.outside, config, is_inside=False, careful=careful)
     if wanted.host_in is not None:
-        yield _hosted(wanted.host_in, is_listed=True, careful=careful)
+        yield _host_judge(wanted.host_in, is_listed=True, careful=careful)
     if wanted.host_not_in is not None:
-        yield _hosted(wanted.host_not_in, is_listed=False, careful=careful)
+        yield _host_judge(wanted.host_not_in, is_listed=False, careful=careful)
 
 
 def _judges_of_texts(wanted: ArgumentTest, *, careful: bool) -> Iterator[Judge]:
@@ -175,7 +175,7 @@ def _judges_of_texts(wanted: ArgumentTest, *, careful: bool) -> Iterator[Judge]:
 def _within(
     paths: tuple[Path, ...], config: ServerConfig, *, is_inside: bool, careful: bool
 ) -> Judge:
-    folders = Folders.of(map(_located, paths), _cwd(config))
+    folders = Folders.of(map(_locate, paths), _cwd(config))
     decide = folders.possibly if careful else folders.certainly
     return lambda value: decide(value, wanted=is_inside)
 
@@ -185,7 +185,7 @@ def _cwd(config: ServerConfig) -> Path | None:
     match config:
         case StdioServer():
             if config.cwd is not None:
-                return _located(config.cwd, config.home.paths)
+                return _locate(config.cwd, config.home.paths)
             if _may_start_in_its_own_folder(config):
                 return None
             return config.home.start or Path.cwd()
@@ -202,15 +202,15 @@ def _may_start_in_its_own_folder(config: StdioServer) -> bool:
     return config.provenance == "registry" or config.sandbox != "auto"
 
 
-def _located(path: Path, base: Path | None = None) -> Path | None:
+def _locate(path: Path, base: Path | None = None) -> Path | None:
     scope = replace(Scope.of_process(), base=base)
     try:
-        return located(expand(str(path), scope), scope).absolute()
+        return locate(expand(str(path), scope), scope).absolute()
     except ConfigError:
         return None
 
 
-def _hosted(hosts: tuple[str, ...], *, is_listed: bool, careful: bool) -> Judge:
+def _host_judge(hosts: tuple[str, ...], *, is_listed: bool, careful: bool) -> Judge:
     listed = HostList(hosts)
 
     def judge(value: Any) -> bool:

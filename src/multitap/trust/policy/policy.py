@@ -15,7 +15,7 @@ from msgspec import Raw
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.policy_rules import PolicyRule
 from multitap.records import dataclass
-from multitap.trust.policy.argument_tests import Arguments, Test, decoded, tests_of
+from multitap.trust.policy.argument_tests import Arguments, Test, decode_arguments, tests_of
 
 
 class Decision(StrEnum):
@@ -102,7 +102,7 @@ class Guard:
         """
         if self.always is not None:
             return self.always
-        given = decoded(arguments)
+        given = decode_arguments(arguments)
         # A server's own rules cannot loosen the shared ones: of both decisions, the stricter
         # counts.
         return _strictest(_first(clauses, given) for clauses in self.lists)

@@ -13,7 +13,7 @@ MOST_MEMBERS = 50
 DEEPEST = 6
 
 
-def shown(arguments: Mapping[str, Any], redact: Redactor) -> dict[str, Any]:
+def show_arguments(arguments: Mapping[str, Any], redact: Redactor) -> dict[str, Any]:
     """Arguments without what is secret in them, and shortened.
 
     Args:
@@ -21,12 +21,12 @@ def shown(arguments: Mapping[str, Any], redact: Redactor) -> dict[str, Any]:
         redact: Knows the secrets of the server that gets them.
     """
     return {
-        _text(name, redact): _shown(value, redact, name, DEEPEST)
+        _text(name, redact): _show(value, redact, name, DEEPEST)
         for name, value in [*arguments.items()][:MOST_MEMBERS]
     }
 
 
-def _shown(value: Any, redact: Redactor, name: str, depth: int) -> Any:
+def _show(value: Any, redact: Redactor, name: str, depth: int) -> Any:
     match value:
         case str() | int() | float() if is_telling(name) and not isinstance(value, bool):
             return MARK
@@ -36,9 +36,9 @@ def _shown(value: Any, redact: Redactor, name: str, depth: int) -> Any:
             return "…"
         case dict():
             members: list[tuple[str, Any]] = [*value.items()][:MOST_MEMBERS]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            return {_text(key, redact): _shown(one, redact, key, depth - 1) for key, one in members}
+            return {_text(key, redact): _show(one, redact, key, depth - 1) for key, one in members}
         case list():
-            return [_shown(one, redact, name, depth - 1) for one in value[:MOST_MEMBERS]]  # pyright: ignore[reportUnknownVariableType]
+            return [_show(one, redact, name, depth - 1) for one in value[:MOST_MEMBERS]]  # pyright: ignore[reportUnknownVariableType]
         case _:
             return value
 

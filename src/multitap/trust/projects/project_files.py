@@ -19,7 +19,7 @@ from multitap.config.folders import files_below
 from multitap.config.models import ServerConfig, StdioServer
 from multitap.config.owners import is_within, refusal
 from multitap.config.project_bounds import folders_only, paths_of
-from multitap.config.scope import Scope, expand, located
+from multitap.config.scope import Scope, expand, locate
 from multitap.config.search import FOLDER
 from multitap.errors import ConfigError
 from multitap.regular_file import open_regular, read_regular
@@ -74,7 +74,7 @@ def of_server(config: ServerConfig, root: Path, folder: Path) -> dict[str, str]:
     """
     scope = folders_only(folder, root)
     named = [
-        located(reference.name, scope)
+        locate(reference.name, scope)
         for _, reference in variables(config)
         if reference.source == "file"
     ]
@@ -110,7 +110,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
             if len(rest) == MOST_FILES:
                 rest[name] = token_hex()  # equal to nothing: what follows may change unseen
                 break
-        elif held := _held(real):
+        elif held := _content_kind(real):
             found[name] = held if refusal(real) is None else f"{held}, and others can change it"
     if rest:
         summary = sha256("\n".join(f"{name} {rest[name]}" for name in sorted(rest)).encode())
@@ -136,7 +136,7 @@ def _times(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
-def _held(path: Path) -> str | None:
+def _content_kind(path: Path) -> str | None:
     """What a file holds, in one word; None: it is not a file, or not there."""
     try:
         with open_regular(path) as file:
@@ -219,7 +219,7 @@ def _put(word: str, scope: Scope, place: Path) -> tuple[Path, ...]:
     with suppress(ConfigError, ValueError):
         found = expand(word, scope)
         if "\0" not in found:
-            return (located(found, scope) if found.startswith("~") else place / found,)
+            return (locate(found, scope) if found.startswith("~") else place / found,)
     return ()
 
 

@@ -56,7 +56,7 @@ def parts_of(proposal: Proposal) -> tuple[Part, ...]:
         server_part(name, config, root, folder, file=_file(proposal, name))
         for name, config in proposal.servers.items()
     )
-    skills = (skill_part(path, root) for path in proposal.found_skills())
+    skills = (skill_part(path, root) for path in proposal.find_skills())
     settings = (settings_part(proposal),) if proposal.settings else ()
     return (*servers, *settings, *skills)
 
@@ -67,12 +67,12 @@ def server_part(
     """One server: its configuration, and the files that decide what its program does."""
     files = project_files.of_server(config, root, folder)
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
-    lines = (*_told(config, said), *_files(files))
+    lines = (*_server_lines(config, said), *_files(files))
     wants = dict.fromkeys(
         one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
     )
     content = {"transport": config.transport, **said}
-    return Part("server", name, file, _aligned(lines), _digest(name, content, files), tuple(wants))
+    return Part("server", name, file, _align(lines), _digest(name, content, files), tuple(wants))
 
 
 def settings_part(proposal: Proposal) -> Part:
@@ -83,48 +83,48 @@ def settings_part(proposal: Proposal) -> Part:
     paths = (expand(one.rpartition(":")[0], scope) for one in functions if ".py:" in one)
     files = project_files.digests(map(Path, paths), proposal.root)
     lines = (
-        *(("imports", quoted(one)) for one in functions),
+        *(("imports", quote_word(one)) for one in functions),
         *((key, value) for key, value in _flat(written) if key != "environment.tools"),
         *_files(files),
     )
     digest = _digest("", written, files)
-    return Part("settings", "", _file(proposal, ""), _aligned(lines), digest)
+    return Part("settings", "", _file(proposal, ""), _align(lines), digest)
 
 
 def skill_part(path: Path, root: Path) -> Part:
     """One skill: instructions for a model, and the files beside them."""
     files = project_files.of_skill(path, root)
     name = _within(root, path)
-    return Part("skill", path.name, name, _aligned(_files(files)), _digest(name, {}, files))
+    return Part("skill", path.name, name, _align(_files(files)), _digest(name, {}, files))
 
 
 def visible(text: str) -> str:
     """A text in which nothing is hidden: what a terminal would act on, or not show, is escaped."""
     # A project could otherwise hide half of its command from the person who reads it, with an
     # escape sequence or a right-to-left mark.
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
-def quoted(text: str) -> str:
+def quote_word(text: str) -> str:
     """One word of a command as it is, to be told from its neighbours."""
     plain = text.isprintable() and not {*text} & {*" \"'\\"}
     return text if plain and text else f'"{visible(text.replace(chr(92), chr(92) * 2))}"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
-def _told(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
+def _server_lines(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
     match config:
         case StdioServer():
-            yield "runs", " ".join(map(quoted, (config.command, *config.args)))
-            yield "in", quoted(str(config.cwd)) if config.cwd else "the project's folder"
+            yield "runs", " ".join(map(quote_word, (config.command, *config.args)))
+            yield "in", quote_word(str(config.cwd)) if config.cwd else "the project's folder"
             yield from (("env", f"{visible(k)}={_value(k, v)}") for k, v in config.env.items())
             if config.env_file is not None:
-                yield "env file", quoted(str(config.env_file))
+                yield "env file", quote_word(str(config.env_file))
         case HttpServer():
-            yield "connects", quoted(config.url)
+            yield "connects", quote_word(config.url)
             yield from (
                 ("header", f"{visible(k)}: {_value(k, v)}") for k, v in config.headers.items()
             )
@@ -147,10 +147,10 @@ def _told(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
 def _value(name: str, value: str) -> str:
     """What a variable or header is set to; a secret's value is told by its digest only."""
     if not is_telling(name) and not [*in_value(value, telling=False)]:
-        return quoted(value)
+        return quote_word(value)
     shown = masked_text(value)
     if MASK not in shown:
-        return quoted(shown)
+        return quote_word(shown)
     return f"{visible(shown)} ({sha256(value.encode(errors='surrogatepass')).hexdigest()[:_SHORT]})"
 
 
@@ -166,7 +166,7 @@ def _files(files: Mapping[str, str]) -> _Lines:
     return (("file", f"{visible(name)} {held}") for name, held in files.items())
 
 
-def _aligned(lines: _Lines | tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def _align(lines: _Lines | tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     return tuple(f"{label:<9} {text}" for label, text in lines)
 
 

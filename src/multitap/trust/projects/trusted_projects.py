@@ -81,7 +81,7 @@ class Projects:
         return (self._kept.path,)
 
     def decide(self, proposal: Proposal, /) -> TrustDecision:
-        known = self._known(proposal.root)
+        known = self._trusted_parts(proposal.root)
         if not known and not self._trust_now:
             return nothing_trusted(proposal)  # and none of its files is looked into
         parts = parts_of(proposal)
@@ -107,7 +107,7 @@ class Projects:
         # Computed again at each start, not remembered from the review: files may change after a
         # person said yes.
         digest = server_part(name, config, root, folder).digest
-        for part in self._known(root).values():
+        for part in self._trusted_parts(root).values():
             if part.digest == digest:
                 return frozenset(part.granted)
         if digest in self._for_now.get(_key(root), ()):
@@ -118,7 +118,7 @@ class Projects:
 
     def accepts_skill(self, root: Path, skill: Path) -> bool:
         digest = skill_part(skill, root).digest
-        known = {one.digest for one in self._known(root).values()}
+        known = {one.digest for one in self._trusted_parts(root).values()}
         return digest in known or digest in self._for_now.get(_key(root), ())
 
     def trusted(self) -> Mapping[Path, TrustedParts]:
@@ -141,11 +141,11 @@ class Projects:
             ProjectsError: It cannot be remembered.
         """
         now = time.time()
-        with self._kept.locked():
+        with self._kept.hold_lock():
             records = self._read()
             known = records.projects.get(_key(root), {})
             records.projects[_key(root)] = {
-                part.key: _remembered(part, known.get(part.key), granted, now) for part in parts
+                part.key: _remember(part, known.get(part.key), granted, now) for part in parts
             }
             self._kept.write(msgspec.json.encode(records))
         said = [part.title for part in parts if not _is_known(part, known)]
@@ -163,7 +163,7 @@ class Projects:
             UnknownName: Nothing of it is trusted.
             ProjectsError: It cannot be remembered.
         """
-        with self._kept.locked():
+        with self._kept.hold_lock():
             records = self._read()
             if records.projects.pop(_key(root), None) is None:
                 raise UnknownName(
@@ -180,7 +180,7 @@ class Projects:
             return Standing.TRUSTED
         return Standing.NEW if before is None else Standing.CHANGED
 
-    def _known(self, root: Path) -> TrustedParts:
+    def _trusted_parts(self, root: Path) -> TrustedParts:
         try:
             return self._read().projects.get(_key(root), {})
         except ProjectsError as exc:  # then nothing is trusted
@@ -238,7 +238,7 @@ def expand_trusted(
     return expand_server(config, trusted_scope(loaded, name, config), places=places)
 
 
-def _remembered(
+def _remember(
     part: Part, before: TrustedPart | None, granted: Collection[str], now: float
 ) -> TrustedPart:
     secrets = tuple(name for name in part.wants if name in granted)

@@ -108,17 +108,17 @@ class Questions:
         if isinstance(asked, int):
             told["maxTokens"] = min(asked, granted)
         if for_client:
-            told["systemPrompt"] = signed(server, params.get("systemPrompt"))
+            told["systemPrompt"] = sign(server, params.get("systemPrompt"))
         return told
 
 
-def signed(server: str, prompt: object) -> str:
+def sign(server: str, prompt: object) -> str:
     """A system prompt that says to the person who sees it who asks."""
     words = f"[The MCP server {server!r} asks.]"
     return f"{words}\n\n{prompt}" if isinstance(prompt, str) and prompt else words
 
 
-def named_places(server: str, data: Any) -> Any:
+def name_places(server: str, data: Any) -> Any:
     """The data of an error that sends a person elsewhere, with the name of who does."""
     places = data.get("elicitations") if is_table(data) else None
     if not is_list(places):

@@ -74,10 +74,10 @@ def _free_fields(schema: Mapping[str, Any]) -> Iterator[str]:
             yield name
         elif field.get("type") != "boolean" and {"enum", "oneOf", "const"}.isdisjoint(field):
             said = [field.get(key) for key in ("title", "description", "format", "default")]
-            yield " ".join((_separated(name), *(one for one in said if isinstance(one, str))))
+            yield " ".join((_separate_words(name), *(one for one in said if isinstance(one, str))))
 
 
-def _separated(name: str) -> str:
+def _separate_words(name: str) -> str:
     """`apiKey` as `api Key`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
 

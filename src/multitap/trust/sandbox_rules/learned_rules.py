@@ -57,7 +57,7 @@ def learn_rules(
         and not _is_passing(path)
         and not _is_open(path, plan.read, plan.write, plan.devices, write)
     ]
-    reads = _grouped(looked_at, home)
+    reads = _group(looked_at, home)
     refused = [path for path in (*reads, *write) if not private.openable(path)]
     return LearnedRules(
         read=outermost(path for path in reads if path not in refused),
@@ -87,7 +87,7 @@ def _folder_to_write(path: str, home: Path) -> str:
     return real if is_within(str(home), folder) else folder
 
 
-def _grouped(paths: Iterable[str], home: Path) -> list[str]:
+def _group(paths: Iterable[str], home: Path) -> list[str]:
     """Files, or their folder where there are several."""
     by_folder: dict[str, set[str]] = defaultdict(set)
     for path in paths:

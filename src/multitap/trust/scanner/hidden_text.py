@@ -26,7 +26,7 @@ _KINDS = (
 )
 
 
-def hidden_in(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
+def find_hidden(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
     """What is hidden in a text and where, if anything is.
 
     Args:
@@ -45,9 +45,9 @@ def hidden_in(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
 
 def visible(text: str) -> str:
     """`text` with all that is not shown written as escapes."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     code = ord(char)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - two spellings

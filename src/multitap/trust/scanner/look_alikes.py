@@ -68,12 +68,12 @@ def twins(names: Iterable[str]) -> dict[str, str]:
     first: dict[str, str] = {}
     for name in names:
         other = first.setdefault(skeleton(name), name)
-        if other != name and _spelled(other) != _spelled(name):
+        if other != name and _spell(other) != _spell(name):
             found[name], found[other] = other, name
     return found
 
 
-def _spelled(name: str) -> str:
+def _spell(name: str) -> str:
     return name.casefold().translate(_SEPARATORS)
 
 

@@ -11,7 +11,7 @@ from multitap.config.models import ServerConfig
 from multitap.errors import quoted, shortened
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import pinned_part
-from multitap.trust.scanner.hidden_text import hidden_in, visible
+from multitap.trust.scanner.hidden_text import find_hidden, visible
 from multitap.trust.scanner.look_alikes import is_deceptive, mixes_scripts, plain_letters
 from multitap.trust.scanner.scanner_rules import (
     ENOUGH,
@@ -116,7 +116,7 @@ def _texts(value: Any, depth: int, *, is_table: bool) -> Iterator[tuple[str, boo
 
 
 def _in_name(name: str) -> Iterator[Finding]:
-    if found := hidden_in(name, is_name=True):
+    if found := find_hidden(name, is_name=True):
         yield Finding(HIDDEN, f"the name has {found[0]}", visible(shortened(name, _SNIPPET)))
     elif is_deceptive(name):
         what = f"the name looks like {quoted(plain_letters(name))}"
@@ -126,7 +126,7 @@ def _in_name(name: str) -> Iterator[Finding]:
 def _in_parameters(names: list[str]) -> Iterator[Finding]:
     weight = 0
     for name in names:
-        if found := hidden_in(name, is_name=True):
+        if found := find_hidden(name, is_name=True):
             what = f"the name of a parameter has {found[0]}"
             yield Finding(HIDDEN, what, visible(shortened(name, _SNIPPET)))
         elif mixes_scripts(name):
@@ -143,13 +143,13 @@ def _in_parameters(names: list[str]) -> Iterator[Finding]:
 
 def _in_lines(text: str) -> Iterator[Finding]:
     """The same in several texts, each in a line of its own."""
-    yield from _hidden(text)
+    yield from _find_hidden(text)
     yield from _instructions(text)
     yield from _secrets(text)
 
 
-def _hidden(text: str) -> Iterator[Finding]:
-    if found := hidden_in(text):
+def _find_hidden(text: str) -> Iterator[Finding]:
+    if found := find_hidden(text):
         what, at = found
         yield Finding(HIDDEN, what, _snippet(text, at, at + 1))
 
@@ -161,7 +161,7 @@ def _instructions(text: str) -> Iterator[Finding]:
 
         plain = unescape(plain)
     # Look-alike letters, entities and base64 hide a sentence from a pattern, not from a model.
-    for reading in (plain, *_decoded(text)):
+    for reading in (plain, *_decode_base64(text)):
         found = sorted(_matches(reading), key=lambda one: one[0].start())
         for match, rule in _heaviest(reading, found):
             yield Finding(rule.kind, rule.name, _snippet(reading, match.start(), match.end()))
@@ -205,7 +205,7 @@ def _heaviest(
     return []
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_base64(text: str) -> Iterator[str]:
     """What is written in base64: a model reads that as well."""
     for match in _BASE64.finditer(text):
         piece = match[0].rstrip("=").replace("-", "+").replace("_", "/")

@@ -128,7 +128,7 @@ class TokenStore:
 
     def save(self, login: StoredLogin) -> None:
         """Keep a login, in place of an earlier one of that server."""
-        with self._file.locked():
+        with self._file.hold_lock():
             content = self._read()
             text = msgspec.json.encode(login.secrets).decode()
             # The keyring before the file: the other way round, a crash leaves a login whose secrets
@@ -140,7 +140,7 @@ class TokenStore:
 
     def remove(self, server: str, url: str) -> bool:
         """Forget a login; whether there was one."""
-        with self._file.locked():
+        with self._file.hold_lock():
             content = self._read()
             login = content.logins.pop(_key(server, url), None)
             if login is None:

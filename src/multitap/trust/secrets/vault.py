@@ -157,7 +157,7 @@ class Vault:
 
     @contextmanager
     def _changing(self) -> Generator[_VaultContent]:
-        with self._file.locked():
+        with self._file.hold_lock():
             content = self._read()
             yield content
             self._file.write(msgspec.json.encode(content))

@@ -230,7 +230,7 @@ class Account:
             return
         try:
             flow = login_flow.LoginFlow(self.config, self.known, kept)
-            renewed = await flow.renewed(kept, self._now.proof_key)
+            renewed = await flow.renew(kept, self._now.proof_key)
         except GrantRefused as exc:
             self._dead = kept.secrets.refresh_token
             if exc.error == "invalid_client" and kept.registered:

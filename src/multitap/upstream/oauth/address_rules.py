@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 
 from yarl import URL
 
-from multitap.http.client.origin_route import Address, resolved
-from multitap.http.client.origins import proxy_for, shown
+from multitap.http.client.origin_route import Address, resolve_host
+from multitap.http.client.origins import proxy_for, show_url
 from multitap.http.loopback import is_loopback
-from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -40,7 +40,7 @@ class AddressRules:
         self._server = server
         self._own: frozenset[Ip] | None = None
 
-    def checked(self, address: str) -> URL:
+    def check(self, address: str) -> URL:
         """An address that may be asked, as far as can be said without looking up its host.
 
         Raises:
@@ -48,15 +48,15 @@ class AddressRules:
         """
         url = _web_address(address)
         if url.user is not None or url.password is not None:
-            raise LoginFailed(f"{shown(url)} has a user name in it")
+            raise LoginFailed(f"{show_url(url)} has a user name in it")
         host = url.host or ""
         if url.scheme == "http" and not (
             is_loopback(host) and is_loopback(self._server.host or "")
         ):
-            raise LoginFailed(f"{shown(url)} is not https")
+            raise LoginFailed(f"{show_url(url)} is not https")
         # a proxy looks up names by itself: what it would find there is for it to judge
         if (ip := _literal(host)) and proxy_for(url) and not permitted(ip, self._literal_own()):
-            raise LoginFailed(f"{shown(url)} is an address of a private network")
+            raise LoginFailed(f"{show_url(url)} is an address of a private network")
         return url
 
     async def resolve(
@@ -68,9 +68,9 @@ class AddressRules:
             LoginFailed: There are addresses, but none of them may be used.
         """
         if self._own is None:
-            own = await resolved(loop, self._server.raw_host or "", self._server.port or 0)
+            own = await resolve_host(loop, self._server.raw_host or "", self._server.port or 0)
             self._own = frozenset(_ip(one) for one in own)
-        found = await resolved(loop, host, port)
+        found = await resolve_host(loop, host, port)
         usable = [one for one in found if permitted(_ip(one), self._own)]
         if found and not usable:
             raise LoginFailed(
@@ -86,7 +86,7 @@ class AddressRules:
 
 def permitted(address: Ip, own: Collection[Ip]) -> bool:
     """Whether a server at `own` may send us to an address."""
-    address = _unwrapped(address)
+    address = _unwrap(address)
     if address in own:
         return True
     if address in _METADATA:
@@ -97,7 +97,7 @@ def permitted(address: Ip, own: Collection[Ip]) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _unwrapped(address: Ip) -> Ip:
+def _unwrap(address: Ip) -> Ip:
     """The address of the old kind within one of the new kind."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
@@ -108,7 +108,7 @@ def _unwrapped(address: Ip) -> Ip:
 
 
 def _ip(address: Address) -> Ip:
-    return _unwrapped(ipaddress.ip_address(str(address[4][0]).partition("%")[0]))
+    return _unwrap(ipaddress.ip_address(str(address[4][0]).partition("%")[0]))
 
 
 def _web_address(address: str) -> URL:
@@ -116,11 +116,11 @@ def _web_address(address: str) -> URL:
         url = URL(address)
         if url.scheme in {"http", "https"} and url.host and url.port:
             return url
-    raise LoginFailed(f"{cleaned(address)!r} is not a web address")
+    raise LoginFailed(f"{clean(address)!r} is not a web address")
 
 
 def _literal(host: str) -> Ip | None:
     try:
-        return _unwrapped(ipaddress.ip_address(host.strip("[]")))
+        return _unwrap(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
         return None

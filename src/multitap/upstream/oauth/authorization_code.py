@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from multitap.upstream.oauth.address_rules import AddressRules
 from multitap.upstream.oauth.client_identity import ClientIdentity
 from multitap.upstream.oauth.discovery import Discovery
-from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, clean
 
 _LONGEST = 16 * 1024  # characters of an address that somebody comes back to
 
@@ -40,10 +40,10 @@ class AuthorizationRequest:
         methods = issuer.code_challenge_methods_supported or ()
         # without it, a stolen code is as good as a token; MCP: clients must refuse to go on
         if found.is_described and "S256" not in methods:
-            raise LoginFailed(f"{cleaned(issuer.issuer)} does not offer PKCE with S256")
+            raise LoginFailed(f"{clean(issuer.issuer)} does not offer PKCE with S256")
         if issuer.authorization_endpoint is None:
-            raise LoginFailed(f"{cleaned(issuer.issuer)} has no page to log in")
-        self._page = rules.checked(issuer.authorization_endpoint)
+            raise LoginFailed(f"{clean(issuer.issuer)} has no page to log in")
+        self._page = rules.check(issuer.authorization_endpoint)
         self._found = found
         self._client = client
         self._redirect = redirect

@@ -11,7 +11,7 @@ from multitap.trust.secrets.token_store import ClientAuth, StoredLogin
 from multitap.upstream.oauth.discovery import Discovery, same_issuer
 from multitap.upstream.oauth.guarded_fetch import GuardedFetch
 from multitap.upstream.oauth.issuer_metadata import IssuerMetadata
-from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, clean
 
 _BASIC: ClientAuth = "client_secret_basic"
 _POST: ClientAuth = "client_secret_post"
@@ -31,7 +31,7 @@ class ClientIdentity(msgspec.Struct, frozen=True):
         return f"<ClientIdentity {self.client_id}>"
 
 
-def configured(known: OAuth, issuer: IssuerMetadata) -> ClientIdentity | None:
+def configured_client(known: OAuth, issuer: IssuerMetadata) -> ClientIdentity | None:
     """The client that the configuration names, or describes at an address."""
     if known.client_id is None:
         return None
@@ -46,7 +46,9 @@ def configured(known: OAuth, issuer: IssuerMetadata) -> ClientIdentity | None:
     return ClientIdentity(known.client_id)
 
 
-def remembered(login: StoredLogin | None, issuer: str, redirect: str) -> ClientIdentity | None:
+def remembered_client(
+    login: StoredLogin | None, issuer: str, redirect: str
+) -> ClientIdentity | None:
     """The client that an earlier login registered with the same issuer, to come back here."""
     if login is None or login.secrets is None or not login.registered:
         return None
@@ -67,7 +69,7 @@ async def register(
     issuer = found.issuer
     if issuer.registration_endpoint is None:
         raise LoginFailed(
-            f"{cleaned(issuer.issuer)} only accepts registered clients; register one "
+            f"{clean(issuer.issuer)} only accepts registered clients; register one "
             f"with the redirect URI {redirect}, and set `oauth.client_id`"
         )
     request = {
@@ -76,19 +78,19 @@ async def register(
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "application_type": "native",
-        "token_endpoint_auth_method": _wanted(issuer.token_endpoint_auth_methods_supported),
+        "token_endpoint_auth_method": _choose_auth(issuer.token_endpoint_auth_methods_supported),
     }
     if scope:
         request["scope"] = scope
     reply = await fetch.post_json(issuer.registration_endpoint, request)
-    said = reply.decoded()
+    said = reply.decode_json()
     if reply.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
         error = said.get("error") or f"registration failed with HTTP {reply.status}"
         raise GrantRefused(str(error), str(said.get("error_description") or ""))
-    return _registered(said)
+    return _registered_client(said)
 
 
-def _registered(said: Mapping[str, object]) -> ClientIdentity:
+def _registered_client(said: Mapping[str, object]) -> ClientIdentity:
     client_id, secret = said.get("client_id"), said.get("client_secret")
     if not isinstance(client_id, str) or not client_id:
         raise LoginFailed("the answer to our registration has no client id")
@@ -98,7 +100,7 @@ def _registered(said: Mapping[str, object]) -> ClientIdentity:
     if named == "none":
         return ClientIdentity(client_id, registered=True)
     if named not in {_BASIC, _POST} or secret is None:
-        raise LoginFailed(f"it registered us for {cleaned(named)}, which is not supported")
+        raise LoginFailed(f"it registered us for {clean(named)}, which is not supported")
     return ClientIdentity(client_id, _POST if named == _POST else _BASIC, secret, registered=True)
 
 
@@ -114,7 +116,7 @@ def _secret_auth(issuer: IssuerMetadata) -> ClientAuth:
     return _POST if _POST in methods and _BASIC not in methods else _BASIC
 
 
-def _wanted(methods: Collection[str] | None) -> ClientAuth:
+def _choose_auth(methods: Collection[str] | None) -> ClientAuth:
     """A program on a person's machine can keep no secret, so it rather has none."""
     if methods is None or "none" in methods:
         return "none"

@@ -71,7 +71,7 @@ class Credentials:
         self._headers, self.proof_key, self.renew_at = _NONE, None, None
         if login is None or (secrets := login.secrets) is None:
             return
-        self._redact.learn(_confided(login))
+        self._redact.learn(_secrets_of(login))
         if secrets.proof_key is not None:
             self.proof_key, self._headers = proof_key.ProofKey(secrets.proof_key), None
         else:
@@ -106,7 +106,7 @@ def token_of(login: StoredLogin | None) -> str | None:
     return login.secrets.access_token if login and login.secrets else None
 
 
-def _confided(login: StoredLogin) -> Iterator[str]:
+def _secrets_of(login: StoredLogin) -> Iterator[str]:
     """What an authorization server has entrusted us with."""
     if (secrets := login.secrets) is not None:
         yield secrets.access_token

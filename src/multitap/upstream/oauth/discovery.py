@@ -5,12 +5,12 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 from multitap.config import OAuth
-from multitap.http.client.origins import shown
+from multitap.http.client.origins import show_url
 from multitap.records import dataclass
 from multitap.upstream.oauth.challenge_words import parameters, scheme
 from multitap.upstream.oauth.guarded_fetch import FetchedReply, GuardedFetch
-from multitap.upstream.oauth.issuer_metadata import IssuerMetadata, ResourceMetadata, parsed
-from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+from multitap.upstream.oauth.issuer_metadata import IssuerMetadata, ResourceMetadata, parse_metadata
+from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH, _OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
@@ -57,7 +57,7 @@ async def discover(
         found = issuer or _usual_endpoints(server)
         _check_expected(found.issuer, known)
     else:
-        name = _chosen(described.authorization_servers, known, usual)
+        name = _choose_issuer(described.authorization_servers, known, usual)
         issuer = found = await _issuer(fetch, name, known)
     asked = said.get("scope")
     if asked is None and described is not None and described.scopes_supported is not None:
@@ -78,11 +78,11 @@ async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> Reso
         reply = await fetch.describe(address, _HEADERS)
         if reply.status == _BUSY or reply.status >= _BROKEN:
             failed = reply.status
-        described = parsed(reply.body, ResourceMetadata) if _is_ok(reply) else None
+        described = parse_metadata(reply.body, ResourceMetadata) if _is_ok(reply) else None
         if described is not None and described.authorization_servers:
             if not covers(described.resource, server):
                 raise LoginFailed(
-                    f"its metadata is about another resource: {cleaned(described.resource)}"
+                    f"its metadata is about another resource: {clean(described.resource)}"
                 )
             return described
     if failed is not None:  # it may have metadata: without them we would ask the wrong one
@@ -97,7 +97,7 @@ def _resource_addresses(server: str, named: str | None) -> list[str]:
     return [*filter(None, [named]), *path, f"{origin}{_RESOURCE}"]
 
 
-def _chosen(names: tuple[str, ...], known: OAuth, usual: str | None) -> str:
+def _choose_issuer(names: tuple[str, ...], known: OAuth, usual: str | None) -> str:
     if known.issuer is not None:
         wanted = [name for name in names if same_issuer(name, known.issuer)]
         if not wanted:
@@ -111,17 +111,16 @@ async def _issuer(fetch: GuardedFetch, name: str, known: OAuth) -> IssuerMetadat
     for address in addresses:
         reply = await fetch.describe(address, _HEADERS)
         if reply.status >= _BROKEN:
-            raise LoginFailed(f"{cleaned(address)} answers with HTTP {reply.status}")
-        found = parsed(reply.body, IssuerMetadata) if _is_ok(reply) else None
+            raise LoginFailed(f"{clean(address)} answers with HTTP {reply.status}")
+        found = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
         if found is not None:
             # else one authorization server could speak for another
             if not same_issuer(found.issuer, name):
                 raise LoginFailed(
-                    f"the metadata of {cleaned(name)} is about another issuer: "
-                    f"{cleaned(found.issuer)}"
+                    f"the metadata of {clean(name)} is about another issuer: {clean(found.issuer)}"
                 )
             return found
-    raise LoginFailed(f"the authorization server {cleaned(name)} does not describe itself")
+    raise LoginFailed(f"the authorization server {clean(name)} does not describe itself")
 
 
 def _issuer_addresses(name: str) -> list[str]:
@@ -136,10 +135,10 @@ async def _legacy_issuer(fetch: GuardedFetch, server: str, known: OAuth) -> Issu
     """As in 2025-03-26: the server is its own authorization server."""
     origin = str(URL(server).origin())
     reply = await fetch.describe(known.metadata_url or f"{origin}{_OAUTH}", _HEADERS)
-    found = parsed(reply.body, IssuerMetadata) if _is_ok(reply) else None
+    found = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
     expected = known.issuer or origin
     if found is not None and not same_issuer(found.issuer, expected):
-        raise LoginFailed(f"its metadata is about another issuer: {cleaned(found.issuer)}")
+        raise LoginFailed(f"its metadata is about another issuer: {clean(found.issuer)}")
     return found
 
 
@@ -160,13 +159,13 @@ def _check_expected(issuer: str, known: OAuth) -> None:
 
 def _refuse_issuer(named: str, expected: str) -> None:
     raise LoginFailed(
-        f"it wants a login at {cleaned(named)}, and `oauth.issuer` is {cleaned(expected)}"
+        f"it wants a login at {clean(named)}, and `oauth.issuer` is {clean(expected)}"
     )
 
 
 def canonical(server: str) -> str:
     """A server's URL as the name of a resource."""
-    return shown(URL(server)).rstrip("/")
+    return show_url(URL(server)).rstrip("/")
 
 
 def covers(resource: str, server: str) -> bool:

@@ -10,9 +10,9 @@ import msgspec
 from yarl import URL
 
 from multitap.faults import RequestFailed
-from multitap.http.client.headers import DEFAULTS, Headers, merged
+from multitap.http.client.headers import DEFAULTS, Headers, merge
 from multitap.http.client.http_client import HttpClient
-from multitap.http.client.origins import joined, same_origin, shown
+from multitap.http.client.origins import join_url, same_origin, show_url
 from multitap.http.client.response import Response
 from multitap.upstream.oauth.address_rules import AddressRules
 from multitap.upstream.oauth.oauth_errors import LoginFailed
@@ -36,7 +36,7 @@ class FetchedReply(NamedTuple):
     headers: Headers
     body: bytes
 
-    def decoded(self) -> Mapping[str, object]:
+    def decode_json(self) -> Mapping[str, object]:
         """The JSON object in it; empty where there is none."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, object])
@@ -60,17 +60,17 @@ class GuardedFetch:
 
     async def describe(self, address: str, headers: Headers) -> FetchedReply:
         """A description; redirects are followed within its origin."""
-        url = self.rules.checked(address)
+        url = self.rules.check(address)
         with _patience(url, METADATA_TIMEOUT):
             for _ in range(_REDIRECTS + 1):
                 reply, location = await self._ask("GET", url, headers, None)
                 if location is None:
                     return reply
-                target = joined(url, location)
+                target = join_url(url, location)
                 if target is None or not same_origin(url, target):
-                    raise LoginFailed(f"{shown(url)} redirects to another origin")
+                    raise LoginFailed(f"{show_url(url)} redirects to another origin")
                 url = target
-        raise LoginFailed(f"{shown(url)} redirects in a loop")
+        raise LoginFailed(f"{show_url(url)} redirects in a loop")
 
     async def post_form(
         self, address: str, form: Mapping[str, str], headers: Headers = _NONE
@@ -82,22 +82,22 @@ class GuardedFetch:
         return await self._post(address, msgspec.json.encode(message), _JSON, {})
 
     async def _post(self, address: str, body: bytes, kind: str, headers: Headers) -> FetchedReply:
-        url = self.rules.checked(address)
-        headers = merged({"Content-Type": kind}, headers)
+        url = self.rules.check(address)
+        headers = merge({"Content-Type": kind}, headers)
         with _patience(url, GRANT_TIMEOUT):
             reply, location = await self._ask("POST", url, headers, body)
         if location is not None:
-            raise LoginFailed(f"{shown(url)} redirects, which would lose what was sent")
+            raise LoginFailed(f"{show_url(url)} redirects, which would lose what was sent")
         return reply
 
     async def _ask(
         self, method: str, url: URL, headers: Headers, body: bytes | None
     ) -> tuple[FetchedReply, str | None]:
-        headers = merged(DEFAULTS, {"Accept": _JSON}, headers)
-        async with HttpClient(shown(url), resolve=self.rules.resolve) as client:
+        headers = merge(DEFAULTS, {"Accept": _JSON}, headers)
+        async with HttpClient(show_url(url), resolve=self.rules.resolve) as client:
             response = await client.send(client.head(method, url, headers), body)
             location = response.header("Location") if response.status in _REDIRECT else None
-            content = await _bounded(response, url) if location is None else b""
+            content = await _read_bounded(response, url) if location is None else b""
         told = {name: value for name in _TOLD if (value := response.header(name)) is not None}
         return FetchedReply(response.status, told, content), location
 
@@ -108,15 +108,15 @@ def _patience(url: URL, seconds: float) -> Generator[None]:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError:
-        words = f"{shown(url)} did not answer within {seconds:g} s"
+        words = f"{show_url(url)} did not answer within {seconds:g} s"
         raise RequestFailed(words, sent=False) from None
 
 
-async def _bounded(response: Response, url: URL) -> bytes:
+async def _read_bounded(response: Response, url: URL) -> bytes:
     body = b""
     while chunk := await response.chunk():
         body += chunk
         if len(body) > LONGEST:
             response.close()
-            raise LoginFailed(f"{shown(url)} answers with more than {LONGEST:,} bytes")
+            raise LoginFailed(f"{show_url(url)} answers with more than {LONGEST:,} bytes")
     return body

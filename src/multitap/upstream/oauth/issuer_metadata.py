@@ -39,7 +39,7 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
 _Metadata = TypeVar("_Metadata", ResourceMetadata, IssuerMetadata)
 
 
-def parsed(text: bytes, kind: type[_Metadata]) -> _Metadata | None:
+def parse_metadata(text: bytes, kind: type[_Metadata]) -> _Metadata | None:
     """What a description says; None where it is none."""
     try:
         return msgspec.json.decode(text, type=kind)

@@ -13,13 +13,13 @@ from multitap.upstream.oauth.authorization_code import AuthorizationRequest
 from multitap.upstream.oauth.challenge_words import parameters
 from multitap.upstream.oauth.client_identity import (
     ClientIdentity,
-    configured,
+    configured_client,
     register,
-    remembered,
+    remembered_client,
 )
 from multitap.upstream.oauth.discovery import Discovery, discover, same_issuer
 from multitap.upstream.oauth.guarded_fetch import GRANT_TIMEOUT, GuardedFetch
-from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, clean
 from multitap.upstream.oauth.proof_key import ProofKey
 from multitap.upstream.oauth.token_endpoint import Grant, TokenEndpoint
 from multitap.upstream.oauth.workload_identity import bearer_form
@@ -71,20 +71,20 @@ class LoginFlow:
         proof_key = ProofKey() if found.takes_proofs else None
         terms = _Terms(found, client, proof_key, redirect, wanted)
         try:
-            grant = await self._granted(send, terms)
+            grant = await self._request_grant(send, terms)
         except GrantRefused as exc:
             if exc.error != "invalid_client" or not client.registered:
                 raise
             # it knew us once, and forgot
             client = await register(self._fetch, found, redirect, wanted)
             terms = replace(terms, client=client)
-            grant = await self._granted(send, terms)
+            grant = await self._request_grant(send, terms)
         return self._login(server, terms, grant)
 
     async def by_machine(self, server: str, challenge: str) -> StoredLogin:
         """Log in with what the configuration has: a secret, a key or a signed statement."""
         found = await self._discover(challenge)
-        client = configured(self._known, found.issuer)
+        client = configured_client(self._known, found.issuer)
         if client is None:
             raise LoginFailed("`oauth.client_id` is needed to log in without a person")
         scope = self._known.scope or found.scope
@@ -99,7 +99,7 @@ class LoginFlow:
         grant = await endpoint.grant(found.issuer.token_endpoint, form)
         return self._login(server, _Terms(found, client, proof_key, "", scope), grant)
 
-    async def renewed(self, kept: StoredLogin, proof_key: ProofKey | None) -> StoredLogin:
+    async def renew(self, kept: StoredLogin, proof_key: ProofKey | None) -> StoredLogin:
         """The login with fresh tokens; only where it was given, and only to whom it was given."""
         secrets = _secrets(kept)
         endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept), proof_key)
@@ -121,7 +121,7 @@ class LoginFlow:
     async def revoke(self, kept: StoredLogin) -> None:
         """Have the tokens of a login be void (RFC 7009)."""
         if kept.revocation_endpoint is None:
-            raise LoginFailed(f"{cleaned(kept.issuer)} has no way to revoke tokens")
+            raise LoginFailed(f"{clean(kept.issuer)} has no way to revoke tokens")
         secrets = _secrets(kept)
         endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept))
         if secrets.refresh_token is not None:
@@ -137,15 +137,15 @@ class LoginFlow:
         if secret and self._known.issuer is None and usual and not same_issuer(name, usual):
             # a server that was taken over must not have our secret by naming another place
             raise LoginFailed(
-                f"it wants a login at {cleaned(name)}, and the client secret was given for "
-                f"{cleaned(usual)}; if that is right, set `oauth.issuer`"
+                f"it wants a login at {clean(name)}, and the client secret was given for "
+                f"{clean(usual)}; if that is right, set `oauth.issuer`"
             )
         return found
 
     async def _client(self, found: Discovery, redirect: str, scope: str | None) -> ClientIdentity:
         return (
-            configured(self._known, found.issuer)
-            or remembered(self._before, found.issuer.issuer, redirect)
+            configured_client(self._known, found.issuer)
+            or remembered_client(self._before, found.issuer.issuer, redirect)
             or await register(self._fetch, found, redirect, scope)
         )
 
@@ -156,7 +156,7 @@ class LoginFlow:
         key = self._known.private_key if kept.client_auth == "private_key_jwt" else None
         return ClientIdentity(kept.client_id, kept.client_auth, secret, key, kept.registered)
 
-    async def _granted(self, send: Send, terms: "_Terms") -> Grant:
+    async def _request_grant(self, send: Send, terms: "_Terms") -> Grant:
         found, client = terms.found, terms.client
         rules = self._fetch.rules
         request = AuthorizationRequest(found, client, terms.redirect, terms.scope, rules)

@@ -47,7 +47,7 @@ class Logins:
                 store=self._store,
                 tasks=self._tasks,
                 login=self._login,
-                on_change=self._changed,
+                on_change=self._on_changed,
             )
         return account
 
@@ -74,8 +74,8 @@ class Logins:
                 # one that cannot be read now is looked at again when somebody needs it
                 with contextlib.suppress(AuthRequired):
                     if await account.reload():
-                        self._changed(account)
+                        self._on_changed(account)
 
-    def _changed(self, account: Account) -> None:
+    def _on_changed(self, account: Account) -> None:
         if self.on_change is not None:
             self.on_change(account.name, account.is_logged_in)

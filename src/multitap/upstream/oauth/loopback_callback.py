@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from multitap.http.loopback import is_loopback
-from multitap.upstream.oauth.oauth_errors import LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 _LONGEST = 16 * 1024  # bytes of a request's head
 _FIELDS = 64  # of a query
@@ -59,7 +59,7 @@ class LoopbackCallback:
             raise LoginFailed(f"{self.address} is not on this machine: use `--no-browser`")
         hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
         try:
-            self._listener = await self._bound(hosts, place.port or 0)
+            self._listener = await self._bind(hosts, place.port or 0)
         except OSError as exc:
             words = f"cannot listen on port {place.port} of {host}: {exc.strerror}"
             raise LoginFailed(words) from None
@@ -93,7 +93,7 @@ class LoopbackCallback:
                     writer.transport.abort()
                 await checkpoint()
 
-    async def _bound(self, hosts: list[str], port: int) -> asyncio.Server:
+    async def _bind(self, hosts: list[str], port: int) -> asyncio.Server:
         try:
             return await asyncio.start_server(self._serve, hosts, port, limit=_LONGEST)
         except OSError:
@@ -151,7 +151,7 @@ class LoopbackCallback:
         self._came_back = f"{self.address}?{query}"
         if "error" in said:
             reason = said.get("error_description", said["error"])[0]
-            return HTTPStatus.OK, f"The login to {self._server} failed: {cleaned(reason)}"
+            return HTTPStatus.OK, f"The login to {self._server} failed: {clean(reason)}"
         return HTTPStatus.OK, f"Multitap has the answer for {self._server}. Close this page."
 
 

@@ -14,11 +14,11 @@ class GrantRefused(LoginFailed):
     """An authorization server says no, in a code that programs understand."""
 
     def __init__(self, error: str, description: str = "") -> None:
-        self.error = cleaned(error)
-        words = f"{self.error}: {cleaned(description)}" if description else self.error
+        self.error = clean(error)
+        words = f"{self.error}: {clean(description)}" if description else self.error
         super().__init__(words)
 
 
-def cleaned(text: object) -> str:
+def clean(text: object) -> str:
     """A stranger's words in one line that a terminal can show."""
     return printable(shortened(" ".join(str(text).split()), _LONGEST))

@@ -7,7 +7,7 @@ from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.faults import RequestFailed
-from multitap.http.client.headers import DEFAULTS, merged
+from multitap.http.client.headers import DEFAULTS, merge
 from multitap.http.client.http_client import http_client
 from multitap.http.client.origins import without_credentials
 from multitap.wire.streamable.http_origin import EVENTS, JSON
@@ -24,7 +24,7 @@ async def wanted_login(config: HttpServer) -> str | None:
         RequestFailed: It cannot be reached.
     """
     url, credentials = without_credentials(URL(config.url))
-    headers = merged(DEFAULTS, credentials, config.headers, _HEADERS)
+    headers = merge(DEFAULTS, credentials, config.headers, _HEADERS)
     method, body = ("GET", None) if config.transport == "sse" else ("POST", _PING)
     try:
         with anyio.fail_after(_PATIENCE):

@@ -21,13 +21,13 @@ class ProofKey:
     """
 
     def __init__(self, pem: str | None = None) -> None:
-        self._key = _loaded(pem) if pem else ec.generate_private_key(ec.SECP256R1())
+        self._key = _load(pem) if pem else ec.generate_private_key(ec.SECP256R1())
         numbers = self._key.public_key().public_numbers()
         self._public = {
             "kty": "EC",
             "crv": "P-256",
-            "x": _encoded(numbers.x.to_bytes(32)),
-            "y": _encoded(numbers.y.to_bytes(32)),
+            "x": _encode(numbers.x.to_bytes(32)),
+            "y": _encode(numbers.y.to_bytes(32)),
         }
 
     @property
@@ -59,17 +59,17 @@ class ProofKey:
         if nonce is not None:
             claims["nonce"] = nonce
         if token is not None:
-            claims["ath"] = _encoded(hashlib.sha256(token.encode()).digest())
+            claims["ath"] = _encode(hashlib.sha256(token.encode()).digest())
         head = {"typ": "dpop+jwt", "jwk": self._public}
         return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers=head)
 
 
-def _loaded(pem: str) -> ec.EllipticCurvePrivateKey:
+def _load(pem: str) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(pem.encode(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError("the key of a login is an elliptic curve key")
     return key
 
 
-def _encoded(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

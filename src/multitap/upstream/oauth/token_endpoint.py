@@ -12,7 +12,7 @@ from yarl import URL
 from multitap.upstream.oauth.client_assertion import ASSERTION_TYPE, client_assertion
 from multitap.upstream.oauth.client_identity import ClientIdentity
 from multitap.upstream.oauth.guarded_fetch import FetchedReply, GuardedFetch
-from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, cleaned
+from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, clean
 from multitap.upstream.oauth.proof_key import ProofKey
 
 _KINDS = frozenset({"bearer", "dpop"})
@@ -62,21 +62,21 @@ class TokenEndpoint:
     async def grant(self, address: str, form: Mapping[str, str]) -> Grant:
         """Tokens in exchange for a grant."""
         reply = await self._post(address, form)
-        said = reply.decoded()
+        said = reply.decode_json()
         if reply.status != HTTPStatus.OK:
             raise _refusal(reply.status, said)
-        return _granted(said)
+        return _parse_grant(said)
 
     async def revoke(self, address: str, token: str, kind: str) -> None:
         """Have a token be void (RFC 7009)."""
         reply = await self._post(address, {"token": token, "token_type_hint": kind})
         if reply.status != HTTPStatus.OK:
-            raise _refusal(reply.status, reply.decoded())
+            raise _refusal(reply.status, reply.decode_json())
 
     async def _post(self, address: str, form: Mapping[str, str]) -> FetchedReply:
         reply = await self._post_once(address, form, None)
         nonce = reply.headers.get("DPoP-Nonce")
-        wants_nonce = reply.decoded().get("error") == "use_dpop_nonce"
+        wants_nonce = reply.decode_json().get("error") == "use_dpop_nonce"
         if self._proof_key is not None and nonce and wants_nonce:
             reply = await self._post_once(address, form, nonce)
         return reply
@@ -84,12 +84,12 @@ class TokenEndpoint:
     async def _post_once(
         self, address: str, form: Mapping[str, str], nonce: str | None
     ) -> FetchedReply:
-        filled, headers = self._authenticated(form)
+        filled, headers = self._authenticate(form)
         if self._proof_key is not None:
             headers["DPoP"] = self._proof_key.proof("POST", URL(address), nonce=nonce)
         return await self._fetch.post_form(address, filled, headers)
 
-    def _authenticated(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def _authenticate(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """The form and the headers that show who we are."""
         client, filled = self._client, dict(form)
         if client.auth == "client_secret_basic" and client.secret is not None:
@@ -114,12 +114,12 @@ def _refusal(status: int, said: Mapping[str, object]) -> LoginFailed:
     return LoginFailed(f"the authorization server answers with HTTP {status}")
 
 
-def _granted(said: Mapping[str, object]) -> Grant:
+def _parse_grant(said: Mapping[str, object]) -> Grant:
     token, kind = said.get("access_token"), said.get("token_type")
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise LoginFailed("the authorization server gave no usable access token")
     if str(kind).lower() not in _KINDS:
-        raise LoginFailed(f"the authorization server gave a token of type {cleaned(kind)}")
+        raise LoginFailed(f"the authorization server gave a token of type {clean(kind)}")
     return Grant(
         access_token=token,
         is_bound=str(kind).lower() == "dpop",

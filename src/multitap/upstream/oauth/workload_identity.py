@@ -29,7 +29,7 @@ async def bearer_form(known: OAuth, issuer: str, resource: str) -> dict[str, str
     """
     statement = await _statement(known)
     if known.identity_provider is not None:
-        statement = await _exchanged(known, known.identity_provider, statement, issuer, resource)
+        statement = await _exchange(known, known.identity_provider, statement, issuer, resource)
     return {"grant_type": GRANT, "assertion": statement, "resource": resource}
 
 
@@ -54,7 +54,7 @@ def _read(path: Path) -> str:
         return file.read(_LONGEST + 1).decode("ascii", "replace").strip()
 
 
-async def _exchanged(known: OAuth, provider: str, id_token: str, issuer: str, resource: str) -> str:
+async def _exchange(known: OAuth, provider: str, id_token: str, issuer: str, resource: str) -> str:
     # the provider is the configuration's word, not the server's: its own place is what counts
     reply = await GuardedFetch(provider).post_form(
         provider,
@@ -68,7 +68,7 @@ async def _exchanged(known: OAuth, provider: str, id_token: str, issuer: str, re
             "client_id": known.identity_client_id or known.client_id or "",
         },
     )
-    said = reply.decoded()
+    said = reply.decode_json()
     given = said.get("access_token")
     if (
         reply.status != _OK

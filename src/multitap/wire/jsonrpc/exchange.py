@@ -76,7 +76,7 @@ class Exchange:
             raise outcome
         return outcome
 
-    def failed(
+    def fail(
         self, pending: PendingRequest, exc: BaseException, call_off: Callable[[bytes], None] | None
     ) -> None:
         """A request has come to its end without an answer.
@@ -109,7 +109,7 @@ class Exchange:
             if not data.isascii():
                 data.decode()  # what is left undecoded must be text, too
         except envelope.UNPARSABLE:
-            self._damaged_message(data)
+            self._on_damaged_message(data)
             return bool(self._by_id)
         if message.method is not UNSET:
             self.inbound_messages.overhear(message)
@@ -131,20 +131,20 @@ class Exchange:
             self.inbound_messages.noise(data)  # twice, or never asked
         return is_wanted or bool(self._by_id)
 
-    def _damaged_message(self, data: bytes) -> None:
+    def _on_damaged_message(self, data: bytes) -> None:
         try:
             read_message(data)
         except AnswerInvalid as exc:
-            self.damaged(data, exc)
+            self.fail_damaged(data, exc)
 
     def _misread(self, data: bytes) -> None:
         """Take what is no message, as cheaply as can be: there may be millions of it."""
         if b'"' in data:  # it may be what is left of an answer
-            self.damaged(data, no_message(data))
+            self.fail_damaged(data, no_message(data))
         else:
             self.inbound_messages.noise(data)
 
-    def damaged(self, data: bytes, fault: AnswerInvalid) -> None:
+    def fail_damaged(self, data: bytes, fault: AnswerInvalid) -> None:
         """Fail the request whose answer this was, where that can be seen."""
         hit = envelope.recover_ids(data, self.pending_requests)
         if (

@@ -90,9 +90,9 @@ class InboundMessages:
 
     def overhear(self, message: Envelope) -> None:
         """Take a message that has a method, and does not say which call it belongs to."""
-        call = self._pending_requests.meant()
+        call = self._pending_requests.call_in_question()
         if call is not None and message.method in _ADDRESSED and self._inbound is not None:
-            self._inbound.unaddressed()
+            self._inbound.on_unaddressed()
         self.take(message, call)
 
     def take(self, message: Envelope, call: object | None = None) -> None:
@@ -101,7 +101,7 @@ class InboundMessages:
         if method is UNSET:
             return
         if request_id is UNSET or request_id is None:
-            self._notified(method, message.params, call)
+            self._on_notification(method, message.params, call)
         elif len(self._answering) < INBOUND_REQUESTS and request_id not in self._answering:
             scope = self._answering[request_id] = (
                 CancelHandle()
@@ -130,9 +130,9 @@ class InboundMessages:
             self._warned_at = now
             self._noise_sample = self._redact(envelope.excerpt(data))
             logger.info("%s: unexpected message: %s", self._origin, self._noise_sample)
-        self.wasted(size)
+        self.count_waste(size)
 
-    def wasted(self, size: int) -> None:
+    def count_waste(self, size: int) -> None:
         """Count bytes that are not even noise: blank lines, comments between events."""
         self._junk += max(size, _LEAST_JUNK)
         # the clock is read here only: junk comes by the million
@@ -151,7 +151,7 @@ class InboundMessages:
     def evidence(self) -> Evidence:
         return Evidence(noise=self._noise, noise_sample=self._noise_sample)
 
-    def _notified(self, method: str, params: Raw, call: object | None) -> None:
+    def _on_notification(self, method: str, params: Raw, call: object | None) -> None:
         try:
             if method == "notifications/progress":
                 report = _parse_progress(params)
@@ -182,15 +182,15 @@ class InboundMessages:
             with scope:
                 if isinstance(call, UnclearOwner):
                     # one of them waits for our answer, and it is not known which: no clock may run
-                    with self._held(SEVERAL):
+                    with self._hold_clocks(SEVERAL):
                         call = await self._pending_requests.certain(call)
-                with self._held(call):
+                with self._hold_clocks(call):
                     await self._send(await self._reply(request_id, method, params, call))
         finally:
             del self._answering[request_id]
 
     @contextmanager
-    def _held(self, call: object | None) -> Generator[None]:
+    def _hold_clocks(self, call: object | None) -> Generator[None]:
         """Stop the clocks of the calls that may wait for our answer."""
         waiting = self._pending_requests.of(call)
         for pending in waiting:

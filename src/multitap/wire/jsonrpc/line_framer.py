@@ -51,16 +51,16 @@ class LineFramer:
         end = chunk.find(b"\n", self._at)
         if end < 0:
             rest, self._chunk = chunk[self._at :], b""
-            return self._begun(rest)
+            return self._begin(rest)
         piece = chunk[self._at : end]
         if not self._size and len(piece) <= self._limit:  # most are whole
             self._go_to(end + 1)
             return piece
-        if (early := self._begun(piece)) is not None:
+        if (early := self._begin(piece)) is not None:
             self._at = end  # the line ends here; its end is reported next
             return early
         self._go_to(end + 1)
-        return self._ended()
+        return self._end()
 
     def _go_to(self, position: int) -> None:
         if position == len(self._chunk):
@@ -68,7 +68,7 @@ class LineFramer:
             self.held = False
         self._at = position
 
-    def _begun(self, piece: bytes) -> Oversized | None:
+    def _begin(self, piece: bytes) -> Oversized | None:
         self._size += len(piece)
         if self._size <= self._limit:
             self._parts.append(piece)
@@ -80,7 +80,7 @@ class LineFramer:
         self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
         return Oversized(self._size, self._head) if first else None
 
-    def _ended(self) -> bytes | Oversized:
+    def _end(self) -> bytes | Oversized:
         line: bytes | Oversized = b"".join(self._parts)
         if self._size > self._limit:
             line = Oversized(self._size, self._head, self._tail)

@@ -19,14 +19,14 @@ def read_message(data: bytes) -> Envelope:
         if not data.isascii():
             data.decode()  # what is left undecoded must be text, too
     except envelope.UNPARSABLE as exc:
-        raise AnswerInvalid(f"{_flaw(data, exc)}{quoted(data)}", sent=True) from None
+        raise AnswerInvalid(f"{_flaw(data, exc)}{quote_data(data)}", sent=True) from None
     return message
 
 
 def no_message(data: bytes) -> AnswerInvalid:
     """What is wrong with `data`, which does not even begin like a message."""
     flaw = _flaw(data, None)
-    return AnswerInvalid(f"{flaw}{quoted(data)}", sent=True)
+    return AnswerInvalid(f"{flaw}{quote_data(data)}", sent=True)
 
 
 def answers(message: Envelope, pending: PendingRequest) -> bool:
@@ -39,7 +39,7 @@ def answers(message: Envelope, pending: PendingRequest) -> bool:
     return message.id == pending.id or (message.id is None and len(message.error) > 0)
 
 
-def quoted(data: bytes) -> str:
+def quote_data(data: bytes) -> str:
     """`data` shortened to one line, to end a message with."""
     line = envelope.excerpt(b" ".join(data[:1024].split()))
     return f": {line}" if line else ""

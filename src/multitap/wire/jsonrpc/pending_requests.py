@@ -121,7 +121,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.wake = None
             wake()
 
-    def responded(self, outcome: Response | WireFault) -> None:
+    def on_response(self, outcome: Response | WireFault) -> None:
         """Its connection has a response for it, or broke."""
         if not isinstance(outcome, WireFault):
             self.response = outcome
@@ -276,7 +276,7 @@ class PendingRequests:
             return calls
         return [one for one in calls if owner_of(one.request.call) is owner_of(call)]
 
-    def meant(self) -> object | None:
+    def call_in_question(self) -> object | None:
         """The call that a message of the server belongs to, which does not say so itself.
 
         One of them where all are of the same owner, `SEVERAL` where they are not.
@@ -315,7 +315,7 @@ class PendingRequests:
     def clear_up(self, pending: PendingRequest, *, answered: bool) -> None:
         """A message that may belong to this request may now be certain to belong to another."""
         for doubt in self.doubts:
-            doubt.ended(pending, answered=answered)
+            doubt.on_end(pending, answered=answered)
 
     # One timer for all of them: to set and cancel one for each costs more than the rest of it.
     def _wake_at(self, due: float) -> None:

@@ -54,7 +54,7 @@ def members(params: Mapping[str, Any]) -> bytes:
     return encode(params)[1:-1]
 
 
-def made(
+def make_request(
     method: str,
     params: Mapping[str, Any] | None,
     timeout: float | Deadline | None,

@@ -23,7 +23,7 @@ class UnclearOwner:
         self.outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """The call it belongs to; `SEVERAL` where nobody will ever know."""
 
-    def ended(self, request: object, *, answered: bool) -> None:
+    def on_end(self, request: object, *, answered: bool) -> None:
         """One of the requests has come to its end."""
         if request not in self._calls or self.outcome.done():
             return

@@ -75,9 +75,9 @@ class Launch:
             changes, path = value
             self.used.note(path, changes=bool(changes))
         elif kind == "refused" and self.traffic is not None:
-            self.traffic.refused(value, "it must go through the proxy")
+            self.traffic.on_refused(value, "it must go through the proxy")
         elif kind == "crowded" and self.traffic is not None:
-            self.traffic.refused("another process", f"it has {value} already")
+            self.traffic.on_refused("another process", f"it has {value} already")
 
 
 class Sandboxes:
@@ -139,11 +139,11 @@ class Sandboxes:
                 hint='`sandbox = "auto"` starts it without a sandbox',
                 missing=True,
             )
-        plan = await to_thread.run_sync(self._prepared, name, config, program, env)
+        plan = await to_thread.run_sync(self._prepare, name, config, program, env)
         wrapper = _wrapper(plan, self._state) if config.sandbox == "bubblewrap" else []
-        return await self._confined(name, plan, wrapper)
+        return await self._confine(name, plan, wrapper)
 
-    def _prepared(
+    def _prepare(
         self, name: str, config: StdioServer, program: str, env: Mapping[str, str]
     ) -> SandboxPlan:
         plan = plan_here(self._state, name, config, program, env)
@@ -159,7 +159,7 @@ class Sandboxes:
             ) from None
         return plan
 
-    async def _confined(self, name: str, plan: SandboxPlan, wrapper: list[str]) -> Launch:
+    async def _confine(self, name: str, plan: SandboxPlan, wrapper: list[str]) -> Launch:
         traffic = self._traffic.setdefault(name, Traffic())
         env, port, on_end = dict(plan.env), 0, _nothing
         if plan.hosts or self._learned:

@@ -38,7 +38,7 @@ OnReport = Callable[[str, Any], None]
 `used` with whether a path is changed, and the path."""
 
 
-def _ignored(_kind: str, _value: Any) -> None:
+def _ignore(_kind: str, _value: Any) -> None:
     """What nobody wants to know."""
 
 
@@ -55,7 +55,7 @@ class CannotStart(WireFault):
 class Child:
     """One started program: its id, and whether and how it ended."""
 
-    def __init__(self, spawner: "Spawner", number: int, on_report: OnReport = _ignored) -> None:
+    def __init__(self, spawner: "Spawner", number: int, on_report: OnReport = _ignore) -> None:
         self.pid = 0
         self._on_report = on_report
         self.exit_code: int | None = None
@@ -91,7 +91,7 @@ class Child:
         with anyio.move_on_after(_PATIENCE):
             await asyncio.shield(self._swept)
 
-    def told(self, kind: str, value: Any) -> None:
+    def on_told(self, kind: str, value: Any) -> None:
         if kind == "spawned":
             self.pid = value
             _settle(self._started, value)
@@ -106,7 +106,7 @@ class Child:
         elif kind == "swept":
             _settle(self._swept, value)
 
-    def lost(self) -> None:
+    def on_warden_lost(self) -> None:
         """The warden is gone, and with it every process it started."""
         _settle(self._started, OSError(errno.ECHILD, "warden"))
         _settle(self._swept, 0)
@@ -146,7 +146,7 @@ class Spawner:
         cwd: Path | None,
         pipes: Sequence[int],
         orders: "Orders | None" = None,
-        on_report: OnReport = _ignored,
+        on_report: OnReport = _ignore,
     ) -> Child:
         """Start `program` with `pipes` as its standard input, output and error.
 
@@ -250,7 +250,7 @@ class Spawner:
             kind, number, value = marshal.loads(self._buffer[LENGTH.size : end])  # noqa: S302 - from our own warden
             del self._buffer[:end]
             if child := self._children.get(number):
-                child.told(kind, value)
+                child.on_told(kind, value)
                 if child.done:
                     del self._children[number]
 
@@ -260,7 +260,7 @@ class Spawner:
             self._control.close()
             self._control = None
         for child in tuple(self._children.values()):
-            child.lost()
+            child.on_warden_lost()
         self._children.clear()
 
     async def close(self) -> None:

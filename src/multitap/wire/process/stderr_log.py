@@ -75,12 +75,12 @@ class StderrLog:
         try:
             if self._written > FILE_SIZE and self._path is not None:
                 self._give_up()
-                self._path.replace(rotated(self._path))
+                self._path.replace(rotated_path(self._path))
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
                 # harmless also for other programs that show the file
-                self._written += os.write(self._fd, self._stamped(printable(text)).encode())
+                self._written += os.write(self._fd, self._stamp(printable(text)).encode())
         except OSError:
             self._give_up()  # a full disk must not hurt the server
 
@@ -89,7 +89,7 @@ class StderrLog:
             os.close(self._fd)
             self._fd = None
 
-    def _stamped(self, text: str) -> str:
+    def _stamp(self, text: str) -> str:
         """Each line with the time at which it began; empty ones stay empty."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime())
         stamped = _NEXT_LINE.sub("\n" + stamp, text)
@@ -157,7 +157,7 @@ def last_lines(path: Path, size: int = RING) -> str:
     return printable(data.decode("utf-8", "replace"))
 
 
-def rotated(path: Path) -> Path:
+def rotated_path(path: Path) -> Path:
     """Where the older part of a log file goes when it has grown too large."""
     return path.with_suffix(".log.1")
 

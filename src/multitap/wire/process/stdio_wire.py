@@ -99,7 +99,7 @@ class StdioWire:
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except BaseException as exc:
-            exchange.failed(pending, exc, self._send if request.cancellable else None)
+            exchange.fail(pending, exc, self._send if request.cancellable else None)
             raise
         result = answer.result
         if len(result) and memoryview(result)[0] == BRACE and not len(answer.error):
@@ -403,7 +403,7 @@ class _Output:
 
     def on_oversized(self, line: Oversized) -> None:
         words = f"the answer has over {self._limit:,} bytes, the limit `limits.message`"
-        self._exchange.damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
+        self._exchange.fail_damaged(line.head + line.tail, AnswerInvalid(words, sent=True))
 
     def on_end(self) -> None:
         self._exchange.close(WireClosed("the program closed its standard output", sent=True))

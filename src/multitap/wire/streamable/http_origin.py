@@ -12,10 +12,10 @@ from multitap.config import HttpServer
 from multitap.config.secrets import in_headers
 from multitap.faults import AnswerInvalid, RequestFailed, WireFault
 from multitap.http.client.client_connection import ClientConnection
-from multitap.http.client.headers import Headers, merged
+from multitap.http.client.headers import Headers, merge
 from multitap.http.client.http_client import HttpClient, PreparedHead
 from multitap.http.client.lingering import Lingering
-from multitap.http.client.origins import joined, shown, stays_home, without_credentials
+from multitap.http.client.origins import join_url, show_url, stays_home, without_credentials
 from multitap.http.client.pieces import Pieces
 from multitap.http.client.response import Response
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
@@ -117,7 +117,7 @@ class HttpOrigin:
     ) -> None:
         try:
             self.url, credentials = without_credentials(URL(config.url))
-            self.name = shown(self.url)
+            self.name = show_url(self.url)
         except ValueError:
             raise RequestFailed("the url is not a valid web address", sent=False) from None
         self.limit = config.limits.message
@@ -210,7 +210,7 @@ class HttpOrigin:
             if size > self.limit:
                 response.close()
                 raise self.oversized()
-            return pieces.joined()
+            return pieces.join()
         finally:
             pieces.clear()  # an error keeps this frame, and with it whatever is in it
 
@@ -234,7 +234,7 @@ class HttpOrigin:
         kept = self._kept.get(key) if method == "POST" else None
         if kept is not None and kept.url is url:
             return kept.head
-        head = self._client.head(method, url, merged(headers, extra) if extra else headers)
+        head = self._client.head(method, url, merge(headers, extra) if extra else headers)
         if method == "POST":
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
@@ -290,7 +290,7 @@ class HttpOrigin:
         if not granted:
             return headers
         if self._grant is None or self._grant[0] is not headers or granted is not self._granted:
-            self._grant = (headers, merged(headers, granted))
+            self._grant = (headers, merge(headers, granted))
         self._granted = granted
         return self._grant[1]
 
@@ -305,7 +305,7 @@ class HttpOrigin:
                 return response
             self.linger(response)
             self._redirected = True
-            target = _followed(asking.method, asking.url, response.status, location)
+            target = _follow(asking.method, asking.url, response.status, location)
             asking = asking._replace(url=target)
         raise RequestFailed(f"{self.name} redirects in a loop", sent=True)
 
@@ -315,16 +315,16 @@ def _challenge(response: Response, asked: _Asking) -> Challenge | None:
     if response.status == HTTPStatus.UNAUTHORIZED or (
         response.status == HTTPStatus.FORBIDDEN and "insufficient_scope" in words
     ):
-        shown = merged({"Authorization": ""}, asked.headers, asked.extra)["Authorization"]
+        shown = merge({"Authorization": ""}, asked.headers, asked.extra)["Authorization"]
         return Challenge(response.status, words, shown or None, response.header("DPoP-Nonce"))
     return None
 
 
-def _followed(method: str, url: URL, status: int, location: str) -> URL:
-    target = joined(url, location)
+def _follow(method: str, url: URL, status: int, location: str) -> URL:
+    target = join_url(url, location)
     if target is None:
         raise RequestFailed(f"HTTP {status} redirects to an invalid address", sent=True)
-    words = f"HTTP {status} redirects to {shown(target)}"
+    words = f"HTTP {status} redirects to {show_url(target)}"
     # our headers may hold credentials, and go nowhere else
     if not stays_home(url, target):
         raise RequestFailed(

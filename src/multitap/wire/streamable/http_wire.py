@@ -10,7 +10,7 @@ from yarl import URL
 
 from multitap.faults import SessionLost, WireClosed, WireFault
 from multitap.http.client.event_parser import Event, EventParser
-from multitap.http.client.headers import DEFAULTS, merged
+from multitap.http.client.headers import DEFAULTS, merge
 from multitap.http.client.response import Response
 from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks
@@ -18,7 +18,7 @@ from multitap.wire.jsonrpc import envelope
 from multitap.wire.jsonrpc.envelope import Envelope
 from multitap.wire.jsonrpc.exchange import Exchange
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
-from multitap.wire.jsonrpc.request import Request, made
+from multitap.wire.jsonrpc.request import Request, make_request
 from multitap.wire.streamable.http_origin import EVENTS, JSON, HttpOrigin
 from multitap.wire.streamable.http_status import Refusal, meaning
 from multitap.wire.wire import Params, RpcError
@@ -45,7 +45,7 @@ class HttpWire(ABC):
         self._tasks = tasks
         self.closed = self._exchange.closed
         self._endpoint: URL = origin.url
-        self._headers = merged(DEFAULTS, origin.headers, _FIXED)
+        self._headers = merge(DEFAULTS, origin.headers, _FIXED)
         self._established = False
         self._in_session = False
         self._stateless = False
@@ -77,7 +77,7 @@ class HttpWire(ABC):
         if self.closed.is_set():
             return
         # pending as well, though nobody answers it: it ends with the wire, and with its time
-        pending = self._exchange.begin(made(method, None, _NOTIFY))
+        pending = self._exchange.begin(make_request(method, None, _NOTIFY))
         try:
             with pending:
                 await self._hand_over(pending, message, headers)
@@ -90,7 +90,7 @@ class HttpWire(ABC):
         """Send a message whose answer, if any, does not come with the response."""
         response = await self._post(pending, message, headers)
         if not response.ok:
-            raise await self._refused(response, pending)
+            raise await self._refusal(response, pending)
         self._origin.linger(response)
 
     async def _post(
@@ -148,11 +148,11 @@ class HttpWire(ABC):
             if budget.spent():
                 break
         if stream.wasted:
-            inbound_messages.wasted(stream.wasted)
+            inbound_messages.count_waste(stream.wasted)
             stream.wasted = 0
         return useful
 
-    async def _refused(
+    async def _refusal(
         self, response: Response, pending: PendingRequest | None
     ) -> WireFault | RpcError:
         text = await self._origin.beginning(response, _REFUSAL)

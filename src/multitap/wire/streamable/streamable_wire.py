@@ -13,14 +13,14 @@ from multitap.config import HttpServer
 from multitap.errors import ungrouped
 from multitap.faults import AnswerInvalid, RequestFailed, SessionLost, WireFault
 from multitap.http.client.event_parser import Event, EventParser
-from multitap.http.client.headers import merged, without
+from multitap.http.client.headers import merge, without
 from multitap.http.client.http_client import http_client
 from multitap.http.client.response import Response
 from multitap.pace import Budget, Turns
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc.envelope import UNPARSABLE, Envelope, parse
 from multitap.wire.jsonrpc.exchange import BRACE
-from multitap.wire.jsonrpc.message_reader import answers, quoted, read_message
+from multitap.wire.jsonrpc.message_reader import answers, quote_data, read_message
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.streamable.http_origin import EVENTS, JSON, Authorizer, ClientFactory, HttpOrigin
@@ -70,7 +70,7 @@ class StreamableWire(HttpWire):
             self._in_session = False
             self._headers = without(self._headers, _SESSION)
         else:
-            self._headers = merged(self._headers, {_VERSION: protocol_version})
+            self._headers = merge(self._headers, {_VERSION: protocol_version})
             # not before: servers refuse a GET that names no session
             self._tasks.start_soon(self._listen)
 
@@ -93,7 +93,7 @@ class StreamableWire(HttpWire):
             else:
                 connection, head = idle
                 pending.sent = True
-                responded = pending.responded  # the connection knows it by this very object
+                responded = pending.on_response  # the connection knows it by this very object
                 connection.send(head, message, responded)
                 try:
                     await pending.news()
@@ -110,7 +110,7 @@ class StreamableWire(HttpWire):
                     response, pending, request, message
                 )
         except BaseException as exc:
-            exchange.failed(pending, exc, self._call_off if request.cancellable else None)
+            exchange.fail(pending, exc, self._call_off if request.cancellable else None)
             raise
         return exchange.result(pending, answer)
 
@@ -149,7 +149,7 @@ class StreamableWire(HttpWire):
         body = response.body
         if body is None or len(body) > self._origin.limit:
             body = self._origin.whole(response)
-        return None if body is None else self._matched(body, pending)
+        return None if body is None else self._match(body, pending)
 
     async def _connect_and_ask(
         self, request: Request, pending: PendingRequest, message: bytes
@@ -226,23 +226,23 @@ class StreamableWire(HttpWire):
         if response.status == HTTPStatus.OK and kind == EVENTS:
             return await self._follow(response, pending, stream)
         if response.status == HTTPStatus.OK and kind == JSON:
-            return self._matched(await self._origin.read(response), pending)
+            return self._match(await self._origin.read(response), pending)
         if response.ok:
             raise _unusable(response, await self._origin.beginning(response, _QUOTED))
-        raise await self._refused(response, pending)
+        raise await self._refusal(response, pending)
 
     def _begin_session(self, name: str | None) -> None:
         if name is not None:
-            self._headers = merged(self._headers, {_SESSION: name})
+            self._headers = merge(self._headers, {_SESSION: name})
             self._in_session = True
 
-    def _matched(self, body: bytes, pending: PendingRequest) -> Envelope:
+    def _match(self, body: bytes, pending: PendingRequest) -> Envelope:
         """The answer in a JSON body, which must be to this very request."""
         message = read_message(body)
         if (message.id != pending.id or message.method is not UNSET) and not answers(
             message, pending
         ):
-            raise AnswerInvalid(f"the answer is to another request{quoted(body)}", sent=True)
+            raise AnswerInvalid(f"the answer is to another request{quote_data(body)}", sent=True)
         return message
 
     async def _follow(
@@ -261,7 +261,7 @@ class StreamableWire(HttpWire):
             # there is no place to resume from; the stateless era has none at all
             if self._stateless or not stream.last_id:
                 raise fault
-            response = await self._resumed(stream, pending, fault)
+            response = await self._resume(stream, pending, fault)
 
     async def _answer_among(
         self, response: Response, stream: EventParser, pending: PendingRequest
@@ -270,7 +270,7 @@ class StreamableWire(HttpWire):
             response, stream, lambda turns: self._hear(stream, pending, turns.budget)
         )
 
-    async def _resumed(
+    async def _resume(
         self, stream: EventParser, pending: PendingRequest, fault: WireFault | RpcError
     ) -> Response:
         for failures in range(_RESUMES):
@@ -282,7 +282,7 @@ class StreamableWire(HttpWire):
                 continue
             if response.status == HTTPStatus.OK and response.content_type == EVENTS:
                 return response
-            fault = await self._refused(response, pending)
+            fault = await self._refusal(response, pending)
             if isinstance(fault, SessionLost):
                 raise SessionLost(str(fault), sent=True)
             if not is_passing(response.status):
@@ -325,7 +325,7 @@ class StreamableWire(HttpWire):
         return heard
 
     async def _open_stream(self, stream: EventParser) -> Response:
-        headers = without(merged(self._headers, {"Accept": EVENTS}), "Content-Type")
+        headers = without(merge(self._headers, {"Accept": EVENTS}), "Content-Type")
         if stream.last_id:
             headers["Last-Event-ID"] = stream.last_id
         stream.restart()
@@ -347,7 +347,7 @@ class StreamableWire(HttpWire):
                 taken = self._take(event, pending if answer is None else None)
                 answer = answer or taken
             else:  # without data it only marks the place
-                self._inbound_messages.wasted(len(event.data))
+                self._inbound_messages.count_waste(len(event.data))
             return answer is not None
 
         self._take_events(stream, budget, take)
@@ -393,4 +393,4 @@ def pause(retry: float | None, failures: int) -> float:
 def _unusable(response: Response, beginning: bytes) -> AnswerInvalid:
     kind = ascii(response.content_type).strip("'") or "no content type"
     words = f"HTTP {response.status} with {kind} instead of JSON or an event stream"
-    return AnswerInvalid(f"{words}{quoted(beginning)}", sent=True)
+    return AnswerInvalid(f"{words}{quote_data(beginning)}", sent=True)

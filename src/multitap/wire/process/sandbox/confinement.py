@@ -59,7 +59,7 @@ def confine(orders: Orders) -> int:
     name = syscall_filter.machine()
     shown = USED_PATHS if orders["observe"] else ()
     code = syscall_filter.confining(name, network=bool(orders["proxy"]), shown=shown)
-    return syscall_filter.install(syscall_filter.assembled(code))
+    return syscall_filter.install(syscall_filter.assemble(code))
 
 
 def _lower(limit: int, most: int) -> None:

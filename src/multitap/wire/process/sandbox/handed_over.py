@@ -103,7 +103,7 @@ class HandedOver:
             elif name in NEW_PROCESS:
                 result, flags = (0, _CONTINUE) if self._has_room() else (-errno.EAGAIN, 0)
             else:
-                result = self._made(call, pid, name, arguments)
+                result = self._make_call(call, pid, name, arguments)
         except OSError as exc:
             result = 0 if flags else -(exc.errno or errno.EPERM)
         try:
@@ -143,10 +143,10 @@ class HandedOver:
         self._free -= 1
         return True
 
-    def _made(self, call: int, pid: int, name: str, arguments: list[int]) -> int:
+    def _make_call(self, call: int, pid: int, name: str, arguments: list[int]) -> int:
         if name == "connect":
             return self._connect(call, pid, arguments)
-        folder = _AT_FDCWD if name == "chmod" else _signed(arguments[0])
+        folder = _AT_FDCWD if name == "chmod" else _to_signed(arguments[0])
         path, mode, *rest = arguments if name == "chmod" else arguments[1:]
         flags = rest[0] if name == "fchmodat2" else 0
         text = self._memory(call, pid, path, _LONGEST_PATH, text=True)
@@ -162,11 +162,13 @@ class HandedOver:
             return -errno.EACCES
         process = os.pidfd_open(_leader(pid))
         try:
-            ours = syscall(ARCHITECTURES[machine()][1]["pidfd_getfd"], process, _signed(number), 0)
+            ours = syscall(
+                ARCHITECTURES[machine()][1]["pidfd_getfd"], process, _to_signed(number), 0
+            )
         finally:
             os.close(process)
         with socket.socket(fileno=ours) as theirs:
-            return _connected(theirs, here)
+            return _connect_socket(theirs, here)
 
     def _chmod(self, place: int, mode: int) -> int:
         try:
@@ -210,7 +212,7 @@ def _place(pid: int, folder: int, path: str, flags: int) -> int:
     return os.open(os.path.join(base, path), os.O_PATH | os.O_CLOEXEC | last)
 
 
-def _connected(theirs: socket.socket, here: tuple[str, int]) -> int:
+def _connect_socket(theirs: socket.socket, here: tuple[str, int]) -> int:
     """Connect a socket that the caller has too; it must not make the warden wait."""
     blocking = not fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK
     theirs.setblocking(False)
@@ -237,5 +239,5 @@ def _leader(thread: int) -> int:
     raise ProcessLookupError(errno.ESRCH, "no such thread")
 
 
-def _signed(word: int) -> int:
+def _to_signed(word: int) -> int:
     return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

@@ -15,7 +15,7 @@ def syscall(number: int, *arguments: object) -> int:
         OSError: The kernel refuses.
     """
     words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *words))
+    return _check(_libc.syscall(ctypes.c_long(number), *words))
 
 
 def prctl(option: int, *arguments: int) -> int:
@@ -25,10 +25,10 @@ def prctl(option: int, *arguments: int) -> int:
         OSError: The kernel refuses.
     """
     words = [ctypes.c_ulong(one) for one in (*arguments, 0, 0, 0, 0)[:4]]
-    return _checked(_libc.prctl(ctypes.c_int(option), *words))
+    return _check(_libc.prctl(ctypes.c_int(option), *words))
 
 
-def _checked(result: int) -> int:
+def _check(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -95,7 +95,7 @@ def install(program: bytes) -> int:
     return syscall(number, _SET_FILTER, _NEW_LISTENER, ctypes.c_char_p(header))
 
 
-def assembled(instructions: list[Instruction]) -> bytes:
+def assemble(instructions: list[Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *one) for one in instructions)
 
 

@@ -50,10 +50,10 @@ def used_paths(name: str, arguments: list[int]) -> list[UsedPath]:
             changes = kind
         else:
             changes = kind is not None and bool(arguments[kind] & _CHANGING)
-        where = _AT_FDCWD if folder is None else _signed(arguments[folder])
+        where = _AT_FDCWD if folder is None else _to_signed(arguments[folder])
         found.append(UsedPath(where, arguments[path], changes=changes))
     return found
 
 
-def _signed(word: int) -> int:
+def _to_signed(word: int) -> int:
     return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

@@ -48,3 +48,36 @@ def test_a_module_is_known_by_its_name_without_its_folder():
             places[path.stem].append(str(path.relative_to(SOURCE)))
 
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+PARTICIPLES = frozenset(
+    {
+        # documented names
+        *("settled", "scanned", "connected", "narrowed", "capped", "structured", "sifted"),
+        # values in other words, as `sorted` is one
+        *("quoted", "shortened", "counted", "masked", "ungrouped"),
+        # what a rule or a table says of an entry
+        *("trusted", "unchanged", "unchecked", "unsupported", "unsaved"),
+        # the error of that kind
+        *("malformed", "unexpected", "oversized"),
+    }
+)
+"""Names that would say less if they were verbs."""
+
+
+def test_a_function_is_named_by_what_it_does():
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    bodies = [tree.body for tree in MODULES.values()] + [node.body for _, node in classes()]
+    named_so = {
+        f"{node.name} ({node.lineno})"
+        for body in bodies
+        for node in body
+        if isinstance(node, functions)
+        and not node.decorator_list
+        and ast.unparse(node.returns or ast.Constant(None)) != "bool"
+        and (word := node.name.strip("_")).endswith("ed")
+        and "_" not in word
+        and word not in PARTICIPLES | {"feed", "heed", "seed", "shed", "speed"}
+    }
+
+    assert named_so == set()

@@ -59,7 +59,7 @@ async def down(cluster, pause=4.0):
     """All three have met the same failure."""
     attempts = [await cluster.attempt(one, is_first=True) for one in "abc"]
     return [
-        await breaker.lost(RestartHistory(failures=3 + n), pause + n, DOWN)
+        await breaker.on_lost(RestartHistory(failures=3 + n), pause + n, DOWN)
         for n, (breaker, _) in enumerate(attempts)
     ]
 
@@ -116,7 +116,7 @@ async def test_the_starts_of_one_owner_count_for_the_next(cluster):
     breaker, restarts = await cluster.attempt("a")
     for _ in range(5):
         restarts.on_started(began)
-    await breaker.lost(restarts.history, 1.0, DOWN)
+    await breaker.on_lost(restarts.history, 1.0, DOWN)
     cluster.now += 2
     _, taken_over = await cluster.attempt("b")
     now = asyncio.get_running_loop().time()

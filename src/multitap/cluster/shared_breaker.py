@@ -87,18 +87,18 @@ class SharedBreaker:
     async def came_up(self) -> None:
         if self._number is not None:
             self._is_claimed = False
-            await self._change(lambda kept, _: _freed(kept, due=None))
+            await self._change(lambda kept, _: _free(kept, due=None))
 
-    async def lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
+    async def on_lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
         began, self._is_claimed = self._number or 0, False
         clock = asyncio.get_running_loop().time
 
-        def counted(kept: BreakerRecord, now: float) -> BreakerRecord | None:
+        def count(kept: BreakerRecord, now: float) -> BreakerRecord | None:
             if pause > 0 and kept.due is not None and kept.number > began:
                 return None  # the same failure, met by another replica
             return BreakerRecord(
                 number=kept.number + 1,
-                history=history.shifted(now - clock()),
+                history=history.shift(now - clock()),
                 # a server that was up is tried again by every replica that lost it, once
                 due=now + pause if pause > 0 else None,
                 code=failure.code,
@@ -108,7 +108,7 @@ class SharedBreaker:
                 at=failure.at,
             )
 
-        kept = await self._change(counted)
+        kept = await self._change(count)
         if kept is None or kept[0].due is None:
             return pause
         return max(kept[0].due - kept[1], 0.0)
@@ -116,16 +116,16 @@ class SharedBreaker:
     async def give_up(self) -> None:
         if self._is_claimed:
             self._is_claimed = False
-            await self._change(lambda kept, _: _freed(kept, due=kept.due))
+            await self._change(lambda kept, _: _free(kept, due=kept.due))
 
     async def _admitted(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> bool:
         found = await self._records.read(self._key)
-        kept = _parsed(found)
+        kept = _parse_record(found)
         if found is None or kept is None or is_ordered:
             restarts.forget()
             return found is None or await self._records.delete(self._key, found)
         now = await self._coordinator.time()
-        restarts.history = kept.history.shifted(asyncio.get_running_loop().time() - now)
+        restarts.history = kept.history.shift(asyncio.get_running_loop().time() - now)
         self._number = kept.number
         if kept.due is None or is_first:
             return True
@@ -150,7 +150,7 @@ class SharedBreaker:
             for _ in range(_TRIES):
                 found = await self._records.read(self._key)
                 now = await self._coordinator.time()
-                kept = _parsed(found) or BreakerRecord()
+                kept = _parse_record(found) or BreakerRecord()
                 changed = change(kept, now)
                 if changed is None:
                     return kept, now
@@ -159,11 +159,11 @@ class SharedBreaker:
         return None
 
 
-def _freed(kept: BreakerRecord, *, due: float | None) -> BreakerRecord:
+def _free(kept: BreakerRecord, *, due: float | None) -> BreakerRecord:
     return msgspec.structs.replace(kept, number=kept.number + 1, due=due, trying="", until=0.0)
 
 
-def _parsed(found: bytes | None) -> BreakerRecord | None:
+def _parse_record(found: bytes | None) -> BreakerRecord | None:
     try:
         return None if found is None else _parse(found)
     except msgspec.MsgspecError:

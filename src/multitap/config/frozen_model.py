@@ -183,7 +183,7 @@ class FrozenModel:
         schema: CoreSchema = cls._core_schema
         return schema
 
-    def checked(self) -> Self:
+    def check_whole(self) -> Self:
         """Itself, once all fields are known; a `ValueError` is a complaint about the whole."""
         return self
 
@@ -247,7 +247,9 @@ def _core_schema(model: type[FrozenModel]) -> CoreSchema:
         "config": _config(model),
     }
     return (
-        schema if model.checked is FrozenModel.checked else _wrap_calls(schema, after=model.checked)
+        schema
+        if model.check_whole is FrozenModel.check_whole
+        else _wrap_calls(schema, after=model.check_whole)
     )
 
 

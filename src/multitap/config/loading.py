@@ -186,7 +186,7 @@ def load(
         readings = _read(source, wanted.folder, toolbox)
         said = [Layer(reading, source.project) for reading in readings]
         layers += said
-        seen.append(_seen(source, readings[0], found=found))
+        seen.append(_to_seen(source, readings[0], found=found))
         if found and wanted.first_only and _counts(said, decides, wanted.folder):
             break
     merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
@@ -202,7 +202,7 @@ def _counts(layers: Sequence[Layer], approval: Approval, folder: Path) -> bool:
     return not merge(layers, approval=approval, folder=folder).pending
 
 
-def _seen(source: Source, reading: Reading, *, found: bool) -> Seen:
+def _to_seen(source: Source, reading: Reading, *, found: bool) -> Seen:
     # what a stranger put there, and we refuse to read, is not missing
     ignored = reading.refused and source.project is not None
     intact = bool(reading.dialect or not reading.problems or ignored)

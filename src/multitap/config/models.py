@@ -435,7 +435,7 @@ class PromptConfig(_ConfigModel):
     arguments: Mapping[str, str] = {}
     """What each `{name}` in the text stands for."""
 
-    def checked(self) -> Self:
+    def check_whole(self) -> Self:
         if (self.text is None) is (self.file is None):
             raise ValueError("needs either `text` or `file`")
         return self

@@ -74,7 +74,7 @@ class ArgumentTest(FrozenModel):
     given: bool | None = None
     """Whether the argument is present."""
 
-    def checked(self) -> Self:
+    def check_whole(self) -> Self:
         if all(getattr(self, name) is None for name in self.model_fields):
             raise ValueError(f"needs one of: {', '.join(self.model_fields)}")
         return self
@@ -96,7 +96,7 @@ class PolicyRule(FrozenModel):
     reason: str | None = None
     """Shown to the caller, and to the person who is asked."""
 
-    def checked(self) -> Self:
+    def check_whole(self) -> Self:
         for name in self.arguments:
             if not _ARGUMENT.fullmatch(name):
                 raise ValueError(f"{name!r} is not an argument: write `name`, `a.b` or `items[*]`")

@@ -237,7 +237,7 @@ def _confine(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[Fie
             scope = folders_only(folder, root)
             for one in node.value:
                 _check_inside(str(one), root, folder)
-            return path, node.of([Path(_found(str(one), scope)) for one in node.value])
+            return path, node.of([Path(_locate_once(str(one), scope)) for one in node.value])
         case ("environment", "tools"):
             return path, node.of([_function(str(one), root, folder) for one in node.value])
         case _:
@@ -251,10 +251,10 @@ def _function(reference: str, root: Path, folder: Path) -> str:
     if not where.endswith(".py"):
         return reference
     _check_inside(where, root, folder)
-    return f"{_found(where, folders_only(folder, root))}{colon}{name}"
+    return f"{_locate_once(where, folders_only(folder, root))}{colon}{name}"
 
 
-def _found(path: str, scope: Scope) -> str:
+def _locate_once(path: str, scope: Scope) -> str:
     """A path without variables, that stays the same when it is expanded once more."""
     return literal(str(locate(expand(path, scope), scope)))
 

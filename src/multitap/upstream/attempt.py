@@ -36,7 +36,7 @@ class Attempt:
     """Set when somebody wants another attempt, whatever has come of this one."""
     _mark: float = 0.0
 
-    async def admitted(self, breaker: Breaker | None) -> None:
+    async def wait_admitted(self, breaker: Breaker | None) -> None:
         """Agree on it with other replicas.
 
         Raises:

@@ -25,7 +25,7 @@ class RestartHistory:
     trips: int = 0
     """How often restarting has paused."""
 
-    def shifted(self, seconds: float) -> "RestartHistory":
+    def shift(self, seconds: float) -> "RestartHistory":
         """The same by a clock that is this much ahead."""
         return replace(self, starts=tuple(start + seconds for start in self.starts))
 

@@ -40,7 +40,7 @@ class Breaker(Protocol):
         """Let the other replicas try as well."""
         ...
 
-    async def lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
+    async def on_lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
         """Count a failure for all, unless another replica has just counted the same.
 
         Returns:

@@ -166,7 +166,7 @@ class Connector:
         try:
             with anyio.fail_after(self._config.connect_timeout) as clock:
                 async with self._place(self._name, approach.config, self._dial) as placement:
-                    await attempt.admitted(placement.breaker)
+                    await attempt.wait_admitted(placement.breaker)
                     clock.deadline, is_known = math.inf, True
                     yield placement
         except TimeoutError:

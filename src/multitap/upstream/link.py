@@ -278,10 +278,10 @@ class Link:
         else:
             raise AssertionError("a life ends with an exception")
         if attempt.breaker is not None:
-            pause = await self._counted(attempt.breaker, pause)
+            pause = await self._count_failure(attempt.breaker, pause)
         return pause
 
-    async def _counted(self, breaker: Breaker, pause: float) -> float:
+    async def _count_failure(self, breaker: Breaker, pause: float) -> float:
         """The seconds to wait once other replicas know of the failure."""
         availability = self.availability
         # without a time for the next attempt there was no failure, or one that waiting cannot mend
@@ -289,12 +289,12 @@ class Link:
             await breaker.give_up()
             return pause
         self._lost_healthy = pause == 0
-        pause = await breaker.lost(self._restarts.history, pause, availability.failure)
+        pause = await breaker.on_lost(self._restarts.history, pause, availability.failure)
         availability.retry_due = now() + pause
         return pause
 
     async def _live(self, attempt: Attempt) -> None:
-        config = await _expanded(self.name, self.config, self._expand)
+        config = await _expand_config(self.name, self.config, self._expand)
         self.report.redact = config.redact
         approach = first_approach(config, self.era)
         while True:
@@ -351,9 +351,9 @@ class Link:
             state = _state_after(exc.failure, exc.seconds, was_up=False)
             availability.down(exc.failure, exc.seconds, state, is_failing=True)
             return exc.seconds
-        return self._failed(attempt, exc, began)
+        return self._on_failed(attempt, exc, began)
 
-    def _failed(self, attempt: Attempt, exc: BaseException, began: float) -> float:
+    def _on_failed(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         if _is_start(self.config, attempt, exc):
             self._restarts.on_started(began)
         failure = self._failure(attempt, exc)
@@ -393,7 +393,7 @@ class Link:
         )
 
 
-async def _expanded(name: str, config: ServerConfig, expand: Expand) -> ServerConfig:
+async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> ServerConfig:
     """The configuration with its variables put in.
 
     Raises:

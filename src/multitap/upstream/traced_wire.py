@@ -86,13 +86,13 @@ class TracedWire:
         note("out", "request", method, _params(request), number)
         on_progress, began = request.on_progress, time.perf_counter()
 
-        def progressed(done: float, total: float | None, message: str | None) -> None:
+        def note_progress(done: float, total: float | None, message: str | None) -> None:
             told = {"progress": done, "total": total, "message": message}
             note("in", "notification", "notifications/progress", encode(told), number)
             if on_progress is not None:
                 on_progress(done, total, message)
 
-        request.on_progress = progressed
+        request.on_progress = note_progress
         try:
             result = await self.wire.request(request)
         except RpcError as exc:

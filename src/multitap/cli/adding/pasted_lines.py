@@ -149,7 +149,7 @@ def _draft(
     fields = dict(write_entry(name, config, DIALECTS["multitap"]).entry or {})
     inputs: dict[str, DraftInput] = {}
 
-    def wanted(text: str) -> str:
+    def add_input(text: str) -> str:
         for one in _SECRET.findall(text):
             about = asked.get(one, {})
             words = str(about.get("description", ""))
@@ -161,7 +161,7 @@ def _draft(
     def blank(key: str, text: str) -> str:
         scheme, _, rest = text.rpartition(" ")
         if not _BLANK.fullmatch(rest):
-            return wanted(text)
+            return add_input(text)
         inputs[key] = DraftInput(key, text, secret=is_telling(key) or bool(scheme))
         return f"{scheme} ${{input:{key}}}".lstrip()
 
@@ -169,9 +169,9 @@ def _draft(
         if is_table(members := fields.get(table)):
             fields[table] = {key: blank(key, str(text)) for key, text in members.items()}
     if is_list(args := fields.get("args")):
-        fields["args"] = [wanted(str(one)) for one in args]
+        fields["args"] = [add_input(str(one)) for one in args]
     if isinstance(url := fields.get("url"), str):
-        fields["url"] = wanted(url)
+        fields["url"] = add_input(url)
     return ServerDraft(name, fields, tuple(inputs.values()), warnings=warnings)
 
 

@@ -36,12 +36,12 @@ class EditTarget:
     def edit(self, change: Callable[[Document, Dialect], Iterable[Change]]) -> FileEdit:
         """The edit that makes changes, worked out from what is in the file at that moment."""
 
-        def changed(text: str) -> str:
+        def change_text(text: str) -> str:
             document = self.document(text)
             found = dialect(self.told) if self.told else dialect_of(document)
             return apply_edits(text, self.path, change(document, found))
 
-        return FileEdit(self.path, changed, SHARED if self.is_project else PRIVATE)
+        return FileEdit(self.path, change_text, SHARED if self.is_project else PRIVATE)
 
     def document(self, text: str) -> Document:
         if text.strip():

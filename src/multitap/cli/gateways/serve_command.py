@@ -208,7 +208,7 @@ def from_files(options: CommonOptions) -> Served:
 
 
 def _switch_in(options: CommonOptions) -> Switch:
-    def switched(server: str, on: bool) -> None:  # noqa: FBT001 - as the desk calls it
+    def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the desk calls it
         from multitap.cli.editing.edit_command import (  # noqa: PLC0415 - seldom needed
             EditOptions,
             switch,
@@ -216,7 +216,7 @@ def _switch_in(options: CommonOptions) -> Switch:
 
         switch(options, [server], EditOptions(), on=on)
 
-    return switched
+    return switch_server
 
 
 def _audience() -> Audience:

@@ -58,13 +58,13 @@ def _fill_headers(draft: Draft) -> None:
         return
     given = {path[1]: draft.fields.pop(path) for path in [*draft.fields] if path[0] == "env"}
 
-    def filled(match: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         variable = given.get(match.group(1) or match.group(2))
         return variable.value if variable else match.group()
 
     for path, node in draft.fields.items():
         if path[0] == "headers":
-            draft.fields[path] = node.of(_VARIABLE.sub(filled, node.value))
+            draft.fields[path] = node.of(_VARIABLE.sub(fill, node.value))
 
 
 KEYS: Rules = {

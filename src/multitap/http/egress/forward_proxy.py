@@ -246,18 +246,18 @@ async def _relay(program: Stream, host: Stream, access: ProxyAccess, name: str) 
     """Pass on both directions until both have ended, or one is broken."""
     traffic = access.traffic
 
-    async def sent() -> None:
+    async def send() -> None:
         await _copy(program[0], host[1], lambda size: traffic.on_sent(name, size))
         await anyio.sleep(_LINGER)
         tasks.cancel_scope.cancel()
 
-    async def received() -> None:
+    async def receive() -> None:
         await _copy(host[0], program[1], lambda size: traffic.on_received(name, size))
         tasks.cancel_scope.cancel()  # nobody is there to be sent anything
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sent)
-        tasks.start_soon(received)
+        tasks.start_soon(send)
+        tasks.start_soon(receive)
 
 
 async def _copy(source: StreamReader, sink: StreamWriter, count: Callable[[int], None]) -> None:

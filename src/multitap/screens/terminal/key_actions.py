@@ -167,11 +167,11 @@ class KeyActions:
         self._read("Calls since the start", words or "There were no calls yet.")
 
     def _show_stderr(self, server: str) -> None:
-        async def written() -> str:
+        async def read_stderr() -> str:
             text = await self._view.client.ask(AskStderr(server), str)
             return text or "it has not written anything"
 
-        self._app.push_screen(TextWindow(f"stderr of {server}", source=written))
+        self._app.push_screen(TextWindow(f"stderr of {server}", source=read_stderr))
 
     async def _run(self, *arguments: str) -> None:
         """Run a command of the program in place of the screen, as if it were typed."""

@@ -135,7 +135,7 @@ class SandboxState:
         if self.is_missing:
             return (f"it runs without a sandbox: {self.reason}",)
         return tuple(
-            f"its sandbox does not let it have {one.host}: {one.reason} ({one.times} tries)"
+            f"its sandbox blocks {one.host}: {one.reason} ({one.times} tries)"
             for one in self.refused
         )
 

@@ -52,7 +52,7 @@ async def test_a_changed_tool_is_withheld_at_once_from_a_registry_server(hostile
         assert "zoo_echo" not in hub.catalog.tools
         assert "zoo_add" in hub.catalog.tools
         for name in ("zoo_echo", "echo"):
-            with pytest.raises(NotAllowed, match="not the one that was pinned"):
+            with pytest.raises(NotAllowed, match="differs from the pinned one"):
                 await hub.call(name, {"text": "hello"})
         assert "1 tool changed and withheld: 'echo'" in warnings(hub)
 

@@ -74,7 +74,7 @@ async def test_servers_whose_names_look_alike_are_told(tmp_path):
         await hub.settled()
         await hub.scanned()
 
-        assert [line for line in scans(hub, "github") if "easily taken for" in line]
+        assert [line for line in scans(hub, "github") if "easily confused with" in line]
 
 
 async def test_honest_servers_raise_no_alarm(tmp_path):

@@ -38,7 +38,7 @@ async def test_members_know_each_other_until_one_leaves(tmp_path):
 async def test_another_configuration_is_refused_unless_drift_is_allowed(tmp_path):
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a") as first:
-        with pytest.raises(ConfigError, match=r"not that of 1 other replica, such as 'a'"):
+        with pytest.raises(ConfigError, match=r"differs from that of 1 other replica, such as 'a'"):
             async with joined(coordinator, tmp_path, "b", fingerprint="other"):
                 pass
         async with joined(coordinator, tmp_path, "b", fingerprint="other", allow_drift=True):

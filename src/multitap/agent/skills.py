@@ -121,7 +121,9 @@ def overview(skills: Skills) -> str:
     """What a model must know of the skills there are, for its system prompt; empty for none."""
     lines = (f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills.values())
     text = "\n".join(lines)
-    opening = f"Skills: before you do what one is for, read its instructions with `{READ_SKILL}`."
+    opening = (
+        f"Skills: before a task that one of them is for, read its instructions with `{READ_SKILL}`."
+    )
     return f"{opening}\n{text}" if text else ""
 
 

@@ -95,7 +95,7 @@ class Vetting:
             apart = usable if drift.damage else drift.tools
             withheld |= {raw: Reason(drift.reason(raw), hint) for raw in apart}
             odd = [*others] if drift.damage else drift.others
-            mute |= {key: Reason("it is not as it was pinned", hint) for key in odd}
+            mute |= {key: Reason("it has changed since it was pinned", hint) for key in odd}
         words = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
         return Vetted(seen, withheld, others, mute, drift, (words,) if words else ())
 

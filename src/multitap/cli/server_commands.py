@@ -103,7 +103,9 @@ def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
 
 @click.command()
 @click.argument("server", shell_complete=complete_server)
-@click.option("--no-browser", is_flag=True, help="Print the address, and take the redirect's")
+@click.option(
+    "--no-browser", is_flag=True, help="Print the address to visit, and read the one it leads to"
+)
 @click.option("--scope", metavar="SCOPES", help="Ask for these rights, separated by spaces")
 @with_config
 def login(options: CommonOptions, server: str, *, no_browser: bool, scope: str | None) -> int:
@@ -119,7 +121,7 @@ def login(options: CommonOptions, server: str, *, no_browser: bool, scope: str |
 
 @click.command()
 @click.argument("server", shell_complete=complete_server)
-@click.option("--revoke", is_flag=True, help="Also have the authorization server void the tokens")
+@click.option("--revoke", is_flag=True, help="Also revoke the tokens at the authorization server")
 @with_config
 def logout(options: CommonOptions, server: str, *, revoke: bool) -> int:
     """Forget the login to a server"""

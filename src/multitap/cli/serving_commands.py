@@ -22,7 +22,7 @@ from multitap.cli.options import CommonOptions, json_option, with_config, with_g
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Require a bearer token: one of this file, or one of `multitap token`",
+    help="Require a bearer token from FILE or from `multitap token`",
 )
 @click.option("--require-token", is_flag=True, help="Require a token on this machine, too")
 @click.option("--insecure", is_flag=True, help="Accept every client without a token")
@@ -50,10 +50,10 @@ from multitap.cli.options import CommonOptions, json_option, with_config, with_g
     "--cluster-key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The key that all of them share; the cluster keeps one itself by default",
+    help="Key that all replicas share; by default the cluster creates one",
 )
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="Where the others of a cluster reach this one"
+    "--advertise", metavar="HOST:PORT", help="Address at which other replicas reach this one"
 )
 @click.option(
     "--label",

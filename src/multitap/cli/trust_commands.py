@@ -81,9 +81,11 @@ def explain_policy(
 
 @click.command()
 @click.option("--verify", is_flag=True, help="Check that no entry was changed or removed")
-@click.option("-s", "--server", shell_complete=complete_server, help="Only about this server")
+@click.option(
+    "-s", "--server", shell_complete=complete_server, help="Only entries about this server"
+)
 @click.option("--kind", metavar="KIND", help="Only entries of this kind: call, question, secret, …")
-@click.option("--since", metavar="SPAN", help="Only entries of this span of time, such as 2h")
+@click.option("--since", metavar="SPAN", help="Only entries from the last 2h, 30m, …")
 @click.option(
     "-n", "--lines", type=click.IntRange(min=1), default=50, metavar="N", help="At most N entries"
 )
@@ -233,7 +235,7 @@ def token() -> None:
     help="Allow only tools whose name matches (repeatable)",
 )
 @click.option(
-    "--expires", metavar="DURATION", callback=duration, help="End it after this time: 12h, 30d"
+    "--expires", metavar="DURATION", callback=duration, help="Expire after this time: 12h, 30d"
 )
 @click.option("--rate", metavar="N/UNIT", callback=rate, help="Allow this many requests: 100/min")
 @json_option

@@ -69,7 +69,7 @@ async def agree_on_key(records: Records, given: bytes | None) -> bytes:
     # read again: another replica may have written its own proof first
     if not hmac.compare_digest(await records.read("key-proof") or b"", _proof(given)):
         raise ConfigError(
-            "the cluster's key is not the one that this replica was given", hint=_HINT
+            "the cluster's key differs from the one that this replica was given", hint=_HINT
         )
     return given
 

@@ -105,8 +105,8 @@ class Membership:
         if self.drifted and not allow_drift:
             other = self.drifted[0]
             raise ConfigError(
-                f"the configuration is not that of {counted(len(self.drifted), 'other replica')},"
-                f" such as {other.id!r}",
+                "the configuration differs from that of"
+                f" {counted(len(self.drifted), 'other replica')}, such as {other.id!r}",
                 hint="make them the same, or use `--allow-drift` during a roll-out",
             )
         await self.beat()

@@ -126,9 +126,9 @@ class PeerConnection(asyncio.Protocol):
                 pass
         except (InvalidTag, msgspec.DecodeError, ValueError) as exc:
             self._refuse(
-                "its cluster key is another one"
+                "it has a different cluster key"
                 if isinstance(exc, InvalidTag)
-                else f"it does not speak like a replica: {exc}"
+                else f"it does not speak the replica protocol: {exc}"
             )
 
     def eof_received(self) -> None:

@@ -171,7 +171,7 @@ async def open_peers(
                 peers.address = f"{host}:{bound}"
         except (OSError, ValueError) as exc:
             raise ConfigError(
-                f"other replicas cannot be listened for at {listen!r}: {exc}",
+                f"cannot listen for other replicas at {listen!r}: {exc}",
                 hint="use `--advertise HOST:PORT` with an address of this machine",
             ) from None
         try:

@@ -86,7 +86,7 @@ class ToolScans:
             if found := self._vetting.findings.get(digest):
                 first[raw] = found[0]
             elif (other := self._twins.get((link.name, raw))) is not None:
-                first[raw] = Finding(LOOK_ALIKE, "the name is easily taken for another", other)
+                first[raw] = Finding(LOOK_ALIKE, "the name is easily confused with another", other)
         return first
 
     def other_findings(self, link: Link, shelf: Shelf) -> dict[str, Finding]:
@@ -104,7 +104,7 @@ class ToolScans:
         """The same for people."""
         told = [words for _, words, _ in self._all(link, shelf)]
         if (other := self._servers.get(link.name)) is not None:
-            told.insert(0, f"scan: its name is easily taken for that of {quoted(other)}")
+            told.insert(0, f"scan: its name is easily confused with {quoted(other)}")
         return tuple(told)
 
     async def _search(self, shelf: Shelf) -> None:

@@ -155,7 +155,7 @@ class LiveView:
         try:
             kept = await self.exchange(call)
         except MultitapError:
-            return "What it said is not kept any more."
+            return "What it said is no longer kept."
         if kept is None:
             return _NOT_KEPT
         return f"request\n{indent_json(kept.arguments)}\n\nresponse\n{indent_json(kept.result)}"

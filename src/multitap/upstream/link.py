@@ -405,7 +405,7 @@ async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> Ser
     with anyio.move_on_after(config.connect_timeout):
         return await to_thread.run_sync(expand, name, config, abandon_on_cancel=True)
     raise ConfigError(
-        f"what its variables stand for is not known after {config.connect_timeout:g} s",
+        f"its variables could not be resolved within {config.connect_timeout:g} s",
         hint="unlock the keyring, or check the files that it names",
     )
 

@@ -136,7 +136,7 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
             )
         if serving.workers > 1:
             raise ConfigError(
-                "workers share a port, which standard input has not", hint="add `--http`"
+                "workers share a port, and standard input has none", hint="add `--http`"
             )
         _warn_of_nobody()
         _greet()

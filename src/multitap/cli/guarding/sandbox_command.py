@@ -66,7 +66,7 @@ def learn_sandbox(
     _program(loaded, name)
     if (reason := support_here().reason) is not None:
         raise MultitapError(reason, hint="nothing can be learned on this machine")
-    note(f"starting {name} with everything to read that is not private, and every host")
+    note(f"starting {name} with access to every host and to all files that are not private")
     learned, trouble = run_async(lambda: _learn(loaded, name, _calls(calls)))
     rules = {key: [*values] for key, values in asdict(learned).items() if key != "private"}
     rules = {key: values for key, values in rules.items() if values}
@@ -77,7 +77,7 @@ def learn_sandbox(
     if trouble is not None:
         note(f"it still does not come up: {trouble}")
     if not rules:
-        note("it needs no rules besides those that it has")
+        note("it needs no more rules than it has")
     elif not (dry_run or as_json or trouble):
         _keep(loaded, name, rules)
     elif not as_json:

@@ -38,7 +38,7 @@ def trust(path: Path, answer: Answer) -> int:
     reviews, problems = review(folder, projects)
     problem_lines.show(problem_lines.serious(problems))
     if not reviews:
-        note(f"{folder} has no configuration that would have to be trusted")
+        note(f"{folder} has no configuration that needs to be trusted")
         return Exit.DONE
     _check_grants(answer.granted, reviews)
     outcomes = [_decided(projects, one, answer) for one in reviews]
@@ -104,7 +104,7 @@ def _ask(project: ProjectReview, answer: Answer) -> Collection[str] | None:
     if answer.yes:
         return answer.granted
     if not sys.stdin.isatty():
-        complain("nobody is there to answer", "in a script, use `multitap trust --yes`")
+        complain("there is nobody to answer", "in a script, use `multitap trust --yes`")
         return None
     wanted = {name for one in project.news for name in one.wants}
     if not wanted:

@@ -60,7 +60,7 @@ def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
     store.remove(name, config.url)
     if failed is not None:
         complain(f"the tokens could not be revoked: {failed}")
-        advise(f"revoke the access of Multitap on the pages of {kept.issuer if kept else name}")
+        advise(f"revoke Multitap's access on the website of {kept.issuer if kept else name}")
     note(f"logged out of {name!r}")
     return Exit.FAILED if failed else Exit.DONE
 

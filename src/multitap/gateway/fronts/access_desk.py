@@ -130,7 +130,7 @@ class AccessDesk:
             except ValueError as exc:
                 raise BadArguments(f"{wanted.rate!r}: {exc}", path="rate") from None
         if wanted.lasts is not None and wanted.lasts <= 0:
-            raise BadArguments("a token lasts longer than no time", path="lasts")
+            raise BadArguments("expected more than 0 seconds", path="lasts")
         text, kept = self._tokens.create(
             wanted.name,
             profile=wanted.profile,

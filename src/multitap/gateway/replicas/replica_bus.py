@@ -182,7 +182,7 @@ class ReplicaBus:
             until = anyio.current_time() + within
             while not waiting.done():
                 if not self.is_alive(replica) or anyio.current_time() > until:
-                    raise Unavailable(replica, "the replica does not answer any more")
+                    raise Unavailable(replica, "the replica no longer answers")
                 # a replica that dies says nothing: look again whether it is there
                 await asyncio.wait((waiting,), timeout=min(_LOOK, within))
             reply = waiting.result()

@@ -41,10 +41,10 @@ class Drift:
         if self.damage:
             return f"it cannot be compared with its pin: {self.damage}"
         if tool in self.changed:
-            return "its definition is not the one that was pinned"
+            return "its definition differs from the pinned one"
         if tool in self.new:
             return "its server did not have it when its tools were pinned"
-        return "its definition is not the one in the project's lock"
+        return "its definition differs from the project's lock"
 
     def words(self, server: str, *, withheld: bool) -> str:
         """All of it in one line."""

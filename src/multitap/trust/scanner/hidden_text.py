@@ -22,7 +22,7 @@ _KINDS = (
     ("a run of variation selectors", _SELECTORS, 1),
     ("blank letters", _BLANKS, 1),
     ("control characters", _CONTROLS, 1),
-    ("characters of no width", _NOTHING, FEW + 1),
+    ("zero-width characters", _NOTHING, FEW + 1),
 )
 
 

@@ -136,7 +136,7 @@ def _in_parameters(names: list[str]) -> Iterator[Finding]:
         weight += len({*re.findall(PARAMETERS, words)})
         if weight >= ENOUGH:
             yield Finding(
-                INSTRUCTIONS, "parameters ask for what is none of its business", visible(name)
+                INSTRUCTIONS, "parameters ask for data that the tool does not need", visible(name)
             )
             return
 

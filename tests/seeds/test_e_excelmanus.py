@@ -441,6 +441,7 @@ def web():
 
 
 # Feature: mcp-client-integration, Property 6: M good of N gives M connected, with their tools
+@pytest.mark.timeout(240)  # a hundred hubs, each with its thread and its servers
 @PROPERTY
 @given(servers=st.dictionaries(IDENTIFIER, st.booleans(), max_size=4))
 def test_e17_property_6_the_good_ones_are_connected_with_all_their_tools(web, project, servers):

@@ -47,15 +47,29 @@ def toolbox() -> MCPServer:
     return server
 
 
+class _Server(uvicorn.Server):
+    """Says when its loop runs and the socket is open."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
 @contextmanager
 def served(app: Any) -> Generator[str]:
     """The address of `app`, which runs in a thread: what it leaves behind ends with its loop."""
     listener = socket.create_server(("127.0.0.1", 0))
     # uvloop would keep a pipe for as long as the process lives
     config = uvicorn.Config(app, log_level="error", loop="asyncio", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = _Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
+    # or its loop would count as something that the test left behind
+    assert server.is_up.wait(30)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:

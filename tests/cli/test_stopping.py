@@ -63,7 +63,7 @@ def ended(process, *numbers, started=()):
             process.send_signal(number)
         out, err = process.communicate(timeout=IN_TIME)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
-    assert "Traceback" not in err
+    assert "Traceback" not in err, err
     return process.returncode, out
 
 

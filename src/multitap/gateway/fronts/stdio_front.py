@@ -21,6 +21,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.tasks import Tasks
 from multitap.wire.jsonrpc.line_framer import Oversized
 from multitap.wire.jsonrpc.line_reader import LineReader, OnLine, OnOversized
+from multitap.wire.process.pipe_end import PipeEnd
 from multitap.wire.process.stdio_wire import line_of
 
 logger = logging.getLogger(__name__)
@@ -158,9 +159,8 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
             async with Tasks() as tasks:
                 if _is_waitable(target) and not _is_input_too(source, target):
                     # a copy, because a transport closes its descriptor, and ours is restored below
-                    pipe = os.fdopen(os.dup(target), "wb", 0)
                     writer, output = await loop.connect_write_pipe(
-                        lambda: _ClientOutput(ended.set), pipe
+                        lambda: _ClientOutput(ended.set), PipeEnd.copy(target)
                     )
                     transports.append(writer)
                 elif _is_waitable(target):
@@ -169,9 +169,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                 duplex = Duplex(gateway, client, output, tasks)
                 received = LineReader(MAX_LINE, _taking(duplex), _refusing(duplex), ended.set)
                 if _is_waitable(source):
-                    reader, _ = await loop.connect_read_pipe(
-                        lambda: received, os.fdopen(os.dup(source), "rb", 0)
-                    )
+                    reader, _ = await loop.connect_read_pipe(lambda: received, PipeEnd.copy(source))
                     transports.append(reader)
                 else:
                     tasks.start_soon(_read_file, source, received)

@@ -28,6 +28,7 @@ from multitap.wire.jsonrpc.line_reader import LineReader
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.process.child_environment import child_environment
+from multitap.wire.process.pipe_end import PipeEnd
 from multitap.wire.process.read_receipt import ReadReceipt
 from multitap.wire.process.sandboxes import Launch, Sandboxes
 from multitap.wire.process.spawner import CannotStart, Child, Spawner, stop
@@ -258,19 +259,18 @@ class _Pipes:
         for fd in self.theirs:
             self._open.remove(fd)
             os.close(fd)
-        self._writer, _ = await loop.connect_write_pipe(
-            lambda: stdin, self._file(self._stdin, "wb")
-        )
-        self._writer.set_write_buffer_limits(high=_BUFFERED)
+        # before the transport has the pipe, which it closes at once if nobody reads it
         receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
+        self._writer, _ = await loop.connect_write_pipe(lambda: stdin, self._end(self._stdin))
+        self._writer.set_write_buffer_limits(high=_BUFFERED)
         for fd, protocol in ((self._stdout, stdout), (self._stderr, stderr)):
-            reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._file(fd, "rb"))  # type: ignore[misc]
+            reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._end(fd))  # type: ignore[misc]
             self._readers.append(reader)
         return receipt
 
-    def _file(self, fd: int, mode: str) -> object:
+    def _end(self, fd: int) -> PipeEnd:
         self._open.remove(fd)
-        return os.fdopen(fd, mode, buffering=0)
+        return PipeEnd(fd)
 
     def close_stdin(self) -> None:
         if self._writer is not None:
@@ -284,6 +284,8 @@ class _Pipes:
 
     def close(self) -> None:
         self.close_stdin()
+        if self._receipt is not None:
+            self._receipt.close()
         for reader in self._readers:
             reader.close()
 

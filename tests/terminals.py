@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from tests.waiting import PATIENCE
 
 SIZE = (24, 80)
+REDRAW = 0.3
+"""Seconds; a redraw is over by then, and so is the wait for the rest of a key."""
 
 
 class Person:
@@ -102,6 +104,20 @@ class Tmux:
             assert time.monotonic() < deadline, screen
             time.sleep(0.05)
         return screen
+
+    def hides(self, text):
+        """Wait until the screen is without the text, and not only for the moment of a redraw.
+
+        A key right after Escape would count as one pressed with Alt, so this takes longer than a
+        program waits for it.
+        """
+        deadline = time.monotonic() + PATIENCE
+        last_seen = time.monotonic()
+        while time.monotonic() - last_seen < REDRAW:
+            if re.search(text, screen := self.screen()):
+                last_seen = time.monotonic()
+            assert time.monotonic() < deadline, screen
+            time.sleep(0.02)
 
     def pid(self):
         return int(self._run("display-message", "-p", "#{pane_pid}"))

@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Coroutine, Sequence
 
-from textual import on
+from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.driver import Driver
 from textual.suggester import Suggester
 from textual.widgets import Footer, Input, Static
+from textual.worker import Worker
 
 from multitap.errors import MultitapError
 from multitap.printable import printable
@@ -18,6 +19,7 @@ from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.key_actions import KeyActions
+from multitap.screens.terminal.ordered_keys import OrderedKeys
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.typed_commands import complete, typed_command
 
@@ -59,16 +61,14 @@ class Terminal(App[None]):
     #prompt { height: 1; border: none; padding: 0 1; }
     """
     ENABLE_COMMAND_PALETTE = False
-    # Keys that lead to a line to type into have priority: the app itself handles them before it
-    # looks at the next key, so that nothing typed quickly goes to the list instead.
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
         *(
-            Binding(str(number), f"place({place.name!r})", place.title, show=False, priority=True)
+            Binding(str(number), f"place({place.name!r})", place.title, show=False)
             for number, place in enumerate(places.PLACES, 1)
         ),
         *(Binding(key, f"act({verb!r})", words) for key, verb, words in places.KEYS),
-        Binding("f", "filter", "Filter", priority=True),
-        Binding("slash", "prompt", "Command", key_display="/", priority=True),
+        Binding("f", "filter", "Filter"),
+        Binding("slash", "prompt", "Command", key_display="/"),
         Binding("question_mark", "act('help')", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
         Binding("escape", "to_list", show=False),
@@ -82,6 +82,9 @@ class Terminal(App[None]):
         self._board = Board(self.view)
         program = (*command,) or (sys.executable, "-m", "multitap")
         self._keys = KeyActions(self, self._board, self.view, program, desktop)
+        self._typed = OrderedKeys(self, super().on_event, self._is_ready)
+        self._begun: tuple[int, Worker[None] | None] = (1, None)
+        """How many screens were open when the last action began, and the action."""
 
     def get_driver_class(self) -> type[Driver]:
         if sys.platform == "win32":
@@ -101,8 +104,15 @@ class Terminal(App[None]):
         )
         yield Footer(compact=True, show_command_palette=False)
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self._typed.put(event)
+        else:
+            await super().on_event(event)
+
     def on_mount(self) -> None:
         self._board.list.focus()
+        self.run_worker(self._typed.run(), group="keys")
         # two groups of workers: a slow look at the rest does not hold up the counters
         self.set_interval(BEAT, lambda: self._keep_up("pulse", self._take_pulse()))
         self.set_interval(SLOW_BEAT, self._look_again)
@@ -154,7 +164,16 @@ class Terminal(App[None]):
             except MultitapError as exc:
                 self._complain(exc)
 
-        self.run_worker(tried(), exit_on_error=False)
+        opened = len(self.screen_stack)
+        self._begun = opened, self.run_worker(tried(), exit_on_error=False)
+
+    def _is_ready(self) -> bool:
+        """Whether the last action is done, or has opened a window that takes keys."""
+        opened, action = self._begun
+        if action is not None and len(self.screen_stack) == opened and not action.is_finished:
+            return False
+        top = self.screen
+        return top.is_mounted and (top.focused is not None or not top.focus_chain)
 
     def _complain(self, exc: MultitapError) -> None:
         hint = f"\n{exc.hint}" if exc.hint else ""
@@ -184,7 +203,6 @@ class Terminal(App[None]):
         self._board.type_filter()
 
     def action_prompt(self) -> None:
-        # at once, before the next key, see `BINDINGS`: `box.focus()` would wait a turn
         box = self.query_one("#prompt", Input)
         box.value = "/"
         box.cursor_position = 1

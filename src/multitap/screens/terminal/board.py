@@ -87,7 +87,7 @@ class Board(Vertical):
         """
         if shown is not None:
             self._filters[place] = RecordFilter.parse(shown) if shown else EVERYTHING
-        self._go(place)  # at once: the next key may be meant for it
+        self._go(place)
         self.query_one(Tabs).active = place
 
     def filter_of(self, place: ScreenPlace) -> str | None:
@@ -98,7 +98,7 @@ class Board(Vertical):
         """Let the person type a filter for the place."""
         box = self.query_one("#filter", Input)
         box.remove_class("unused")
-        self.screen.set_focus(box)  # at once: `focus` would let the next key pass by
+        self.screen.set_focus(box)
 
     def leave_filter(self) -> None:
         """Go back to the list; an empty filter is not shown."""

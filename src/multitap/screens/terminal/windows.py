@@ -137,7 +137,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("escape", "leave", "Cancel"),
         Binding("ctrl+s", "submit", "Send"),
-        # by the window itself, not by the field: the next key may be meant for the next field
+        # before the field, which has a use for Enter of its own
         Binding("enter", "next_field", show=False, priority=True),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),

@@ -22,6 +22,7 @@ from multitap.gateway.fronts.control_places import sockets
 from multitap.gateway.fronts.control_records import Pulse
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.live_view import LiveView
+from multitap.screens.terminal.app import BEAT
 
 RATE = 1000
 """Calls a second."""
@@ -29,8 +30,6 @@ LINES = 8
 """Connections that make them."""
 LIMIT = 5.0
 """Percent that both faces may add."""
-BEAT, SLOW_BEAT = 0.08, 1.0
-"""Seconds between two looks of the terminal, at the counters and at all the rest."""
 HISTORY = 5.0
 """Seconds between two looks of the page at its plots."""
 
@@ -151,15 +150,14 @@ async def terminal(served):
     seen = {"frames": 0, "made": 0}
 
     async def pulse():
-        while True:
-            seen["frames"] += await view.take_pulse()
+        async for _ in view.follow():
+            seen["frames"] += 1
             seen["made"] = view.recent.made
-            await asyncio.sleep(BEAT)
 
     async def look():
         while True:
             await view.look()
-            await asyncio.sleep(SLOW_BEAT)
+            await asyncio.sleep(BEAT)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pulse)

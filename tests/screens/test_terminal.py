@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import re
+import sys
 from contextlib import asynccontextmanager
 
 import anyio
@@ -385,3 +387,31 @@ async def test_what_is_typed_at_once_goes_to_the_prompt_line(state):
         await pilot.press("enter")
 
         await until(lambda: app.screen_stack[0].query_one(Board).place.name == "tools")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts sockets in /proc")
+async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state):
+    settings = Settings(state_dir=state, servers={"calculator": bundled("calculator")})
+    async with open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway:
+        desk = ControlDesk(gateway)
+        async with open_control(desk, state):
+            await gateway.hub.settled()
+            before = open_sockets()
+            pulses = GatewayClient(own_socket(state)).pulses(0, most=3, every=0.01)
+            with anyio.fail_after(20):
+                first = await anext(pulses)
+                for number in range(10):
+                    await gateway.hub.call("calculator_add", {"a": number, "b": 1})
+                while (pulse := await anext(pulses)).made < first.made + 10:
+                    assert len(pulse.records) <= 3
+            await pulses.aclose()
+            # nothing new is said, and the gateway still notices that nobody listens
+            await until(lambda: open_sockets() == before)
+
+        assert (pulse.made, pulse.in_flight) == (10, 0)
+
+
+def open_sockets():
+    """How many descriptors of this process are sockets."""
+    found = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    return sum("socket:" in one for one in found)

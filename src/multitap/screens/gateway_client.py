@@ -1,20 +1,18 @@
 """Talks to a gateway's control socket without blocking the screen."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
 import msgspec
-from anyio.abc import SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_answers import content, decode_answer
 from multitap.gateway.fronts.control_messages import (
-    About,
-    AskEvents,
+    AskPulses,
     AskTool,
     CommandReply,
     ControlAnswer,
@@ -25,7 +23,7 @@ from multitap.gateway.fronts.control_messages import (
     ServerQuestion,
     ToolLine,
 )
-from multitap.store.log_records import Happening
+from multitap.gateway.fronts.control_records import Pulse
 
 PATIENCE = 40.0
 """Seconds for an answer: a reload may take a while."""
@@ -34,7 +32,7 @@ MAX_ANSWER = 256 * 1024 * 1024
 OnStep = Callable[[ProgressStep], None]
 OnQuestion = Callable[[ServerQuestion], Awaitable[CommandReply]]
 _Said = TypeVar("_Said")
-_GONE = (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, OSError)
+_GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError)
 
 
 class GatewayClient:
@@ -72,13 +70,13 @@ class GatewayClient:
         Raises:
             MultitapError: It failed, or the gateway is gone.
         """
-        async with self._asking(action) as (stream, received):
-            answer = await _last(stream, received, on_step, on_question)
+        async with self._asking(action) as (sent, received):
+            answer = await _last(sent, received, on_step, on_question)
             delivery = content(answer, Delivery)
             if delivery.size > MAX_ANSWER:
                 raise MultitapError("the result is too long to be shown")
-            with anyio.fail_after(PATIENCE):
-                return delivery, await received.receive_exactly(delivery.size)
+            async with asyncio.timeout(PATIENCE):
+                return delivery, await received.readexactly(delivery.size)
 
     async def tool(self, name: str) -> ToolLine:
         """A tool, once its server is up.
@@ -86,25 +84,37 @@ class GatewayClient:
         Raises:
             MultitapError: There is none of that name, or the gateway is gone.
         """
-        async with self._asking(AskTool(name)) as (stream, received):
-            return content(await _last(stream, received), ToolLine)
+        async with self._asking(AskTool(name)) as (sent, received):
+            return content(await _last(sent, received), ToolLine)
 
-    async def happenings(self, server: str | None = None) -> AsyncIterator[Happening]:
-        """What happens from now on, calls included, until the gateway is gone."""
-        async with self._asking(AskEvents(server)) as (_, received):
-            content(await _line(received), About)
+    async def pulses(self, seen: int, *, most: int, every: float) -> AsyncGenerator[Pulse]:
+        """How far the gateway has come, whenever there is anything new, until it is gone.
+
+        Args:
+            seen: The calls that are known already.
+            most: Calls in one of them.
+            every: Seconds between two of them.
+
+        Raises:
+            MultitapError: The gateway is gone.
+        """
+        async with self._asking(AskPulses(seen, most, every)) as (_, received):
             while True:
-                data = await received.receive_until(b"\n", MAX_ANSWER)
-                yield content(decode_answer(data, ControlAnswer), Happening)
+                yield content(await _line(received), Pulse)
 
     @asynccontextmanager
     async def _asking(
         self, question: Question
-    ) -> AsyncGenerator[tuple[SocketStream, BufferedByteReceiveStream]]:
+    ) -> AsyncGenerator[tuple[StreamWriter, StreamReader]]:
         try:
-            async with await anyio.connect_unix(self._path) as stream:
-                await stream.send(msgspec.json.encode(question) + b"\n")
-                yield stream, BufferedByteReceiveStream(stream)
+            # not anyio's: cancelled at the moment when something arrives, that one complains of a
+            # future that is done already
+            received, sent = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
+            try:
+                await _send(sent, question)
+                yield sent, received
+            finally:
+                sent.close()
         except TimeoutError:  # an `OSError` too
             raise MultitapError("the gateway does not answer") from None
         except _GONE:
@@ -113,22 +123,27 @@ class GatewayClient:
             ) from None
 
 
-async def _line(received: BufferedByteReceiveStream) -> ControlAnswer:
-    with anyio.fail_after(PATIENCE):
-        return decode_answer(await received.receive_until(b"\n", MAX_ANSWER), ControlAnswer)
+async def _send(sent: StreamWriter, line: object) -> None:
+    sent.write(msgspec.json.encode(line) + b"\n")
+    async with asyncio.timeout(PATIENCE):
+        await sent.drain()
+
+
+async def _line(received: StreamReader) -> ControlAnswer:
+    async with asyncio.timeout(PATIENCE):
+        return decode_answer(await received.readuntil(b"\n"), ControlAnswer)
 
 
 async def _last(
-    stream: SocketStream,
-    received: BufferedByteReceiveStream,
+    sent: StreamWriter,
+    received: StreamReader,
     on_step: OnStep = lambda _: None,
     on_question: OnQuestion | None = None,
 ) -> ControlAnswer:
     """The last line of an answer, those before it taken care of."""
     while (answer := await _line(received)).more:
         if answer.question is not None and on_question is not None:
-            reply = await on_question(answer.question)
-            await stream.send(msgspec.json.encode(reply) + b"\n")
+            await _send(sent, await on_question(answer.question))
         elif bytes(answer.ok) != b"null":
             on_step(decode_answer(answer.ok, ProgressStep))
     return answer

@@ -1,29 +1,27 @@
 """The state that a screen shows, polled from its gateway."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from multitap.errors import MultitapError, counted
 from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, AuditRow
 from multitap.gateway.fronts.control_messages import (
     About,
-    AskAbout,
     AskAccess,
     AskAudit,
     AskExchange,
-    AskFigures,
     AskLog,
-    AskOpenQuestions,
-    AskPicture,
-    AskPulse,
+    AskSight,
     AskStderr,
     AskTools,
     Figures,
-    GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import HappeningsPage, Pulse
+from multitap.gateway.fronts.control_records import HappeningsPage
+from multitap.gateway.fronts.control_sight import Sight
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.view_model import (
@@ -40,6 +38,14 @@ from multitap.store.record_filter import RecordFilter
 
 MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
+MOST_CALLS = 50
+"""Calls in one pulse: more than a list shows; the counters are exact anyway."""
+BEAT = 0.08
+"""Seconds between two pulses: a busy screen still manages ten a second."""
+AGAIN = 1.0
+"""Seconds until a gateway that is gone is looked for again."""
+SELDOM = 5
+"""Every how many looks what only the Access place shows is looked at while it is not in sight."""
 MOST_READ = 20
 """Servers whose standard error is read every second, each from its file; others are left out."""
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
@@ -66,17 +72,23 @@ class LiveView:
         self.recent = RecentCalls()
         self.trouble = ""
         """Why the picture may be an old one; empty: it is not."""
+        self._looks = 0
         self._revision = -1
         self._costs: Mapping[str, int] = {}
 
-    async def take_pulse(self) -> bool:
-        """Look at the counters; whether there is anything new."""
-        try:
-            pulse = await self.client.ask(AskPulse(self.recent.made), Pulse)
-        except MultitapError as exc:
-            self._on_lost(exc)
-            return True
-        return self.recent.take(pulse)
+    async def follow(self) -> AsyncGenerator[None]:
+        """Keep an eye on the counters; yields whenever there is anything new, without end."""
+        while True:
+            pulses = self.client.pulses(self.recent.made, most=MOST_CALLS, every=BEAT)
+            try:
+                async with aclosing(pulses):
+                    async for pulse in pulses:
+                        if self.recent.take(pulse):
+                            yield
+            except MultitapError as exc:
+                self._on_lost(exc)
+                yield
+            await asyncio.sleep(AGAIN)
 
     async def look(self, *, log: str | None = None, audit: str | None = None) -> None:
         """Look at all the rest.
@@ -91,22 +103,22 @@ class LiveView:
                 await self._look_at_log(log)
             if audit is not None:
                 self.audit = (await self.client.ask(AskAudit(audit), AuditPage)).records
+            # the first line says if tools have changed, which need not be known at once
+            if audit is not None or self._looks % SELDOM == 0:
+                self.access = await self.client.ask(AskAccess(), AccessPicture)
+            self._looks += 1
         except MultitapError as exc:
             self._on_lost(exc)
 
     async def _look(self) -> None:
-        if self.about is None:
-            self.about = await self.client.ask(AskAbout(), About)
-        picture = await self.client.ask(AskPicture(), GatewayPicture)
-        self.figures = await self.client.ask(AskFigures(), Figures)
+        sight = await self.client.ask(AskSight(), Sight)
+        picture, self.about, self.figures = sight.picture, sight.about, sight.figures
+        self.questions = sight.questions
         if picture.snapshot.revision != self._revision:
             found = await self.client.ask(AskTools(), list[ToolLine])
             self.tools = {tool.name: tool for tool in found}
             self._costs = token_costs(found)
             self._revision = picture.snapshot.revision
-        # to ask says that a person is there to answer
-        self.questions = await self.client.ask(AskOpenQuestions(), tuple[OpenQuestion, ...])
-        self.access = await self.client.ask(AskAccess(), AccessPicture)
         self.servers = server_rows(picture, self.figures, self._costs)
         self.trouble = "; ".join((*picture.degraded, *self.access.trouble))
 

@@ -38,6 +38,7 @@ from multitap.gateway.fronts.control_messages import (
     AskReload,
     AskResources,
     AskRestart,
+    AskSight,
     AskStderr,
     AskSwitch,
     AskTools,
@@ -52,6 +53,7 @@ from multitap.gateway.fronts.control_messages import (
     files_of,
 )
 from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage, Pulse
+from multitap.gateway.fronts.control_sight import Sight
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
@@ -162,7 +164,7 @@ class ControlDesk:
             case AskAbout():
                 return self.about()
             case AskPicture():
-                return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
+                return self._picture()
             case AskTools():
                 return [tool_line(tool) for tool in hub.catalog.tools.values()]
             case AskResources():
@@ -171,6 +173,9 @@ class ControlDesk:
                 return prompt_lines(hub)
             case AskFigures():
                 return self._figures()
+            case AskSight():
+                questions = tuple(self.gateway.person.look())
+                return Sight(self.about(), self._picture(), self._figures(), questions)
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
@@ -203,7 +208,7 @@ class ControlDesk:
                 log = await store.logs(filter=wanted, limit=limit, cursor=cursor)
                 return HappeningsPage(log.records, log.cursor)
             case AskPulse(seen, most):
-                return self._pulse(seen, most)
+                return self.pulse(seen, most)
             case AskExchange(exchange_id):
                 return self._recent(exchange_id) or await store.exchange(exchange_id)
             case AskHistory(span):
@@ -213,7 +218,8 @@ class ControlDesk:
             case _:
                 assert_never(question)
 
-    def _pulse(self, seen: int, most: int) -> Pulse:
+    def pulse(self, seen: int, most: int) -> Pulse:
+        """How far the gateway has come, with the latest calls after `seen`."""
         hub = self.gateway.hub
         calls = hub.calls
         new = min(max(calls.made - seen, 0), max(most, 0), len(calls.recent))
@@ -264,6 +270,10 @@ class ControlDesk:
             and link.state is LinkState.DISCONNECTED
             and link.failure is None
         )
+
+    def _picture(self) -> GatewayPicture:
+        hub = self.gateway.hub
+        return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
 
     def _figures(self) -> Figures:
         gateway = self.gateway

@@ -34,6 +34,13 @@ class AskFigures(Question, frozen=True, tag="stats"):
     """How often, how fast, for whom? Answered by `Figures`."""
 
 
+class AskSight(Question, frozen=True, tag="sight"):
+    """What does a screen show? Answered by a `Sight`: several answers for one connection.
+
+    Like `AskOpenQuestions`, it says that a person is there.
+    """
+
+
 class AskReload(Question, frozen=True, tag="reload"):
     """Reload the files. Answered by `ReloadReport`."""
 
@@ -89,6 +96,19 @@ class AskPulse(Question, frozen=True, tag="pulse"):
 
     seen: int = 0
     most: int = 100
+
+
+class AskPulses(Question, frozen=True, tag="pulses"):
+    """Keep telling me what is new until I leave. Answered by a `Pulse` whenever there is anything.
+
+    One that says nothing new comes every now and then, so that both sides notice if the other is
+    gone.
+    """
+
+    seen: int = 0
+    most: int = 100
+    every: float = 0.1
+    """Seconds between two of them, at least."""
 
 
 class AskExchange(Question, frozen=True, tag="exchange"):
@@ -242,6 +262,7 @@ Quick = (
     | AskResources
     | AskPrompts
     | AskFigures
+    | AskSight
     | AskReload
     | AskRestart
     | AskSwitch
@@ -250,7 +271,7 @@ Quick = (
     | AccessQuestion
 )
 """What the gateway answers by itself."""
-AnyQuestion = Quick | AskEvents | AskTrace | GatewayAction
+AnyQuestion = Quick | AskEvents | AskPulses | AskTrace | GatewayAction
 
 Kind = Literal["unknown", "arguments", "configuration", "unavailable", "denied", "failed"]
 """What kind of error it is."""

@@ -1,11 +1,13 @@
 """The local socket through which commands talk to a running gateway."""
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     AnyQuestion,
     AskEvents,
+    AskPulses,
     AskTrace,
     CommandReply,
     ControlAnswer,
@@ -43,6 +46,11 @@ MOST_ACTIONS = 24
 """Those among them that wait for servers, so that others still get an answer."""
 PIECE = 256 * 1024
 """Bytes of a result that are handed over in one turn of the loop."""
+
+SHORTEST = 0.05
+"""Seconds between two pulses, whatever a screen wishes."""
+SILENCE = 2.0
+"""Seconds after which a pulse is sent although it says nothing new."""
 
 _PAUSE = 1.0  # seconds; without descriptors, accepting fails again at once
 _CHATTER = 64 * 1024  # bytes from a command that has nothing more to say
@@ -113,6 +121,8 @@ class ControlSocket:
             await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents):
             await self._tell(stream, self._desk.happenings(question.server))
+        elif isinstance(question, AskPulses):
+            await self._beat(stream, question)
         elif isinstance(question, AskTrace):
             try:
                 await self._tell(stream, self._desk.messages(question.server))
@@ -156,6 +166,21 @@ class ControlSocket:
             # moment when it happens makes uvloop complain of a future that is cancelled already.
             await anyio.sleep(PATIENCE)
             tasks.cancel_scope.cancel()
+
+    async def _beat(self, stream: SocketStream, wanted: AskPulses) -> None:
+        """Tell what is new, again and again, until the command is gone.
+
+        Nothing is read meanwhile: whoever is gone is noticed by the next line that is sent.
+        """
+        seen, told, said = wanted.seen, (-1, -1, -1), 0.0
+        pause = max(wanted.every, SHORTEST)
+        while True:
+            pulse = self._desk.pulse(seen, wanted.most)
+            new, now = (pulse.made, pulse.in_flight, pulse.revision), time.monotonic()
+            if new != told or now - said > SILENCE:
+                await _say(stream, ok(pulse))
+                seen, told, said = pulse.made, new, now
+            await asyncio.sleep(pause)
 
     async def _tell(
         self, stream: SocketStream, told_of: AbstractContextManager[AsyncIterator[Any]]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
 
 from textual import events, on
 from textual.app import App, ComposeResult
@@ -23,10 +24,8 @@ from multitap.screens.terminal.ordered_keys import OrderedKeys
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.typed_commands import complete, typed_command
 
-BEAT = 0.08
-"""Seconds between two looks at the counters: a busy screen still manages ten a second."""
-SLOW_BEAT = 1.0
-"""Seconds between two looks at all the rest."""
+BEAT = 1.0
+"""Seconds between two looks at everything but the counters."""
 _IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
 """What a key does only while it is not being typed into a line or pressed in a window."""
 
@@ -114,8 +113,8 @@ class Terminal(App[None]):
         self._board.list.focus()
         self.run_worker(self._typed.run(), group="keys")
         # two groups of workers: a slow look at the rest does not hold up the counters
-        self.set_interval(BEAT, lambda: self._keep_up("pulse", self._take_pulse()))
-        self.set_interval(SLOW_BEAT, self._look_again)
+        self.run_worker(self._follow(), group="pulse", exit_on_error=False)
+        self.set_interval(BEAT, self._look_again)
         self._look_again()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -141,9 +140,10 @@ class Terminal(App[None]):
         self.refresh_bindings()
         self._keep_up("look", self._look())
 
-    async def _take_pulse(self) -> None:
-        if await self.view.take_pulse():
-            self._show()
+    async def _follow(self) -> None:
+        async with aclosing(self.view.follow()) as beats:
+            async for _ in beats:
+                self._show()
 
     async def _look(self) -> None:
         board = self._board

@@ -11,7 +11,7 @@ function sampling(params, finish) {
   const answer = h("textarea", { rows: 4, id: "sampled", required: true });
   return h("form", { onsubmit: (event) => {
     event.preventDefault();
-    finish({ result: { role: "assistant", model: "a person", stopReason: "endTurn", content: { type: "text", text: answer.value } } });
+    finish({ result: { role: "assistant", model: "human", stopReason: "endTurn", content: { type: "text", text: answer.value } } });
   } }, params.systemPrompt && h("p", { class: "said" }, params.systemPrompt), said,
   h("div", { class: "field" }, h("label", { for: "sampled" }, "Answer in place of a model"), answer),
   h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Answer"), button("Refuse", () => finish({ error: "the person refused" }))));

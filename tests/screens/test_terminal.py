@@ -391,7 +391,7 @@ async def test_what_is_typed_at_once_goes_to_the_prompt_line(state):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts sockets in /proc")
 async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state):
-    settings = Settings(state_dir=state, servers={"calculator": bundled("calculator")})
+    settings = Settings(state_dir=state, servers={"calculator": bundled_server("calculator")})
     async with open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway:
         desk = ControlDesk(gateway)
         async with open_control(desk, state):

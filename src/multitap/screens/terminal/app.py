@@ -4,13 +4,12 @@ import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 
-from textual import events, on
-from textual.app import App, ComposeResult
+from textual import on
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.driver import Driver
 from textual.suggester import Suggester
 from textual.widgets import Footer, Input, Static
-from textual.worker import Worker
 
 from multitap.errors import MultitapError
 from multitap.printable import printable
@@ -20,7 +19,7 @@ from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.key_actions import KeyActions
-from multitap.screens.terminal.ordered_keys import OrderedKeys
+from multitap.screens.terminal.ordered_keys import OrderedKeysApp
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.typed_commands import complete, typed_command
 
@@ -46,7 +45,7 @@ class CommandSuggester(Suggester):
         return complete(value, servers, [*self._view.tools])
 
 
-class Terminal(App[None]):
+class Terminal(OrderedKeysApp):
     """Shows one gateway.
 
     Args:
@@ -81,9 +80,6 @@ class Terminal(App[None]):
         self._board = Board(self.view)
         program = (*command,) or (sys.executable, "-m", "multitap")
         self._keys = KeyActions(self, self._board, self.view, program, desktop)
-        self._typed = OrderedKeys(self, super().on_event, self._is_ready)
-        self._begun: tuple[int, Worker[None] | None] = (1, None)
-        """How many screens were open when the last action began, and the action."""
 
     def get_driver_class(self) -> type[Driver]:
         if sys.platform == "win32":
@@ -103,15 +99,9 @@ class Terminal(App[None]):
         )
         yield Footer(compact=True, show_command_palette=False)
 
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            self._typed.put(event)
-        else:
-            await super().on_event(event)
-
     def on_mount(self) -> None:
         self._board.list.focus()
-        self.run_worker(self._typed.run(), group="keys")
+        self.run_worker(self.handle_keys(), group="keys")
         # two groups of workers: a slow look at the rest does not hold up the counters
         self.run_worker(self._follow(), group="pulse", exit_on_error=False)
         self.set_interval(BEAT, self._look_again)
@@ -164,16 +154,7 @@ class Terminal(App[None]):
             except MultitapError as exc:
                 self._complain(exc)
 
-        opened = len(self.screen_stack)
-        self._begun = opened, self.run_worker(tried(), exit_on_error=False)
-
-    def _is_ready(self) -> bool:
-        """Whether the last action is done, or has opened a window that takes keys."""
-        opened, action = self._begun
-        if action is not None and len(self.screen_stack) == opened and not action.is_finished:
-            return False
-        top = self.screen
-        return top.is_mounted and (top.focused is not None or not top.focus_chain)
+        self.begin(tried())
 
     def _complain(self, exc: MultitapError) -> None:
         hint = f"\n{exc.hint}" if exc.hint else ""

@@ -1,57 +1,54 @@
 """Keys in the order they were typed, each handled completely before the next."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 
 from textual import events
 from textual.app import App
+from textual.worker import Worker
 
 LONGEST = 0.3
 """Seconds that a key may hold up the next one; an action that waits for a server takes longer."""
 _LOOK = 0.005  # seconds between two looks
 
-Typed = events.Key | events.Paste
 
-
-class OrderedKeys:
-    """Keeps keys in order that arrive faster than the screen can follow.
+class OrderedKeysApp(App[None]):
+    """An app that keeps keys in order that arrive faster than it can follow.
 
     Textual hands each key from widget to widget by queues. Over a slow line several keys come at
     once, and the second one would be handled while the first is still on its way: it would be
     typed into the wrong field, or act on another row.
-
-    Args:
-        app: Whose keys they are.
-        handle: Hands one to the app.
-        is_ready: Whether everything that began in the meantime is either done or waits for keys.
     """
 
-    def __init__(
-        self,
-        app: App[None],
-        handle: Callable[[Typed], Awaitable[None]],
-        is_ready: Callable[[], bool],
-    ) -> None:
-        self._app = app
-        self._handle = handle
-        self._is_ready = is_ready
-        self._waiting: asyncio.Queue[Typed] = asyncio.Queue()
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed: asyncio.Queue[events.Key | events.Paste] = asyncio.Queue()
+        self._begun: tuple[int, Worker[None] | None] = (1, None)
+        """How many screens were open when the last action began, and the action."""
 
-    def put(self, typed: Typed) -> None:
-        self._waiting.put_nowait(typed)
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self._typed.put_nowait(event)
+        else:
+            await super().on_event(event)
 
-    async def run(self) -> None:
+    def begin(self, action: Coroutine[None, None, None]) -> None:
+        """Start what a key stands for; the next key waits until it is done or opens a window."""
+        opened = len(self.screen_stack)
+        self._begun = opened, self.run_worker(action, exit_on_error=False)
+
+    async def handle_keys(self) -> None:
         """Handle what is typed, until cancelled. Must not run in the app's own queue."""
         while True:
-            typed = await self._waiting.get()
-            focused = self._app.focused
-            await self._handle(typed)
+            typed = await self._typed.get()
+            focused = self.focused
+            await super().on_event(typed)
             try:
                 async with asyncio.timeout(LONGEST):
                     # twice: a key climbs up to the app, which has the widget do something; what
                     # the widget says then climbs up as well
                     for _ in range(2):
-                        for node in focused.ancestors_with_self if focused else [self._app.screen]:
+                        for node in focused.ancestors_with_self if focused else [self.screen]:
                             passed = asyncio.Event()
                             if node.call_later(passed.set):
                                 await passed.wait()
@@ -59,3 +56,11 @@ class OrderedKeys:
                         await asyncio.sleep(_LOOK)
             except TimeoutError:
                 continue
+
+    def _is_ready(self) -> bool:
+        """Whether the last action is done, or has opened a window that takes keys."""
+        opened, action = self._begun
+        if action is not None and len(self.screen_stack) == opened and not action.is_finished:
+            return False
+        top = self.screen
+        return top.is_mounted and (top.focused is not None or not top.focus_chain)

@@ -72,7 +72,9 @@ class AgentRound:
         Raises:
             ModelError: The model gave no answer; what was done so far is in the history.
         """
+        # looked at before each request: a limit never cuts off an answer that is paid for already
         while (ending := self._limit()) is None:
+            # anew in each step: servers come and go while a turn runs
             offer = self.model.offer(self.registry, budget=self.rules.tool_budget)
             reply = await self._reply(offer)
             self._steps += 1
@@ -136,6 +138,7 @@ class AgentRound:
     async def _refusal(self, call: ToolCall) -> ToolResult | None:
         wanted = unwrap_search(call)
         tool = self.registry.get(wanted.name)
+        # an unknown tool needs no approval: running it only tells the model that there is none
         if self.rules.approve is None or tool is None or harmless(wanted):
             return None
         async with self._asking:

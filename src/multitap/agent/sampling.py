@@ -63,6 +63,7 @@ def _request(params: types.CreateMessageRequestParams, model: Model, most: int) 
     choice = params.tool_choice.mode if params.tool_choice else None
     messages = (said for message in params.messages for said in _messages(message))
     return ModelRequest(
+        # a server may send a history that providers refuse
         messages=mend(messages),
         system=params.system_prompt,
         offer=_offer(params.tools or [], model),
@@ -78,6 +79,7 @@ def _offer(tools: list[types.Tool], model: Model) -> Offer:
     return model.offer(
         ToolRegistry(
             ToolDef(tool.name, tool.description or "", tool.input_schema, _never_run)
+            # by name: providers refuse a list with one name twice
             for tool in {tool.name: tool for tool in tools}.values()
         )
     )
@@ -96,6 +98,7 @@ def _messages(message: types.SamplingMessage) -> Iterator[Message]:
         yield Assistant(text, tuple(calls))
         return
     results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
+    # answers before words: they belong to the calls in the message before
     if results:
         yield ToolAnswers(tuple(map(_answer, results)))
     if parts:

@@ -94,6 +94,7 @@ class ConfiguredEnvironment(BaseEnvironment):
         """Whenever the files are read again, gather again what they bring along."""
         with hub.events.subscribe(calls=False) as events:
             while True:
+                # compared before waiting: they may have been read again before we subscribed
                 if self._equipment.loaded is not self.servers.files.loaded:
                     await self._equip()
                 await anext(events)
@@ -102,6 +103,7 @@ class ConfiguredEnvironment(BaseEnvironment):
         loaded, scope = self.servers.files.loaded, self.servers.scope
         # Importing functions runs code of the user, which may take its time.
         found = await to_thread.run_sync(gather, loaded, scope, abandon_on_cancel=True)
+        # old ones first: a function that stays keeps its name, which must be free for it
         for tool in self._equipment.tools:
             self.registry.unregister(tool.name)
         added: list[ToolDef] = []
@@ -148,6 +150,7 @@ def find_skills(loaded: Loaded, scope: Scope) -> Skills:
 
 def skill_gate(loaded: Loaded) -> Accepts:
     """Whether a skill may be read: one of a project, as long as it is what was trusted."""
+    # a skill may be in several projects, one inside the other; each has to accept it
     roots = {seen.source.project for seen in loaded.sources} - {None}
 
     def accepts(skill: Path) -> bool:

@@ -133,6 +133,7 @@ class EnvClient:
     async def _find(self, name: str) -> Tool:
         tool = self._look(name)
         if tool is None:
+            # only now: what is known of the server from the store needs no waiting
             await self._hub.settled()
             tool = self._look(name)
         if tool is None:
@@ -141,6 +142,7 @@ class EnvClient:
 
     def _look(self, name: str) -> Tool | None:
         catalog = self._hub.catalog
+        # tools of a server that is down are found, too: calling one says why it is down
         for tools in (catalog.tools, catalog.absent):
             for tool in tools.values():
                 if tool.server == self._server and find(tool.raw_name) is ENV_TOOLS[name]:

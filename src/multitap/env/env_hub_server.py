@@ -80,6 +80,7 @@ class EnvHubServer:
 
     async def announce_change(self) -> None:
         """Tell the hub to list everything again."""
+        # all three: nobody keeps track of which of them a changed file concerns
         for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
             await self._news.publish(event)
 
@@ -104,6 +105,7 @@ class EnvHubServer:
         return types.ListToolsResult(
             tools=[
                 *(definition(tool, name) for name, tool in protocol.items()),
+                # the protocol wins: other environments rely on its names
                 *(_function(tool) for name, tool in own.items() if name not in protocol),
             ]
         )
@@ -112,6 +114,7 @@ class EnvHubServer:
         self, _context: _Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         arguments = params.arguments or {}
+        # looked up for each call: a reload may have switched a tool off since it was listed
         if (tool := self._protocol().get(params.name)) is not None:
             return await self._dispatch.call(tool, arguments)
         function = self._host.own_tools.get(params.name)

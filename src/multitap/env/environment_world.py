@@ -44,6 +44,7 @@ class EnvironmentWorld:
             chosen = chosen.narrowed(self._filter_of(agent))
         if profile is not None:
             said = self._profile(profile)
+            # narrowed twice: a profile allows tools by name, and servers as a whole
             chosen = chosen.narrowed(said).narrowed(lambda tool: is_of(tool, said.servers))
         return chosen
 
@@ -156,6 +157,7 @@ class EnvironmentWorld:
         if (filter_ := self._servers.settings.agents.get(agent)) is not None:
             return filter_
         tools = _one(self._environment.get_agents(), agent, "agent").tools  # a hook names it
+        # names, not globs: a tool called `a*` must not open every tool that begins with a
         return ToolFilter(allow=tuple(map(escape, tools)))
 
     def _profile(self, name: str) -> Profile:

@@ -94,6 +94,7 @@ class HostedEnvironment(ConfiguredEnvironment):
 
     async def ready(self) -> None:
         """Wait until the functions are those that the files name now."""
+        # in a loop: the files may change again while their functions are loaded
         while self._equipment.loaded is not self.servers.files.loaded:
             await self._equipped.wait()
 
@@ -149,6 +150,7 @@ def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]
     )
     server = LocalServer(
         server=shown().server,
+        # its tools may call other servers' tools, whose time limits are what counts
         timeout=TIMEOUT,
         enabled=settings.enabled,
         on_request=() if shows_protocol_to_all(settings) else protocol,

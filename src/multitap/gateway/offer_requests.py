@@ -67,6 +67,7 @@ class OfferRequests:
         asked, since = request.params.uri, anyio.current_time()
         link, uri = await self._lookup.find_resource(request, asked)
         if asked.startswith(_APPS) and request.client.single:
+            # its page may call tools of its own server by their bare names from now on
             request.client.apps.add(link.name)
         return await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
 
@@ -84,6 +85,7 @@ class OfferRequests:
                 raise UnknownName(f"no resource template {quoted(ref.get('uri'))}")
             link, uri = found
             ref = {**ref, "uri": uri}
+        # the argument stays undecoded: only the server knows what it means
         told: dict[str, Any] = {"ref": ref, "argument": asked.argument}
         if asked.context is not msgspec.UNSET:
             told["context"] = asked.context
@@ -100,6 +102,7 @@ class OfferRequests:
         since: float | None,
     ) -> Result:
         """Ask a server for something that changes nothing there."""
+        # a server with a session per client answers this client only on that one
         link = await self._jobs.session(client_request, link)
         defaults = self._hub.gateway_defaults
 
@@ -145,6 +148,7 @@ class OfferRequests:
             raise Refused(
                 client_errors.INVALID_PARAMS, "the notifications cannot be read"
             ) from None
+        # resources are looked up one by one: some may be unknown while the others are followed
         return await self._subscriptions.listen(
             request, wanted, lambda uri: self._follow(request, uri)
         )

@@ -94,6 +94,7 @@ class ToolRegistry:
 
     def detach(self, tools: Mapping[str, ToolInfo]) -> None:
         """Remove a set that was attached."""
+        # by identity: two sets are equal when they happen to hold the same tools
         self._attached = [one for one in self._attached if one is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
@@ -110,6 +111,7 @@ class ToolRegistry:
         found = dict(self._own)
         for tools in self._attached:
             for name, tool in tools.items():
+                # a server must not take the place of the search, which calls all the others
                 if name in SEARCH_TOOLS or found.setdefault(name, tool) is not tool:
                     self._skip(name)
         return tuple(found.values())

@@ -151,6 +151,7 @@ class HubTool:
 
     @property
     def description(self) -> str:
+        # a model chooses by the description, so there is always one
         return self.tool.description or self.title or f"MCP tool: {self.tool.raw_name}"
 
     @property
@@ -219,10 +220,12 @@ def failure(exc: MultitapError) -> ToolResult:
 
 def text_result(text: str, *, is_error: bool = False, tool: str = "") -> ToolResult:
     """A result of plain text."""
+    # a function may return lone surrogates, for example from file names, and no provider takes them
     valid = text.encode("utf-8", "replace").decode()
     answer = {"content": [{"type": "text", "text": valid}], "isError": is_error}
     return ToolResult(msgspec.json.encode(answer), tool=tool)
 
 
 def _json(value: Any) -> str:
+    # paths, dates and the like become text: a model reads it, no program does
     return msgspec.json.encode(value, enc_hook=str).decode()

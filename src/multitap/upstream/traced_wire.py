@@ -56,6 +56,7 @@ class TracedWire:
     def __init__(self, wire: Wire, redact: Redact, tell: OnMessage) -> None:
         self.wire = wire
         self.kind = wire.kind
+        # bound, not forwarded: these stay the same for the life of a wire
         self.closed = wire.closed
         self.establish = wire.establish
         self.serves_only = wire.serves_only
@@ -128,6 +129,7 @@ class _TracedInbound:
     def __init__(self, inbound: Inbound, note: "_Notes") -> None:
         self._inbound = inbound
         self._note = note
+        # negative, so that what the server asks is not mistaken for the answer to one of ours
         self._numbers = count(-1, -1)
         self.on_unaddressed = inbound.on_unaddressed
 
@@ -164,6 +166,7 @@ class _Notes:
         number: int | None = None,
         began: float | None = None,
     ) -> None:
+        # cut before it is decoded: a result may have many megabytes
         shown = bytes(memoryview(data)[:MAX_TEXT]).decode(errors="replace")
         text = self._redact(shown if len(data) <= MAX_TEXT else f"{shown}…")
         seconds = None if began is None else time.perf_counter() - began

@@ -93,6 +93,7 @@ class ServerRequests:
             try:
                 return permission(await on_behalf_of.ask(_ELICIT, asked))
             except RpcError as exc:
+                # only a client that cannot be asked is passed over; a failure is a no
                 if exc.code != METHOD_NOT_FOUND:
                     return "no"
         if self._host.permit is not None:
@@ -155,6 +156,7 @@ class ServerRequests:
     async def _ask(self, asked: RequestOrigin, method: str, params: Mapping[str, Any]) -> Raw:
         if (on_behalf_of := client_of(asked.call)) is not None:
             return await on_behalf_of.ask(method, params)
+        # a call that we made for ourselves has no client to ask
         if asked.call is not None or (client := self._only(asked.server)) is None:
             words = f"{method}: it is unclear which client should answer; {PER_CLIENT}"
             raise RpcError(METHOD_NOT_FOUND, words)
@@ -164,7 +166,9 @@ class ServerRequests:
         """Tell the client that a notification is meant for, where that is certain."""
         client = self._only(server)
         if method == "notifications/elicitation/complete":
+            # popped: a server may report an end once, and only for an elicitation that it started
             client = self._away.pop((server, _elicitation(params)), None)
+            # its profile may have changed since it was asked
             if client is not None and not self._sees(client, server):
                 return
         elif method == "notifications/message" and not (client and wants_log(client, params)):

@@ -73,6 +73,7 @@ BACKLOG = 4096
 Switch = Callable[[str, bool], None]
 """Enables or disables a server of that name in the file that says so."""
 
+# clients choose their own names, and may choose long ones
 _LONGEST_WORD = 100
 _encode = msgspec.json.Encoder().encode
 
@@ -210,6 +211,7 @@ class ControlDesk:
             case AskPulse(seen, most):
                 return self.pulse(seen, most)
             case AskExchange(exchange_id):
+                # the store writes in batches: a call that just ended is only in memory yet
                 return self._recent(exchange_id) or await store.exchange(exchange_id)
             case AskHistory(span):
                 return await store.history(span)
@@ -222,6 +224,7 @@ class ControlDesk:
         """How far the gateway has come, with the latest calls after `seen`."""
         hub = self.gateway.hub
         calls = hub.calls
+        # `seen` comes from outside, and may be from before a restart
         new = min(max(calls.made - seen, 0), max(most, 0), len(calls.recent))
         latest = islice(reversed(calls.recent), new)
         return Pulse(

@@ -125,6 +125,7 @@ class LoginFlow:
         secrets = _secrets(kept)
         endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept))
         if secrets.refresh_token is not None:
+            # the refresh token first: with it, a new access token could be had in between
             address = kept.revocation_endpoint
             await endpoint.revoke(address, secrets.refresh_token, "refresh_token")
         await endpoint.revoke(kept.revocation_endpoint, secrets.access_token, "access_token")
@@ -166,6 +167,7 @@ class LoginFlow:
 
     def _login(self, server: str, terms: "_Terms", grant: Grant) -> StoredLogin:
         issuer, client = terms.found.issuer, terms.client
+        # announcing proofs does not oblige a server to bind its tokens to them
         proof_key = terms.proof_key if grant.is_bound else None
         if grant.is_bound and proof_key is None:
             raise LoginFailed("the authorization server bound the token to a key that is not ours")
@@ -185,6 +187,7 @@ class LoginFlow:
                 access_token=grant.access_token,
                 expires_at=grant.expires_at,
                 refresh_token=grant.refresh_token,
+                # a configured secret stays where the user keeps it; an issued one has no place
                 client_secret=client.secret if client.registered else None,
                 proof_key=proof_key.pem if proof_key else None,
             ),
@@ -205,6 +208,7 @@ class _Terms:
 def wanted_scope(known: OAuth, challenge: Challenge, kept: StoredLogin | None) -> str | None:
     """What to ask for: what is configured; where more is needed, that and what there was."""
     asked = parameters(challenge.words).get("scope")
+    # 403 asks for more rights than we have (step-up); any other refusal for a login as such
     if challenge.status != HTTPStatus.FORBIDDEN:
         return known.scope or asked
     had = (kept.scope if kept else "") or known.scope or ""

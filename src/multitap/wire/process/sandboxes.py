@@ -102,6 +102,7 @@ class Sandboxes:
         self._state = state
         self._support = support
         self._learned = learned
+        # servers start at once, and the first two that need the proxy must not make two
         self._starting = asyncio.Lock()
         self._proxy: ForwardProxy | None = None
         self._traffic: dict[str, Traffic] = {}
@@ -139,6 +140,7 @@ class Sandboxes:
                 hint='`sandbox = "auto"` starts it without a sandbox',
                 missing=True,
             )
+        # resolving paths looks at the disk, which may be a slow network mount
         plan = await to_thread.run_sync(self._prepare, name, config, program, env)
         wrapper = _wrapper(plan, self._state) if config.sandbox == "bubblewrap" else []
         return await self._confine(name, plan, wrapper)
@@ -151,6 +153,7 @@ class Sandboxes:
             plan = with_all_but_private(plan, Path.home().resolve(), self._state)
         try:
             for folder in (plan.folder, plan.folder / "home", plan.folder / "tmp"):
+                # one for each server: another must not read its home or /tmp
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise CannotStart(
@@ -160,6 +163,7 @@ class Sandboxes:
         return plan
 
     async def _confine(self, name: str, plan: SandboxPlan, wrapper: list[str]) -> Launch:
+        # kept over restarts: `doctor` shows what it wanted before it crashed
         traffic = self._traffic.setdefault(name, Traffic())
         env, port, on_end = dict(plan.env), 0, _nothing
         if plan.hosts or self._learned:
@@ -170,6 +174,7 @@ class Sandboxes:
             access.everything = self._learned is not None
             address, on_end = proxy.admit(access), partial(proxy.dismiss, access)
             env |= dict.fromkeys(_PROXY_VARIABLES, address)
+            # curl heeds only the lower-case `http_proxy`, other programs only the upper-case names
             env |= {variable.lower(): address for variable in _PROXY_VARIABLES}
             env["NODE_USE_ENV_PROXY"] = "1"  # Node's own `fetch` asks nobody else
         orders: Orders = {

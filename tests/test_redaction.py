@@ -33,6 +33,8 @@ def spellings(secret: str, before: str = "", after: str = "") -> dict[str, str]:
         "repr": repr(whole),
         "repr of bytes": repr(raw),
         "html": html.escape(whole),
+        "hex": raw.hex(),
+        "HEX": raw.hex().upper(),
         "base64": base64.b64encode(raw).decode(),
         "base64, url-safe": base64.urlsafe_b64encode(raw).decode(),
     }

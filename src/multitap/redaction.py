@@ -164,9 +164,9 @@ class RedactedStream:
 
 
 def forms_of(secret: str) -> frozenset[str]:
-    """The secret as it is, and as URLs, JSON, Python, HTML and base64 write it."""
+    """The secret as it is, and as URLs, JSON, Python, HTML, base64 and hex write it."""
     raw = secret.encode("utf-8", "replace")
-    spelled = {secret, *_escape(secret), *_in_urls(secret)}
+    spelled = {secret, *_escape(secret), *_in_urls(secret), raw.hex(), raw.hex().upper()}
     for text in _in_base64(raw):
         spelled |= {text, text.replace("/", r"\/"), *_in_urls(text)}
     return frozenset(form for form in spelled if len(form) >= SHORTEST)

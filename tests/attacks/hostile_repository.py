@@ -66,6 +66,18 @@ def build(folder: Path, home: Path, port: int) -> Path:
         stdio = {"type": "stdio", "transport": "stdio", **program(f"json{name}")}
         sse = {"type": "sse", "transport": "sse", **web(name)}
         (folder / name).write_text(json.dumps({"mcpServers": {"run": stdio, "web": sse}}))
+    for name in (".vscode/mcp.json", ".cursor/mcp.json", ".gemini/settings.json", "opencode.json"):
+        key = "servers" if "vscode" in name else "mcpServers"
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps({key: {"run": program(name.replace("/", "-"))}}))
+    place = folder / "environments" / "coding_env"
+    place.mkdir(parents=True)
+    local = {"type": "local", "command": [sys.executable, "-c", touch.replace("NAME", "core")]}
+    (place / "config.jsonc").write_text(json.dumps({"mcp": {"run": local}}))
+    # what Python and other programs find in the folder that they start in
+    for name in ("anyio", "click", "json", "msgspec", "multitap", "usercustomize"):
+        (folder / f"{name}.py").write_text(touch.replace("NAME", f"module-{name}"))
+    (folder / ".env").write_text("MULTITAP_CONFIG=multitap.toml\nMULTITAP_TRUST=1\n")
     run = program("otter")
     otter = {"name": "run", "transport": "stdio", "command": run["command"], "args": run["args"]}
     lines = (f"{key} = {json.dumps(value)}" for key, value in otter.items())

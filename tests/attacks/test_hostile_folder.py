@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import multitap
 from multitap.config import Settings, StdioServer
 from multitap.config.models import ServerHome
 from multitap.config.search import start_folder
+from multitap.own_program import own_program
 from multitap.trust.policy.policy import Decision, Policy
 from multitap.trust.sandbox_rules.sandbox_plan import plan_sandbox
 from tests.waiting import PATIENCE
@@ -185,6 +187,30 @@ def test_a_rule_about_paths_reads_them_as_the_server_does(tmp_path, monkeypatch)
 
     assert guard is not None
     assert guard.decide(b'{"path": "notes.txt"}').decision is Decision.DENY
+
+
+def test_a_process_of_ours_finds_no_modules_in_the_current_folder(tmp_path):
+    for name in ("multitap", "anyio", "click", "json", "platformdirs"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hostile')")
+
+    ended = subprocess.run(
+        [*own_program(), "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_no_process_of_ours_is_started_otherwise():
+    source = Path(multitap.__file__).parent
+    started = [path.name for path in source.rglob("*.py") if "sys.executable, " in path.read_text()]
+
+    # the other two start Python with `-I`
+    assert sorted(started) == ["own_program.py", "spawner.py", "wrapped_start.py"]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def decide(folder, path, *, decision="deny", test="outside", config=None):
 
 
 HONEST = ["file", "deep/er/new", "./file", "deep/../file", "home/er", "a b/c", "50%/x", "it's"]
+HONEST += ["\u00e9t\u00e9", "e\u0301t"]
 
 
 @pytest.mark.parametrize("path", HONEST)
@@ -69,6 +70,10 @@ ESCAPES = [
     "~/.ssh/id_rsa",
     "~root/.ssh",
     "$HOME/.ssh",
+    "\uff0e\uff0e/secret/key",
+    "\u2025/secret/key",
+    "\uff0e\uff0e\uff0fsecret",
+    "\u3000../secret/key",
     "${HOME}/.ssh",
     "/etc/passwd",
     "//etc/passwd",
@@ -89,7 +94,7 @@ ESCAPES = [
 def test_paths_out_of_the_folder_are_denied_however_they_are_spelled(folder, path):
     assert decide(folder, path) == "deny"
     assert decide(folder, path, decision="allow", test="inside") == "deny"
-    if path and not path.startswith(("/", " ", "~", "$", "file", "FILE")):
+    if path and not path.startswith(("/", " ", "\u3000", "~", "$", "file", "FILE")):
         assert decide(folder, f"{folder}/{path}") == "deny"
 
 

@@ -5,6 +5,17 @@ from multitap.http.egress.host_rules import HostRules
 RULES = HostRules(("api.example.com", "*.example.org:8443", "10.0.0.0/8", "inner.example.net"))
 
 
+ODD = (
+    "64:ff9b::7f00:1",
+    "::7f00:1",
+    "::ffff:0:7f00:1",
+    "64:ff9b:1::7f00:1",
+    "2001:0:7f00:1::",
+    "fec0::1",
+    "ff02::1",
+)
+
+
 @pytest.mark.parametrize(
     ("host", "port"),
     [("api.example.com", 443), ("API.example.com.", 80), ("a.example.org", 8443), ("10.1.2.3", 80)],
@@ -34,7 +45,15 @@ def test_any_other_host_is_refused(host, port):
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.1", "169.254.169.254", "192.168.1.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"],
+    [
+        "127.0.0.1",
+        "169.254.169.254",
+        "192.168.1.1",
+        "::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        *ODD,
+    ],
 )
 def test_a_name_that_leads_inside_is_refused(address):
     assert not RULES.permits("api.example.com", address, 443)

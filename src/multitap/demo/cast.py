@@ -1,9 +1,9 @@
 """The configuration of the bundled servers."""
 
-import sys
 from pathlib import Path
 
 from multitap.config import Settings, StdioServer
+from multitap.own_program import own_program
 
 GOOD = ("calculator", "clock", "notebook")
 BAD = ("crasher", "sleeper")
@@ -11,11 +11,8 @@ BAD = ("crasher", "sleeper")
 
 def bundled_server(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
     """One of the servers in `multitap.demo.servers`."""
-    return StdioServer(
-        command=sys.executable,
-        args=("-m", f"multitap.demo.servers.{name}"),
-        connect_timeout=connect_timeout,
-    )
+    command, *args = own_program(f"multitap.demo.servers.{name}")
+    return StdioServer(command=command, args=tuple(args), connect_timeout=connect_timeout)
 
 
 def settings(state_dir: Path) -> Settings:

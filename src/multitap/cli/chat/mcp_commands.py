@@ -1,7 +1,6 @@
 """`/mcp …` in a chat: shows its servers, and does what the person wants of them."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 
 from anyio import to_thread
@@ -13,6 +12,7 @@ from multitap.cli.terminal.output import note, say_text
 from multitap.cli.terminal.tables import table
 from multitap.errors import MultitapError, UnknownName
 from multitap.hub.hub import Hub
+from multitap.own_program import own_program
 from multitap.screens.time_bars import stats_words
 from multitap.screens.typed_commands import TypedCommand
 from multitap.wire.process.stderr_log import last_lines, log_path
@@ -95,9 +95,7 @@ class ServerCommands:
     async def _run(self, *arguments: str) -> None:
         """Run a command of the program, at the same terminal."""
         files = (word for file in self._options.files for word in ("--config", str(file)))
-        started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "multitap", *files, *arguments
-        )
+        started = await asyncio.create_subprocess_exec(*own_program(), *files, *arguments)
         try:
             if await started.wait():
                 raise MultitapError(f"`multitap {' '.join(arguments)}` failed")

@@ -27,6 +27,7 @@ from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.search import Source
 from multitap.errors import ConfigError, counted
+from multitap.own_program import own_program
 from multitap.trust.secrets.vault import Vault
 
 NAME = "multitap"
@@ -113,7 +114,7 @@ def _program() -> tuple[str, ...]:
         return (found,)
     if found := shutil.which(NAME, path=str(Path(sys.executable).parent)):
         return (found,)
-    return sys.executable, "-m", NAME
+    return own_program()
 
 
 def _instruct(client: McpClient, options: CommonOptions, url: str | None) -> None:

@@ -1,7 +1,6 @@
 """`multitap` alone at a terminal: opens the screen on a running gateway or its own hub."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
+from multitap.own_program import own_program
 from multitap.results import ImageBlock, ToolResult
 from multitap.screens.desktop import Desktop
 
@@ -82,4 +82,4 @@ def _desktop(shown: Path) -> Desktop:
 def _again(files: Sequence[Path]) -> tuple[str, ...]:
     """What runs this program with the same configuration."""
     chosen = (word for file in files for word in ("--config", str(file)))
-    return (sys.executable, "-m", "multitap", *chosen)
+    return (*own_program(), *chosen)

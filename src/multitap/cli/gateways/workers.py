@@ -23,6 +23,7 @@ from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
 from multitap.http.server.http_server import bind
 from multitap.later import Later
+from multitap.own_program import own_program
 
 if TYPE_CHECKING:
     from multitap.cluster import local_coordinator, replica, socket_coordinator
@@ -173,8 +174,8 @@ class _Crew:
 
     async def _start(self, worker: Worker) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "multitap", *sys.argv[1:]),
+            *own_program(),
+            *sys.argv[1:],
             pass_fds=(worker.listener,),
             env={**os.environ, VARIABLE: msgspec.json.encode(worker).decode()},
         )

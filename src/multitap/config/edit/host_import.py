@@ -140,7 +140,8 @@ def is_gateway(name: str, config: Program) -> bool:
     """Whether it is Multitap itself, which must not become one of its own servers."""
     if isinstance(config, StdioServer):
         words = (PurePath(config.command).name, *config.args)
-        return words[:2] == ("multitap", "serve") or words[1:4] == ("-m", "multitap", "serve")
+        ours = ("-m", "multitap", "serve")
+        return words[:2] == ("multitap", "serve") or ours in (words[1:4], words[2:5])
     # By name as well: other programs may serve MCP on this machine.
     return name == "multitap" and urlsplit(config.url).hostname in _LOCAL
 

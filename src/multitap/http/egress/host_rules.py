@@ -15,7 +15,8 @@ _INNER = tuple(
     for network in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
         *("172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3"),
-        *("::/128", "::1/128", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+        # all but 2000::/3, where the public addresses are, with tunnels to addresses in them
+        *("::/3", "2001::/32", "4000::/2", "8000::/1"),
     )
 )
 """This machine, its networks, and addresses that mean many or none."""

@@ -12,6 +12,7 @@ from textual.suggester import Suggester
 from textual.widgets import Footer, Input, Static
 
 from multitap.errors import MultitapError
+from multitap.own_program import own_program
 from multitap.printable import printable
 from multitap.screens.desktop import NOTHING, Desktop
 from multitap.screens.gateway_client import GatewayClient
@@ -78,7 +79,7 @@ class Terminal(OrderedKeysApp):
         super().__init__()
         self.view = LiveView(client)
         self._board = Board(self.view)
-        program = (*command,) or (sys.executable, "-m", "multitap")
+        program = (*command,) or own_program()
         self._keys = KeyActions(self, self._board, self.view, program, desktop)
 
     def get_driver_class(self) -> type[Driver]:

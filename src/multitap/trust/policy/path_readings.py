@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 from multitap.records import dataclass
@@ -51,7 +52,7 @@ class Folders:
         """Absolute paths that a server may take the value for; None: it cannot be told."""
         if not self.is_clear or not isinstance(value, str) or not 0 < len(value) <= LONGEST:
             return None
-        if _ODD.isdisjoint(value):
+        if _ODD.isdisjoint(value) and value.isascii():
             texts: Iterable[str] = (value,)
         # C programs end the path there, others do not.
         elif "\0" in value:
@@ -103,7 +104,8 @@ def _has_link(path: str, known: int) -> bool:
 
 def _spellings(value: str) -> Iterator[str]:
     """The text as it is, and as programs may read it that decode, expand or trim paths."""
-    texts = {value, value.strip()}
+    # full-width dots and slashes lead upwards in a program that normalizes what it is given
+    texts = {value, value.strip(), normalize("NFKC", value)}
     for text in [*texts]:
         decoded = text
         for _ in range(_MOST_DECODINGS):

@@ -24,6 +24,9 @@ _METADATA = frozenset(
 )
 """Where clouds tell a machine its credentials."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PUBLIC = ipaddress.ip_network("2000::/3")
+"""All public addresses of the new kind. Elsewhere, forms that hold an address of the old kind, or
+were meant for one site, pass for global."""
 
 
 class AddressRules:
@@ -94,6 +97,8 @@ def permitted(address: Ip, own: Collection[Ip]) -> bool:
     for network in _PRIVATE:
         if address in network:
             return any(one in network for one in own)
+    if isinstance(address, ipaddress.IPv6Address) and address not in _PUBLIC:
+        return False
     return address.is_global and not address.is_multicast
 
 

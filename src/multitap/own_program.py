@@ -1,0 +1,12 @@
+"""The command that starts a part of this program in a process of its own."""
+
+import sys
+
+
+def own_program(module: str = "multitap") -> tuple[str, ...]:
+    """What runs one of our modules; arguments may follow.
+
+    With `-P`: `python -m` alone looks for modules in the current folder first, which may be a
+    stranger's, with an `anyio.py` in it.
+    """
+    return (sys.executable, "-P", "-m", module)

@@ -105,6 +105,7 @@ class Conversation:
 
     def add(self, *messages: Message) -> None:
         """Add messages, all or none; calls come together with their answers."""
+        # replaced, not extended: a turn that is under way keeps the history it began with
         self.messages = mend((*self.messages, *messages))
 
     @property

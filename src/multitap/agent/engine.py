@@ -101,6 +101,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as block:
+            # first in, so last out: the model is closed before the servers go
             block.push_async_callback(self.shutdown_mcp)
             if (model := self._configured_model()) is not None:
                 self._open = await block.enter_async_context(_open_if_configured(model))
@@ -113,6 +114,7 @@ class Engine:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # before closing, so that no new turn begins with a model that is going away
         self._open = None
         await self._block.__aexit__(exc_type, exc, traceback)
 
@@ -140,6 +142,7 @@ class Engine:
             async with self._ready() as model, anyio.create_task_group() as tasks:
                 turn = await self._turn(model, history, send.send)
                 history.add(*_messages(prompt))
+                # providers refuse a conversation that ends with their own words
                 if not history.awaits_answer:
                     raise MultitapError("there is nothing to answer", hint="pass a prompt")
 
@@ -152,6 +155,7 @@ class Engine:
 
                 tasks.start_soon(work)
                 yield _Steps(receive)
+                # the reader may leave early; the turn must not go on spending tokens unseen
                 tasks.cancel_scope.cancel()
 
     async def chat(self, prompt: str, *, history: Conversation | None = None) -> str:

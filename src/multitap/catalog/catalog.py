@@ -22,6 +22,7 @@ from multitap.trust.policy.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition, Offers
 
+# of a tool; some servers ship whole manuals, which every client would be sent
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
 
@@ -47,6 +48,7 @@ class Tool:
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
+        # tools without one never get here: `schemas.defect` sorts them out
         schema: Mapping[str, Any] = self.definition["inputSchema"]
         return schema
 
@@ -61,6 +63,7 @@ class Tool:
     @cached_property
     def repeatable(self) -> bool:
         """Whether the server says that a second run does no harm."""
+        # only the server can know; without its word a lost call is not repeated
         hints = self.annotations
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
 
@@ -158,6 +161,7 @@ class Catalog:
     def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
         everything = chain(self.tools.values(), self.absent.values())
+        # a scan, because it is asked for only after a name was not found
         return [tool for tool in everything if tool.raw_name == raw_name]
 
     def find_resource(
@@ -293,6 +297,7 @@ def _hide(tool: Tool, policy: Policy) -> Hidden | None:
 def reserve(server: str, offers: Offers, books: NameBooks) -> None:
     """Keep the names of what a server offered for it while it is not up."""
     usable, _ = _usable(offers.tools)
+    # or a server that starts faster would take the names that callers know
     books.tools.give(server, tuple(usable))
     books.prompts.give(server, tuple(texts(offers.prompts, "name")))
     books.resources.give(server, tuple(texts(offers.resources, "uri")))
@@ -369,6 +374,7 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
 
 
 def _prompts(link: Link, offers: Offers, book: NameBook, vetted: Vetted) -> dict[str, Prompt]:
+    # of two alike only the first: it is the one that the server itself would find
     usable = texts(offers.prompts, "name")
     names = book.give(link.name, tuple(usable))
     return {

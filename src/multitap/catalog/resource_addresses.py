@@ -25,12 +25,14 @@ def split(address: str) -> tuple[str, str] | None:
     """The server and its own address, out of a renamed one; None where it is none."""
     head, rest = _split_head(address)
     quoted, mark, raw = rest.partition(_MARK)
+    # a name never has a slash, as it is quoted: this one is part of somebody's path
     if not mark or "/" in quoted:
         return None
     try:
         server = unquote(quoted, errors="surrogatepass")
     except UnicodeDecodeError:
         return None
+    # only our own spelling counts, or one resource would have several addresses
     return (server, head + raw) if _quote(server) == quoted else None
 
 
@@ -69,10 +71,12 @@ def choose_templates(
 def overlap(one: str, other: str) -> bool:
     """Whether two templates may stand for the same address."""
     if max(len(one), len(other)) > LONGEST_COMPARED:
+        # coarse, but on the safe side: an address too many is renamed, none is shared
         return _literal(one).startswith(_literal(other)) or _literal(other).startswith(
             _literal(one)
         )
     left, right = _pieces(one), _pieces(other)
+    # visited pairs: variables that may be empty would otherwise be tried in exponentially many ways
     reached = {(0, 0)}
     todo = [(0, 0)]
     while todo:

@@ -187,6 +187,7 @@ def load(
         said = [Layer(reading, source.project) for reading in readings]
         layers += said
         seen.append(_to_seen(source, readings[0], found=found))
+        # hosts that take the first file they find do not merge it with others
         if found and wanted.first_only and _counts(said, decides, wanted.folder):
             break
     merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)

@@ -89,6 +89,7 @@ class ChatModel:
                     async for chunk in limit_gaps(stream, config.timeout):
                         for text in heard.take(chunk):
                             yield TextDelta(text)
+                # a broken stream may end like a complete one: only this tells them apart
                 if heard.finish is None:
                     raise cut(config)
                 yield heard.reply(offer)
@@ -145,6 +146,7 @@ def _assistant(message: Assistant) -> dict[str, Any]:
 
 def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
     if all(isinstance(part, Text) for part in content):
+        # compatible endpoints know plain text best; a list only where pictures need it
         return "\n".join(part.text for part in content if isinstance(part, Text))
     return [
         {"type": "text", "text": part.text}
@@ -172,6 +174,7 @@ class _Fragment:
     kept: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def take(self, piece: ChoiceDeltaToolCall) -> None:
+        # only the first piece of a call has its id
         self.id = self.id or piece.id or ""
         self.kept |= piece.model_extra or {}
         if piece.function is not None:
@@ -195,6 +198,7 @@ class _HeardFragments:
     def take(self, chunk: ChatCompletionChunk) -> Iterator[str]:
         """Note what comes; the text in it is handed on."""
         self._answered_by = chunk.model or self._answered_by
+        # in the last chunk, or growing in each: the latest one counts
         if chunk.usage is not None:
             self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
         for choice in chunk.choices or ():

@@ -11,6 +11,7 @@ from multitap.records import dataclass
 
 MOST_FIELDS = 64
 """Of a form; one with more is declined rather than asked for an hour."""
+# only typing mistakes: whether an address exists, the server finds out
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _YES = frozenset({"y", "yes", "true", "1", "on"})
 _NO = frozenset({"n", "no", "false", "0", "off"})
@@ -85,6 +86,7 @@ class FormField:
         if not choices:
             return text
         for number, (value, title) in enumerate(choices, start=1):
+            # people type what they see: the value, its label or its place in the list
             if text in {value, title, str(number)}:
                 return value
         raise Unfit(f"choose one of {', '.join(value for value, _ in choices)}")
@@ -127,6 +129,7 @@ def _number(text: str, kind: str) -> float:
 
 def _within(number: float, schema: Mapping[str, Any]) -> float:
     least, most = schema.get("minimum", number), schema.get("maximum", number)
+    # `float` reads `nan` and `inf`, and JSON has neither
     if not math.isfinite(number) or not least <= number <= most:
         raise Unfit(f"type a number{_range(schema, 'minimum', 'maximum') or ' such as 42'}")
     return number
@@ -159,6 +162,7 @@ def _is_of(kind: str, text: str) -> bool:
             case "date":
                 return bool(date.fromisoformat(text))
             case "date-time":
+                # RFC 3339, which the schema means, has no time without a zone
                 return datetime.fromisoformat(text).tzinfo is not None
             case _:
                 return True

@@ -55,6 +55,7 @@ class _Taken:
             is_open |= "patternProperties" in part or bool(part.get("additionalProperties"))
         if key in properties:
             return _object(properties[key])
+        # a schema that names no properties may take anything
         if properties and not is_open:
             raise unknown(key, [*properties])
         return _object(self.root.get("additionalProperties"))
@@ -66,12 +67,15 @@ class _Taken:
         if choices := self._choices(schema):
             return _choose(word, choices)
         kinds = self._kinds(schema)
+        # in the order of the table: the narrowest kind that fits, so that `1` is a number if it may
+        # be one
         for kind, read in _READERS.items():
             if kind in kinds:
                 try:
                     return read(word.text)
                 except ValueError:
                     continue
+        # `tags=a` means a list of one; what looks like JSON and is not is a mistake
         if "array" in kinds and not word.text.lstrip().startswith("["):
             return [self._read(word, self._items(schema))]
         expected = " or ".join(_NOUNS[kind] for kind in _READERS if kind in kinds)

@@ -59,6 +59,7 @@ def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
         return _describe(made, node, {}), either(back for _, back in pairs)
     match node.get("type"):
         case None:
+            # strict mode wants a type for everything; there is none for any value
             raise NotStrict(f"{_where(path)} takes any value")
         case "object":
             return _object(node, note, path)
@@ -140,6 +141,7 @@ def _or_null(schema: Schema) -> Schema:
     null = {"type": "null"}
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], null]}
+    # a type list beside properties, items or an enum without null would be refused
     if schema["type"] in {"object", "array"} or "enum" in schema:
         inner = {word: value for word, value in schema.items() if word != "description"}
         return with_description({"anyOf": [inner, null]}, schema.get("description", ""))
@@ -167,6 +169,7 @@ class _Count:
             self.add(part, inner)
         for part in (node.get("items"), *node.get("anyOf", ())):
             if is_object(part):
+                # alternatives stand on the same level as the choice itself
                 self.add(part, level if part is not node.get("items") else inner)
 
     def _check(self, level: int) -> None:

@@ -77,8 +77,10 @@ class Index:
             schema = tool.parameters
             key = (tool.name, tool.description, id(schema))
             by_key[key] = tool
+            # reading a definition is the expensive part, and most stay the same from list to list
             self._entries[key] = before.get(key) or _Entry(read(tool), schema)
         self.tools = tuple(by_key.values())
+        # in order, too: postings hold places, not names
         if list(before) != list(self._entries):
             self._arrange()
 
@@ -90,6 +92,7 @@ class Index:
         for name in request.names:
             for number in self._named.get(name, ()):
                 scores[number] += NAMED
+        # ties by place, or the same request would find other tools in the next run
         best = nsmallest(limit, scores, key=lambda number: (-scores[number], number))
         return [Hit(self.tools[number], scores[number]) for number in best]
 
@@ -132,6 +135,7 @@ class Index:
             for word in words:
                 for number in self._postings[word]:
                     found[number] += self._documents[number].weights[word]
+            # all forms of a word together: each alone would look rarer than the word is
             worth = factor * self._rarity(len(found))
             for number, weight in found.items():
                 best[number] = max(best[number], worth * weight / (weight + SATURATION))

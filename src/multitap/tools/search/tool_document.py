@@ -118,6 +118,7 @@ def _fields(tool: ToolInfo) -> Iterator[tuple[Field, list[str]]]:
         yield TITLE, of_prose(tool.title or "")
     first = summary(tool)
     yield SUMMARY, of_prose(first)
+    # the rest counts less: long descriptions mention what a tool does not do
     yield DETAIL, of_prose(_description(tool)[len(first) :])
     arguments = list(islice(_arguments(tool.parameters), MAX_ARGUMENTS))
     yield ARGUMENT, [word for name, _ in arguments for word in of_name(name)]
@@ -160,4 +161,5 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
     words = description if isinstance(description, str) else ""
     if is_list(choices):
         words += " " + " ".join(choice for choice in choices if isinstance(choice, str))
+    # one enum of a thousand countries must not drown the tool's own words
     return words[:MAX_ARGUMENT_TEXT]

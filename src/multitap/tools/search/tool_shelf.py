@@ -17,6 +17,7 @@ from multitap.tools.tool import Arguments, ToolInfo
 
 USUAL_HITS = 10
 MOST_HITS = 20
+# a model reads ten of these for each search
 LONGEST_SUMMARY = 300
 NEAR = 3
 """How many names are offered for one that does not exist."""
@@ -120,6 +121,7 @@ class ToolShelf:
         """What may have been meant by a name that no tool has."""
         index = self._index()
         alike = get_close_matches(name, [tool.name for tool in index.tools], n=NEAR)
+        # models invent plausible names: their words find what their spelling does not
         meant = [hit.tool.name for hit in index.search(name, NEAR)]
         near = [repr(one) for one in dict.fromkeys(alike + meant)][:NEAR]
         return f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
@@ -129,6 +131,8 @@ class ToolShelf:
         if (tool := self._find(name)) is None:
             return None
         try:
+            # checked here, where the schema can be shown at once: it saves the model a
+            # `describe_tool`
             schemas.compile_schema(tool.parameters).check(arguments)
         except BadArguments as exc:
             return f"{exc}; its arguments: {_schema(tool)}"

@@ -128,6 +128,7 @@ class FrozenModel:
         for name, kind in inspect.get_annotations(cls).items():
             said: Any = cls.__dict__.get(name, _REQUIRED)
             if name in cls.__dict__:
+                # or reading a missing field would find the class's declaration instead of failing
                 delattr(cls, name)  # a field belongs to an instance
             if not isinstance(said, Setting):
                 said = Setting(said)
@@ -190,6 +191,7 @@ class FrozenModel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FrozenModel) or type(self) is not type(other):
             return NotImplemented
+        # whatever was given: an entry that spells out a default is the same server
         return self._fields() == other._fields()
 
     def __hash__(self) -> int:
@@ -207,6 +209,7 @@ class FrozenModel:
         raise AttributeError(f"{type(self).__name__} is frozen: make another with `model_copy`")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # not through `__init__`: what was valid once is not checked again in another process
         return _make, (type(self), self._fields(), self.__pydantic_fields_set__)
 
     @classmethod
@@ -226,6 +229,7 @@ class FrozenModel:
 
 def _make(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
     made = object.__new__(kind)
+    # past our own `__setattr__`, which refuses everything; pydantic-core needs all four
     object.__setattr__(made, "__dict__", dict(fields))
     object.__setattr__(made, "__pydantic_fields_set__", set(given))
     object.__setattr__(made, "__pydantic_extra__", None)
@@ -308,6 +312,7 @@ def _annotate(kind: Any, *said: Setting) -> CoreSchema:
 
 
 def _restrict(schema: CoreSchema, said: Setting) -> CoreSchema:
+    # a limit is about the value: None has no length
     if schema["type"] == "nullable":
         return {**schema, "schema": _restrict(schema["schema"], said)}
     return _wrap_calls({**schema, **(said.limits or {})}, before=said.before, after=said.after)

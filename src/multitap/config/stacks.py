@@ -116,6 +116,7 @@ class Stack:
 def usable(fields: Mapping[FieldPath, Node]) -> tuple[dict[FieldPath, Node], tuple[Problem, ...]]:
     """What can be used of settings; a value that is wrong costs only itself."""
     _, problems = validate.validate_fields(Settings, fields)
+    # with the dot, or a problem of `a` would also cost `ab`
     wrong = tuple(f"{problem.key}." for problem in problems)
     good = {path: node for path, node in fields.items() if not f"{node.dotted}.".startswith(wrong)}
     return good, problems
@@ -126,6 +127,7 @@ def build(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     entry = stack.merge_entries()
     if entry.broken:
         return None, ()
+    # a file may switch off a server that another machine has and this one does not
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
         model, problems = validate.server(entry)
         if model is not None and stack.project:

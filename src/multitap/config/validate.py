@@ -23,6 +23,7 @@ def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem
     kind = _kind(entry)
     if isinstance(kind, Problem):
         return None, (kind,)
+    # a key of the other kind is harmless, and people leave them when they change a server
     fitting = {path: node for path, node in entry.fields.items() if path[0] in kind.model_fields}
     idle = [
         _problem(Severity.WARNING, node, f"has no effect for {_NOUNS[kind]}", entry.name)
@@ -40,6 +41,7 @@ def validate_fields(
     try:
         return kind.model_validate(nest(fields)), ()
     except ValidationError as exc:
+        # the input may be a secret, and the URL explains pydantic, not our file
         errors = exc.errors(include_url=False, include_input=False)
     return None, tuple(
         _translate(error, fields, name)
@@ -107,6 +109,7 @@ def _translate(error: ErrorDetails, fields: Fields, name: str | None) -> Problem
 def _blame(location: tuple[int | str, ...], fields: Fields) -> Node:
     """The field at a location, or the table around several."""
     of_field = [path for path in fields if path[0] == location[0]]
+    # pydantic's locations have steps of their own, such as the branch of a union
     if named := [path for path in of_field if {*path} <= {*location}]:
         return fields[max(named, key=len)]
     path = max(of_field, key=lambda path: _shared_steps(path, location))

@@ -51,6 +51,7 @@ class ClientLogins:
         self._hub = hub
         self._tasks = tasks
         self._under_way: set[str] = set()
+        # a no holds for as long as the client is connected; nobody wants to be asked at every call
         self._declined: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 
     def may_ask(self, request: ClientRequest, exc: Unavailable) -> bool:
@@ -111,6 +112,7 @@ class ClientLogins:
                 self._declined.setdefault(client, set()).add(account.name)
         finally:
             self._under_way.discard(account.name)
+            # the waiting call may have been cancelled, and its future with it
             if not done.done():
                 done.set_result(reason)
 
@@ -145,4 +147,5 @@ class ClientLogins:
 
 def _is_owner(client: Client) -> bool:
     """Whether a client is on this machine, and cannot be anybody but its owner."""
+    # on pipes there is no holder: whoever started us is the owner
     return not client.principal and (not client.holder or is_loopback(client.holder))

@@ -15,7 +15,7 @@ from multitap.gateway.client import (
     log_level,
     wants_log,
 )
-from multitap.gateway.client_message import EMPTY, Params, notification, text_of
+from multitap.gateway.client_message import EMPTY, Params, notification
 from multitap.tasks import LightTask
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc import vocabulary
@@ -52,6 +52,7 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
 
     @property
     def owner(self) -> object:
+        # without a session, two requests of one token may come from two programs
         return self.client if self.client.single else self
 
     def context(self) -> CallContext:
@@ -96,6 +97,7 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
 
 
 def _plain(number: float) -> float | int:
+    # a count as the server wrote it: `3`, not `3.0`
     return int(number) if number.is_integer() else number
 
 
@@ -140,14 +142,3 @@ def modern_turn(
         True,
         True,
     )
-
-
-def client_name(params: Params) -> str | None:
-    """What a client of the stateless era calls itself."""
-    info = params.meta.get(vocabulary.CLIENT_INFO_KEY)
-    if info is None:
-        return None
-    try:
-        return text_of(msgspec.json.decode(info, type=dict[str, Raw]).get("name"))
-    except (msgspec.DecodeError, RecursionError):
-        return None

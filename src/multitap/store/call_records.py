@@ -169,6 +169,7 @@ class CallQuery:
         if self.text is not None:
             wanted.has(self.text, "error", "tool", "server")
         if self.cursor is not None:
+            # by position, not by number: pages stay whole while new calls come in
             wanted.add("(at, id) < (?, ?)", *position_of(self.cursor, tuple[float, int]))
         newest = "ORDER BY at DESC, id DESC LIMIT ?"
         return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self._count + 1]
@@ -201,5 +202,6 @@ def _record(row: tuple[Any, ...]) -> CallRecord:
 
 def complete_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of an earlier version with what it lacks."""
+    # columns were only ever added at the end
     missing = _NAMES.count(",") + 1 - len(row)
     return (*row, *_LATER[len(_LATER) - missing :])

@@ -135,6 +135,7 @@ def _words_of(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
 
 
 def _level(name: str) -> LogLevel:
+    # servers send what they like as a level
     known: dict[str, LogLevel] = {level: level for level in _LEVELS}
     return known.get(name, "info")
 

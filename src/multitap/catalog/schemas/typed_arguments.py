@@ -67,8 +67,7 @@ class _Taken:
         if choices := self._choices(schema):
             return _choose(word, choices)
         kinds = self._kinds(schema)
-        # in the order of the table: the narrowest kind that fits, so that `1` is a number if it may
-        # be one
+        # the narrowest kind that fits, so that `1` is a number if it may be one
         for kind, read in _READERS.items():
             if kind in kinds:
                 try:

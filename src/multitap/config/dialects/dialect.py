@@ -124,6 +124,7 @@ class Transcript:
             if not isinstance(given, str):
                 self.problem(Severity.ERROR, element, "expected a server with a `name`")
                 continue
+            # the last one, as in a table that has a key twice
             if given in names:
                 message = f"a second server named {given!r}; this one is used"
                 self.problem(Severity.WARNING, element, message, server=given)
@@ -140,6 +141,7 @@ class Transcript:
             mark = node.document.mark(node.key)
             raise Excessive(f"names more than {MOST_SERVERS:,} servers", mark.key if mark else 0)
         draft = self.draft(node, server=name)
+        # names reach terminals, file names and tool names
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
             message = f"a server's name has 1 to {LONGEST_NAME} printable characters"
             draft.problems.append(
@@ -152,6 +154,8 @@ class Transcript:
         entry = Entry(
             name, node, draft.fields, draft.extra, draft.broken, words=self.spelling.words
         )
+        # an entry that only amends another one must not bring defaults along: they would win over
+        # it
         if entry.complete:
             entry = replace(entry, fields={**self.defaults, **draft.fields})
         self.entries.append(entry)

@@ -116,6 +116,7 @@ def _sandbox(draft: Draft, node: Node) -> None:
 
 
 def _naming(draft: Draft, node: Node) -> None:
+    # by name or as a template: an unknown one is left to the model to complain about
     named = {naming.name.lower(): naming.value for naming in Naming}
     if (text := draft.text(node)) is not None:
         draft.set("naming", node, named.get(text, text))

@@ -203,6 +203,7 @@ def _env(draft: Draft, node: Node) -> None:
         match member.value:
             case None:
                 continue
+            # before `int()`: in Python a bool is one
             case bool():
                 draft.set(("env", name), member, str(member.value).lower())
             case int():
@@ -240,6 +241,7 @@ def paths(*field: str) -> TwoWay:
 
 def from_base(draft: Draft, text: str) -> Path:
     """A path from where the file's paths start."""
+    # what a variable stands for is not known yet, and may be absolute
     rooted = text.startswith(("~", "${"))
     return Path(text) if rooted else Path(literal(str(draft.base)), text)
 

@@ -41,6 +41,7 @@ def put(text: str, path: KeyPath, value: Any) -> str:
 
 def drop(text: str, path: KeyPath) -> str:
     """The text without a key, even if it is there twice."""
+    # in a loop: JSON allows a key twice, and dropping the last one would bring the first to life
     while True:
         parsed = jsonc.parse(text)
         if _walk_path(parsed.data, path)[1] < len(path):
@@ -93,6 +94,7 @@ def _insert(text: str, opening: int, children: list[Mark], name: str, value: Any
     after = comma.end() if comma else end
     has_comma = text[after : after + 1] == ","
     tail = after + 1 if has_comma else end
+    # people's own layout counts: what stands on one line stays there
     if "\n" not in text[opening : first.key]:  # all of it on one line
         head = text[:tail] + ("" if has_comma else ",")
         return f"{head} {name}{inline(value)}{text[tail:]}"
@@ -121,6 +123,7 @@ def _without(text: str, parsed: Any, path: KeyPath) -> str:
     after = skipped.end() if skipped else end
     if text[after : after + 1] == ",":
         return _cut(text, mark.key, after + 1)
+    # a comma before the closing bracket is an error to most readers of JSON
     comma = _comma_before(text, parsed, path)
     if comma is not None and "\n" not in text[comma : mark.key]:
         return text[:comma] + text[end:]

@@ -14,6 +14,7 @@ from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH, _OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
+# MCP asks clients to send it with discovery, so that servers can answer in their version
 _HEADERS = {"Mcp-Protocol-Version": "2025-11-25"}
 _BUSY = 429
 _BROKEN = 500
@@ -80,6 +81,8 @@ async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> Reso
             failed = reply.status
         described = parse_metadata(reply.body, ResourceMetadata) if _is_ok(reply) else None
         if described is not None and described.authorization_servers:
+            # or any server could send us to the login of another one and get its tokens (RFC 9728,
+            # 3.3)
             if not covers(described.resource, server):
                 raise LoginFailed(
                     f"its metadata is about another resource: {clean(described.resource)}"
@@ -92,6 +95,7 @@ async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> Reso
 
 def _resource_addresses(server: str, named: str | None) -> list[str]:
     url = urlsplit(server)
+    # a password in the address is for the server alone
     origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
     path = [f"{origin}{_RESOURCE}{url.path.rstrip('/')}"] if url.path.strip("/") else []
     return [*filter(None, [named]), *path, f"{origin}{_RESOURCE}"]

@@ -18,6 +18,7 @@ from multitap.errors import (
     UnknownName,
 )
 from multitap.events import LinkState
+from tests.waiting import until
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import MODES, Group, Outcome, command
 
@@ -68,8 +69,7 @@ async def hub_with(mode, tmp_path, **settings):
         state_dir=tmp_path / "state",
     )
     async with open_hub(wanted) as hub:
-        while hub.links["neighbour"].state is not LinkState.CONNECTED:
-            await anyio.sleep(0.01)
+        await until(lambda: hub.links["neighbour"].state is LinkState.CONNECTED)
         yield hub
 
 
@@ -163,8 +163,7 @@ async def test_a_fault_stays_its_servers_own_problem(mode, tmp_path):
             assert failure is not None
             assert expected.failure_code in {None, failure.code}
             assert failure.hint
-        while neighbour.calls < 2:
-            await anyio.sleep(0.01)
+        await until(lambda: neighbour.calls >= 2)
         tasks.cancel_scope.cancel()
 
     assert neighbour.calls

@@ -13,6 +13,7 @@ from tests.cluster.clients import StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
 from tests.cluster.test_workers import config_of
+from tests.waiting import until
 from tests.zoo.ledger import Ledger
 
 pytestmark = pytest.mark.slow
@@ -73,8 +74,7 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
 
                 tasks.start_soon(call, clients[owner])
                 tasks.start_soon(call, clients[other])
-                while ledger.calls.count("sleep") < 2:
-                    await anyio.sleep(0.01)
+                await until(lambda: ledger.calls.count("sleep") >= 2)
                 owner.process.terminate()
             assert len(slow) == 2
             with anyio.fail_after(10):

@@ -32,6 +32,7 @@ from multitap.gateway.fronts.control_socket import (
 )
 from multitap.gateway.gateway import open_gateway
 from multitap.store import CallRecord
+from tests.waiting import until
 from tests.zoo.modes import command
 
 PATIENCE = 10
@@ -206,9 +207,7 @@ async def test_one_that_does_not_read_is_dropped(state, monkeypatch):
             for _ in range(BACKLOG):
                 events.publish(ServerLog("calc", "info", None, "x" * 4096))
 
-            with anyio.fail_after(PATIENCE):
-                while events.watched:
-                    await anyio.sleep(0.01)
+            await until(lambda: not events.watched)
 
         assert "ok" in await answer(state, {"ask": "about"})
 
@@ -323,11 +322,10 @@ async def test_a_call_that_its_command_leaves_is_cancelled(state):
             )
             with anyio.fail_after(PATIENCE):
                 await running.hub.settled()
-                while not running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight:
-                    await anyio.sleep(0.01)
-        with anyio.fail_after(PATIENCE):
-            while running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight:
-                await anyio.sleep(0.01)
+                await until(
+                    lambda: running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight
+                )
+        await until(lambda: not running.hub.links["zoo"].snapshot(tools=0, warnings=()).in_flight)
 
 
 async def test_past_calls_are_found_by_a_filter(state):

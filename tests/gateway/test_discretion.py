@@ -57,8 +57,7 @@ async def speak(opened, server):
     path = opened.hub.settings.state_dir.with_name(server)
     with anyio.fail_after(PATIENCE):
         await opened.hub.call(f"{server}_speak")
-        while not path.exists():
-            await anyio.sleep(0.005)
+        await until(path.exists)
     return json.loads(path.read_text())
 
 

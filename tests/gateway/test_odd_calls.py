@@ -19,10 +19,10 @@ from tests.gateway.fronts import (
     FRONTS,
     MODEL,
     NAME,
-    PATIENCE,
     Front,
 )
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
+from tests.waiting import until
 from tests.wire.hosts import is_running
 from tests.zoo.ledger import Ledger
 
@@ -89,9 +89,7 @@ class Stand:
         return await self.front.call(self.named(tool), arguments, **more)
 
     async def until(self, holds):
-        with anyio.fail_after(PATIENCE):
-            while not holds():
-                await anyio.sleep(0.01)
+        await until(holds)
 
     def begun(self, tool):
         """Waits until the server has seen one more call of it."""

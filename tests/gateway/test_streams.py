@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import toml, zoo
 from tests.conftest import descendants
+from tests.waiting import until
 
 CLIENT = {"name": "test", "version": "1"}
 PARAMS = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
@@ -103,9 +104,7 @@ def serving(config, *streams):
 
 
 async def wait(process):
-    with anyio.fail_after(PATIENCE):
-        while process.poll() is None:
-            await anyio.sleep(0.02)
+    await until(lambda: process.poll() is not None)
     return process.returncode
 
 

@@ -20,6 +20,7 @@ from multitap.http.client.response import UNREAD, Response
 from multitap.wire.jsonrpc.pending_requests import PendingRequest, PendingRequests
 from multitap.wire.jsonrpc.request import make_request
 from tests.http.loops import anyio_backend  # noqa: F401 - a fixture
+from tests.waiting import until
 from tests.wire import http_zoo as zoo
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, serve
 
@@ -143,9 +144,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again():
     async with served(saying(PLAIN, close=True)) as (server, client):
         first = await ask(client, server.url)
         await server.until(lambda: server.open == 0)
-        with anyio.fail_after(5):
-            while client.head("POST", URL(server.url), {}).pool._open:
-                await anyio.sleep(0)
+        await until(lambda: not client.head("POST", URL(server.url), {}).pool._open)
         await ask(client, server.url)
 
         assert first.ended
@@ -360,11 +359,9 @@ async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, pending)
-                while not pending.sent:
-                    await anyio.sleep(0)
+                await until(lambda: pending.sent)
                 tasks.cancel_scope.cancel()
-            while client.head("POST", URL(url), {}).pool._open:
-                await anyio.sleep(0)
+            await until(lambda: not client.head("POST", URL(url), {}).pool._open)
         gone.set()
 
 
@@ -466,9 +463,7 @@ async def test_whoever_gives_up_whenever_all_others_get_their_own_answers():
                 for number in range(start, start + 30):
                     tasks.start_soon(one, number)
         pool = client.head("POST", URL(server.url), {}).pool
-        with anyio.fail_after(5):
-            while len(pool._open) > len(pool._idle):
-                await anyio.sleep(0)
+        await until(lambda: len(pool._open) <= len(pool._idle))
 
     assert answered
     assert not pool._open

@@ -21,6 +21,7 @@ from tests.http.http_floods import (
     path,
 )
 from tests.http.loops import anyio_backend  # noqa: F401 - a fixture
+from tests.waiting import until
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
 
@@ -130,9 +131,7 @@ async def test_a_flood_holds_up_nobody(web, quiet, place, kind):
                         await wire.closed.wait()
                     leaving = time.thread_time()
             left = time.thread_time() - leaving if place != "call" else 0.0
-            with anyio.fail_after(5):
-                while neighbour.calls < 2:
-                    await anyio.sleep(0.01)
+            await until(lambda: neighbour.calls >= 2)
             tasks.cancel_scope.cancel()
 
     assert neighbour.longest < STALL

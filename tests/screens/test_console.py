@@ -24,6 +24,7 @@ from multitap.screens.page.plain_pages import PLACES
 from multitap.screens.page.request_checks import COOKIE, SAFE
 from multitap.trust.access_tokens import AccessTokens
 from tests.screens import hostile_server
+from tests.waiting import until
 
 PATIENCE = 20
 PATHS = ("/console", *(f"/console/{name}" for name in PLACES))
@@ -240,9 +241,7 @@ async def test_who_leaves_is_locked_out(console, store):
     async with console.browser.post("/console/api/leave", json={}, headers=console.own) as response:
         assert response.status == 200
         assert "Max-Age=0" in response.headers["set-cookie"]
-    with anyio.fail_after(PATIENCE):
-        while store.all()[-1].state(0) != "revoked":
-            await anyio.sleep(0.01)
+    await until(lambda: store.all()[-1].state(0) == "revoked")
 
 
 async def test_the_page_asks_what_the_command_line_asks(console):

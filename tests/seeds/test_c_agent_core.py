@@ -38,6 +38,7 @@ from multitap.upstream.oauth.account import Account
 from tests.seeds.files import local, program, write
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided
+from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.modes import command
 from tests.zoo.tools import TOOLS
@@ -455,8 +456,7 @@ async def test_c16_a_connection_under_way_can_be_called_off(manager):
                     await manager.connect_client("slow", local("never_init"))
 
             tasks.start_soon(connect)
-            while not manager.has_client("slow"):
-                await anyio.sleep(0.01)
+            await until(lambda: manager.has_client("slow"))
             await manager.disconnect_client("slow")
 
     assert manager.get_tools() == []

@@ -9,6 +9,7 @@ from multitap.config.models import Limits
 from multitap.faults import AnswerTimeout, WireFault
 from multitap.wire.wire import RpcError
 from tests.http.listener import Listener
+from tests.waiting import until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
@@ -152,8 +153,7 @@ async def test_what_is_not_wanted_any_more_leaves_nothing_behind(era, begins, en
             else:
                 assert isinstance(await outcome.get(), AnswerTimeout)
             await gone.wait()
-            while len(wire._exchange.pending_requests):  # which tell the server
-                await anyio.sleep(0.01)
+            await until(lambda: not len(wire._exchange.pending_requests))
 
         assert len(outcome.told) == (ends == "too late")
         said = [request.rpc for request in server.requests]

@@ -29,6 +29,7 @@ from multitap.wire.streamable.http_origin import Challenge
 from multitap.wire.streamable.streamable_wire import StreamableWire, open_streamable, pause
 from multitap.wire.wire import INBOUND_REQUESTS, RpcError
 from tests.http.listener import Listener
+from tests.waiting import until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, creature, error, result, serve
@@ -536,9 +537,7 @@ async def test_the_connection_of_a_stream_is_used_again_once_the_server_has_ende
             answered = anyio.Event()
             await call(wire)
             answered.set()
-            with anyio.fail_after(5):
-                while wire._origin._lingering:
-                    await anyio.sleep(0)
+            await until(lambda: not wire._origin._lingering)
 
         assert server.connections == 1
 

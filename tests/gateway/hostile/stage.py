@@ -28,6 +28,7 @@ from tests.gateway.hostile.raw import (
     shake_hands,
     stateless,
 )
+from tests.waiting import until
 
 SERVERS = ("counts", "asks")
 """Twice the same: a question belongs to a call for certain where nobody else is served."""
@@ -94,9 +95,7 @@ class Stage:
 
     async def until(self, holds):
         """Wait for a state of the gateway, which tells nobody when it is reached."""
-        with anyio.fail_after(PATIENCE):
-            while not holds():
-                await anyio.sleep(0.01)
+        await until(holds)
 
     async def until_upstream(self, **wanted):
         """Wait for what the server counts."""

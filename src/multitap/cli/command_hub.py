@@ -56,6 +56,7 @@ def adapt(
     for name, config in loaded.settings.servers.items():
         update = dict(change(name, config))
         if options.timeout is not None:
+            # a server that is known to take less is not given more
             update["connect_timeout"] = min(options.timeout, config.connect_timeout)
         if only not in {None, name}:
             update["enabled"] = False

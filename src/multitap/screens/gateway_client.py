@@ -73,6 +73,7 @@ class GatewayClient:
         async with self._asking(action) as (sent, received):
             answer = await _last(sent, received, on_step, on_question)
             delivery = content(answer, Delivery)
+            # it would have to be held in memory as a whole to be shown
             if delivery.size > MAX_ANSWER:
                 raise MultitapError("the result is too long to be shown")
             async with asyncio.timeout(PATIENCE):

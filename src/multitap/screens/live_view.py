@@ -83,6 +83,7 @@ class LiveView:
             try:
                 async with aclosing(pulses):
                     async for pulse in pulses:
+                        # drawing costs more than asking: a quiet gateway draws nothing
                         if self.recent.take(pulse):
                             yield
             except MultitapError as exc:
@@ -114,6 +115,7 @@ class LiveView:
         sight = await self.client.ask(AskSight(), Sight)
         picture, self.about, self.figures = sight.picture, sight.about, sight.figures
         self.questions = sight.questions
+        # thousands of tools are a megabyte, and seldom change
         if picture.snapshot.revision != self._revision:
             found = await self.client.ask(AskTools(), list[ToolLine])
             self.tools = {tool.name: tool for tool in found}

@@ -60,6 +60,7 @@ class Person:
             return deny("the person is gone")
         answer = said.strip().lower()[:1]
         if answer == "a":
+            # for this conversation only: a yes from last week is not a yes to today's server
             self._always.add(tool.name)
         return ALLOW if answer in {"y", "a"} else deny("the person does not want that")
 

@@ -77,6 +77,7 @@ class ControlClient:
         """
         with closing(self._open(action)) as lines:
             while (answer := self._heard(lines, PATIENCE)).more:
+                # the gateway waits for this reply before the call can end
                 if answer.question is not None and on_question is not None:
                     self._reply(lines, on_question(answer.question))
                 elif on_step is not None and bytes(answer.ok) != b"null":
@@ -175,6 +176,8 @@ class _Lines:
             OSError: The other side is gone, or says nothing for too long.
         """
         deadline = time.monotonic() + wait
+        # searched from where the last look ended: an answer of megabytes comes in hundreds of
+        # chunks
         looked = 0
         while (end := self._waiting.find(b"\n", looked)) < 0:
             looked = len(self._waiting)
@@ -194,12 +197,15 @@ class _Lines:
         if size > MAX_ANSWER:
             raise ConnectionError("its answer is too long")
         while len(self._waiting) < size:
+            # the patience begins again with each chunk: a long result may take long as long as it
+            # moves
             self._receive(time.monotonic() + wait)
         taken = bytes(self._waiting[:size])
         del self._waiting[:size]
         return taken
 
     def _receive(self, deadline: float) -> None:
+        # 0 would make the socket non-blocking
         self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
         received = self._connection.recv(_CHUNK)
         if not received:
@@ -210,6 +216,7 @@ class _Lines:
 def _lines(path: Path, question: Question) -> _Lines:
     """The lines that answer a question; the caller closes them."""
     line = msgspec.json.encode(question) + b"\n"
+    # said here, where the hint helps; the gateway would only hang up
     if len(line) > MAX_QUESTION:
         raise MultitapError(
             f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT

@@ -201,6 +201,7 @@ def explain_unknown(live: Live, loaded: Loaded, name: str) -> Generator[None]:
         yield
     except UnknownName:
         naming = loaded.settings.naming
+        # a gateway with other files knows servers that ours say nothing about
         if live.runs(loaded) and naming is not Naming.BARE:
             for held, pending in loaded.held.items():
                 if likely_owners(name, [held], naming):

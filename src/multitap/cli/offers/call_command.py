@@ -107,6 +107,7 @@ async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -
         try:
             tool = await _reach(hub, loaded, options, name)
         except Unavailable as exc:
+            # any other failure would be the same in the other era
             if exc.failure is None or exc.failure.phase is not Phase.HANDSHAKE:
                 raise
             hub.apply(adapt(loaded, options, on_demand))  # it may know the newer era only
@@ -125,6 +126,7 @@ async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) 
     owns = owner_by_name(loaded, name)
     tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
     if tool is None:
+        # for those `find` has a better word than that a server is missing
         if name not in hub.catalog.hidden and not hub.catalog.tools_with_raw_name(name):
             check_missing(loaded, hub, owns)
         tool = find(hub.catalog, name)

@@ -56,6 +56,7 @@ async def reach(
         await _until(hub, options, find, owns)
         if find() is None:
             for server in hub.snapshot().servers:
+                # what was stored does not have it, but may be out of date
                 if server.stale and server.state is not LinkState.DISABLED:
                     hub.restart(server.name)
             await _until(hub, options, find, owns)
@@ -84,6 +85,7 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
         if owns(broken):
             raise ConfigError(line(problems[0]), hint=problems[0].hint)
     if starting := [link.name for link in hub.links.values() if not link.is_settled]:
+        # the likely owner is named first
         first, *others = sorted(starting, key=owns, reverse=True)
         also = f" (so may {', '.join(others)})" if others else ""
         raise Unavailable(
@@ -113,7 +115,7 @@ async def _wait_settled(hub: Hub, holds: Callable[[], object]) -> None:
     """Wait until it holds, or every server has answered, failed or timed out."""
     with ungrouped(), hub.events.subscribe() as events:
         async with anyio.create_task_group() as tasks:
-
+            # looks again only when something happened: what it waits for comes with an event
             async def watch() -> None:
                 while not holds():
                     await anext(events)

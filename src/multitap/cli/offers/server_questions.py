@@ -106,6 +106,7 @@ def _elicit(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
 
 def _fill(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     fields = fields_of(schema)
+    # a hostile form of thousands of fields would hold the terminal for good
     if len(fields) > MOST_FIELDS:
         note(f"declined: the form has {len(fields)} fields; {MOST_FIELDS} are the limit")
         return {"action": "decline"}
@@ -146,6 +147,7 @@ def _visit(url: str, ask: _Ask) -> dict[str, Any]:
     parts = urlsplit(url)
     note(f"  {_cut(url)}")
     note(f"  on the host {parts.hostname or '(none)'}; do not open what you do not trust")
+    # `file:` and handlers of other programs are not for a server to open
     is_page = parts.scheme in {"https", "http"}
     choice = ask("  [o]pen it in the browser, [a]ccept without opening, or decline: ").strip()
     if choice.lower() in {"o", "open"} and is_page:

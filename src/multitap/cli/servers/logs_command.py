@@ -66,6 +66,7 @@ def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int
         pause = _pause
         if live is not None:
             pause = _show_meanwhile(stack.enter_context(live.follow(server)), live)
+        # a look may end in the middle of a character
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for data in read_log(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
             _print(decoder.decode(data))
@@ -162,6 +163,8 @@ def read_log(
         yield _last((_content(rotated_path(path)) if lines != 0 else b"") + _rest(file), lines)
         while follow:
             yield _rest(file)
+            # read to its end once more: the server may have written between our read and the
+            # rotation
             if _replaced(file, path):
                 yield _rest(file)
                 file = _open(path, files)
@@ -170,6 +173,7 @@ def read_log(
 
 
 def _open(path: Path, files: ExitStack) -> BinaryIO | None:
+    # the old file first: after many rotations we would run out of descriptors
     files.pop_all().close()
     try:
         return files.enter_context(path.open("rb"))

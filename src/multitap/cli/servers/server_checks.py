@@ -115,6 +115,7 @@ def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
         if (exc := _unset(reference, scope))
     ]
     if unset:
+        # one variable may be used in several fields of an entry
         yield from dict.fromkeys(unset)
         return
     try:
@@ -203,6 +204,7 @@ def of_health(server: ServerSnapshot) -> Iterator[Check]:
     if server.state is LinkState.CONNECTED and server.starts > 1:
         words = f"it took {server.starts} starts to connect"
         yield Check("health", CheckVerdict.ODD, words, f"`multitap logs {server.name}` may say why")
+    # a server that misbehaves does so many times
     for warning in dict.fromkeys(server.warnings):
         phase, _, words = warning.partition(": ")
         if phase in _TRUST:

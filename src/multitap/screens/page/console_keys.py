@@ -54,6 +54,7 @@ class ConsoleKeys:
         """A key for one browser."""
         key = secrets.token_urlsafe(32)
         self._forget_old()
+        # each `multitap console` makes one, and most are never used
         while len(self._open) >= MOST_LINKS:
             del self._open[next(iter(self._open))]
         self._open[_digest(key)] = time.monotonic() + LIFE

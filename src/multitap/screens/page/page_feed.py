@@ -132,6 +132,7 @@ class PageFeed:
                     looked = started
                 if changed:
                     self._publish(changed)
+                # a large gateway takes longer to look at, and must not be slowed by being watched
                 pause = max(TICK, (loop.time() - started) * SHARE)
         finally:
             # the last page left; the next one starts the looking again
@@ -163,6 +164,7 @@ class PageFeed:
         except MultitapError as exc:
             found = {"trouble": [str(exc)]}
         encoded = {name: _sound(value) for name, value in found.items()}
+        # compared as bytes: most looks find nothing new, and send nothing
         new = {name: data for name, data in encoded.items() if self._parts.get(name) != data}
         self._parts |= new
         return new

@@ -32,7 +32,7 @@ from multitap.screens.view_model import (
     token_costs,
 )
 from multitap.store.call_records import CallRecord
-from multitap.store.exchanges import RecordedExchange
+from multitap.store.exchanges import RecordedExchange, indent_json
 from multitap.store.log_records import Happening
 from multitap.store.record_filter import RecordFilter
 
@@ -203,11 +203,3 @@ class LiveView:
     def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
         self.about = None  # another gateway may take its place
-
-
-def indent_json(text: str) -> str:
-    """JSON as a person reads it; anything else as it is."""
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:  # it was cut
-        return text

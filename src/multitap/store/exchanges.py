@@ -1,5 +1,6 @@
 """The arguments and results of calls, kept only on request."""
 
+import json
 import secrets
 from typing import Any
 
@@ -52,3 +53,11 @@ def _bound(data: bytes, redact: Redactor) -> str:
     text = bytes(memoryview(data)[: 4 * (LONGEST + redact.reach)]).decode("utf-8", "replace")
     clean = redact(text[: LONGEST + redact.reach])
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
+
+
+def indent_json(text: str) -> str:
+    """JSON as a person reads it; anything else as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:  # it was cut
+        return text

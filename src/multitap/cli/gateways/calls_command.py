@@ -17,7 +17,7 @@ from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.store.archive import Archive
 from multitap.store.call_records import CallQuery, CallRecord
-from multitap.store.exchanges import RecordedExchange
+from multitap.store.exchanges import RecordedExchange, indent_json
 from multitap.store.record_filter import RecordFilter
 
 _HEADER = ("TIME", "SERVER", "TOOL", "STATUS", "TOTAL", "QUEUE", "CONNECT", "CLIENT", "NOTE")
@@ -85,15 +85,8 @@ def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exi
         return Exit.DONE
     for title, text in (("request", exchange.arguments), ("response", exchange.result)):
         note(title)
-        say(printable(_indent(text)))
+        say(printable(indent_json(text)))
     return Exit.DONE
-
-
-def _indent(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:  # it was cut
-        return text
 
 
 def _plain(record: CallRecord) -> Any:

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, Unfit, fields_of
-from multitap.cli.offers.approving import approve
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.errors import shortened
@@ -69,7 +68,7 @@ class ServerQuestions:
         self, request: PermitRequest, is_over: Callable[[], object] = lambda: None
     ) -> Permission:
         """Whether a call may be made that the policy asks about."""
-        return approve(request, lambda words: self._lines.ask(words, is_over))
+        return _approve(request, lambda words: self._lines.ask(words, is_over))
 
 
 _Ask = Callable[[str], str]
@@ -88,6 +87,20 @@ def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
         return CommandReply(asked.number, Raw(msgspec.json.encode(result)))
 
     return reply
+
+
+def _approve(request: PermitRequest, ask: _Ask) -> Permission:
+    """What the person says; anything but a yes is a no."""
+    note(f"server: {request.server}")
+    note(f"tool: {request.tool}")
+    note(f"arguments: {msgspec.json.format(msgspec.json.encode(request.arguments)).decode()}")
+    if request.rule or request.reason:
+        note(f"asked by: {' '.join(filter(None, (request.rule, request.reason)))}")
+    try:
+        answer = ask("Call it? [y/N]: ").strip().lower()
+    except EOFError:
+        return "no"
+    return "once" if answer in {"y", "yes"} else "no"
 
 
 def _elicit(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.config import Profile
 from multitap.config.models import Serve
 from multitap.errors import MultitapError
+from multitap.store.audit_file import AuditFile
 from tests.gateway.talking import MODES, Talker, gate
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -55,6 +56,12 @@ def heard(places):
     return [json.loads(line)[0] for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def refusals(places):
+    """What the audit log has about calls of what the caller may not have."""
+    entries = [json.loads(one.body) for one in AuditFile(places[2]).entries()]
+    return [one for one in entries if one.get("decision") == "deny" and "subject" in one]
+
+
 async def withheld(places):
     """Settings with a server of which everything changed since it was pinned."""
     state = places[2]
@@ -86,6 +93,7 @@ async def test_the_library_uses_nothing_that_is_withheld(places):
 
         assert heard(places) == []
         assert all(outcomes)
+    assert {one["subject"] for one in refusals(places)} == {"s_do", "do"}
 
 
 def everything(client, address=lambda uri: uri):
@@ -128,6 +136,8 @@ async def test_no_client_uses_what_is_withheld(places, era, listing):
 
         assert heard(places) == []
         assert "Does." not in said
+    assert {"s_do", "do"} <= {one["subject"] for one in refusals(places)}
+    assert {one["client"] for one in refusals(places)} != {""}
 
 
 @pytest.mark.parametrize("listing", ["all", "search"])

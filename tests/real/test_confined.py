@@ -100,4 +100,5 @@ def test_a_real_server_works_with_learned_rules(name, place, tmp_path):
     assert server["sandbox"]["confined"] is True
     assert "PermissionError" not in called.stdout + called.stderr
     assert "EACCES" not in called.stdout + called.stderr, called.stdout
-    assert called.returncode in {0, 1}, called.stderr  # some calls are refused by the server itself
+    # some calls are refused, by the server itself or by its schema
+    assert called.returncode in {0, 1, 2}, called.stderr

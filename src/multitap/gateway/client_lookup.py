@@ -45,12 +45,13 @@ class ClientLookup:
                 view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
             )
 
-        tool = await self._wait_for(request, find, name)
-        view = self._view(audience)
-        if tool is None:
-            raise unknown(view.tools, name)
-        if not view.shows(tool):
-            raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
+        with self._hub.lookup.noting_refusal(name, request.context()):
+            tool = await self._wait_for(request, find, name)
+            view = self._view(audience)
+            if tool is None:
+                raise unknown(view.tools, name)
+            if not view.shows(tool):
+                raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
         return tool
 
     async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:

@@ -7,12 +7,14 @@ import msgspec
 from msgspec import Raw
 
 from multitap.config.models import Audit
-from multitap.errors import BadArguments
+from multitap.errors import LONGEST_QUOTE, BadArguments, shortened
+from multitap.events import Outcome
 from multitap.hub.router import Route
 from multitap.store import Store
-from multitap.store.audit_records import AuditRecord
+from multitap.store.audit_records import AuditRecord, system_user
 from multitap.trust.policy.argument_tests import decode_arguments
 from multitap.trust.policy.shown_arguments import show_arguments
+from multitap.upstream.on_behalf_of import CallContext
 
 LARGEST = 64 * 1024
 """Bytes of arguments that are looked at; of longer ones only the size is kept."""
@@ -56,6 +58,27 @@ class AuditTrail:
         except BadArguments:
             return Raw(b'"unreadable"')
         return Raw(msgspec.json.encode(show_arguments(found, route.link.report.redact)))
+
+    def note_refusal(self, name: str, words: str, context: CallContext) -> None:
+        """Note a call of a tool that the caller may not even see."""
+        if not self.is_enabled:
+            return
+        client = context.client
+        self._store.audit(
+            AuditRecord(
+                "call",
+                time(),
+                system_user() if client is None else client.principal,
+                "" if client is None else client.caller,
+                context.agent_id or "",
+                context.session_id or "",
+                self._pid,
+                subject=shortened(name, LONGEST_QUOTE),
+                outcome=Outcome.REFUSED.value,
+                decision="deny",
+                detail=words,
+            )
+        )
 
     def note_question(self, server: str, method: str, words: str) -> None:
         """Note a question of a server that was refused or flagged."""

@@ -133,10 +133,12 @@ class Hub(ResourcesAndPrompts):
         make = partial(self.make_link, on_change=self._link_changed, place=place)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
         self._states = StateEvents(self.events, self._supervisor)
-        self.lookup = Lookup(lambda: self.catalog, self._builder, self._supervisor, self.changed)
+        self._trail = AuditTrail(store)
+        self.lookup = Lookup(
+            lambda: self.catalog, self._builder, self._supervisor, self.changed, self._trail
+        )
         """Resolves the names that callers use."""
         permissions = Permissions(handlers.permit)
-        self._trail = AuditTrail(store)
         self.calls = Calls(
             lambda: self.settings.agents,
             self.metrics,

@@ -1,14 +1,16 @@
 """Resolves names and addresses, waiting for servers that are still starting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TypeVar
 
 import anyio
 
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
-from multitap.errors import Unavailable, UnknownName, quoted
+from multitap.errors import NotAllowed, Unavailable, UnknownName, quoted
 from multitap.hub import router
+from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.hub.router import LIBRARY, CallDefaults
 from multitap.hub.supervisor import Supervisor
@@ -30,6 +32,7 @@ class Lookup:
         builder: Knows whose a name is, even while its server is down.
         supervisor: Has the servers.
         changed: Rings when anything about them changes.
+        trail: Keeps who wanted what they may not have.
     """
 
     def __init__(
@@ -38,25 +41,41 @@ class Lookup:
         builder: CatalogBuilder,
         supervisor: Supervisor,
         changed: Bell,
+        trail: AuditTrail,
     ) -> None:
         self._catalog = catalog
         self._builder = builder
         self._supervisor = supervisor
         self._changed = changed
+        self._trail = trail
 
     async def find_tool(self, name: str, *, context: CallContext = NOBODY) -> Tool:
         """The tool that `Hub.call` would call; servers that may have it are waited for.
 
         Raises:
-            UnknownName: There is no such tool, or it is hidden.
+            UnknownName: There is no such tool.
+            NotAllowed: It is hidden or withheld.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        tool = await self.wait_for(
-            lambda: router.look_up(self._catalog(), name), name, context=context, defaults=LIBRARY
-        )
+        with self.noting_refusal(name, context):
+            tool = await self.wait_for(
+                lambda: router.look_up(self._catalog(), name),
+                name,
+                context=context,
+                defaults=LIBRARY,
+            )
         if tool is None:
             raise router.unknown(self._catalog().tools, name)
         return tool
+
+    @contextmanager
+    def noting_refusal(self, name: str, context: CallContext) -> Generator[None]:
+        """Put into the audit log that a tool was wanted which its caller may not have."""
+        try:
+            yield
+        except NotAllowed as exc:
+            self._trail.note_refusal(name, str(exc), context)
+            raise
 
     async def find_prompt(self, name: str, *, context: CallContext = NOBODY) -> Prompt:
         """A prompt by its catalog name; servers that may have it are waited for.

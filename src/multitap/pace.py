@@ -133,7 +133,7 @@ class Pace:
         self._schedule()
 
     def stop(self) -> None:
-        """Forget the rest: nobody wants it any more."""
+        """Forget the rest: nobody wants it."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -88,7 +88,7 @@ class Tasks:
         *args: *Ts,
         name: str | None = None,
     ) -> None:
-        """Start a task; nothing is started any more once the block is left."""
+        """Start a task; nothing is started once the block is left."""
         if not self._over:
             self._own(work(*args), name)
 

@@ -74,7 +74,7 @@ class AgentRound:
         """
         # looked at before each request: a limit never cuts off an answer that is paid for already
         while (ending := self._limit()) is None:
-            # anew in each step: servers come and go while a turn runs
+            # again in each step: servers come and go while a turn runs
             offer = self.model.offer(self.registry, budget=self.rules.tool_budget)
             reply = await self._reply(offer)
             self._steps += 1

@@ -14,7 +14,7 @@ Choose = Callable[[str, Collection[str], Mapping[str, Pair]], dict[str, str]]
 """Names for what a server has, given what is held."""
 
 MOST_UNUSED = 20_000
-"""Names of one server that it does not use any more, and that are kept nevertheless."""
+"""Names of one server that it no longer uses, and that are kept nevertheless."""
 
 
 class NameBook:

@@ -103,7 +103,7 @@ class OwnedWire:
         if not self._lease.is_valid:
             await in_task(request.light)
             await self._wait_regained(request.deadline)
-        # a subscription has no end: draining would wait for it in vain
+        # a subscription has no end: draining would never end
         if request.deadline.timeout is None:
             return await self._send(request)
         self.in_flight += 1

@@ -65,7 +65,7 @@ class Ownership:
         replica: Our id.
         address: Where others reach the servers that we own.
         peers: Who else could own them.
-        on_change: Called with a server whose owner changed, or that has none any more.
+        on_change: Called with a server whose owner changed, or that has none now.
         clock: Our own steady clock.
         is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
     """

@@ -74,7 +74,7 @@ class Ask(msgspec.Struct, array_like=True, tag=2):
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=3):
-    """The answer to a request is not wanted any more."""
+    """The answer to a request is no longer wanted."""
 
     wire: int
     number: int
@@ -143,14 +143,14 @@ class PeerReply(msgspec.Struct, array_like=True, tag=10):
 
 
 class Withdraw(msgspec.Struct, array_like=True, tag=11):
-    """The server does not want an answer to its question any more."""
+    """The server no longer wants an answer to its question."""
 
     wire: int
     question: int
 
 
 class Close(msgspec.Struct, array_like=True, tag=12):
-    """Nothing travels on this wire any more."""
+    """Nothing more travels on this wire."""
 
     wire: int
     reason: str

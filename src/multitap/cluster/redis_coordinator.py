@@ -62,7 +62,7 @@ class RedisLine:
         self.health = Health(is_up=True)
         self.health_changed = Bell()
         self.is_open = True
-        """False once nobody uses it any more; `redis` may swallow the cancellation of a task."""
+        """False once nobody uses it; `redis` may swallow the cancellation of a task."""
         self._place = place
         self._namespace = namespace
         self._scripts: dict[str, Any] = {}
@@ -251,7 +251,7 @@ class RedisChannels:
             self._wanted.ring()
 
     def stop(self) -> None:
-        """Have `listen` return; its line is not open any more."""
+        """Have `listen` return; its line is no longer open."""
         self._wanted.ring()
 
     async def listen(self) -> None:

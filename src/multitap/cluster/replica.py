@@ -142,7 +142,7 @@ class Replica:
 
     async def _hand_over(self, server: str, timeout: float) -> None:
         lease = self.ownership.held[server]
-        # before the users are told: what they send meanwhile is not begun any more
+        # before the users are told: what they send meanwhile is no longer begun
         lease.leave()
         for user in tuple(self._peers.users[server]):
             user.leave()
@@ -152,7 +152,7 @@ class Replica:
         # looked up before `drop`, which closes the wire and so takes it out
         ended = self._ended.get(server)
         self.ownership.drop(server)
-        if ended is not None:  # before the lease: no two of its processes shall be there
+        if ended is not None:  # before the lease: two of its processes must not run at once
             with anyio.move_on_after(timeout):
                 await ended.wait()
         with contextlib.suppress(CoordinatorDown):

@@ -263,7 +263,7 @@ class _Server(_Confidant):
     limits: Limits = Limits()
     # The SDK has the same words in another order, and `typing` takes both for one union.
     log_level: Annotated[LogLevel, setting()] | None = None
-    """From which level on the server shall send log messages; not given: as it likes."""
+    """From which level on the server should send log messages; not given: as it likes."""
     session: Literal["shared", "per-client"] = "shared"
     """`per-client`: each client of the gateway gets a session, and so a process, of its own."""
     era: Literal["auto", "handshake", "stateless"] = "auto"

@@ -264,7 +264,7 @@ class Client:
             self.elsewhere.cancel(request_id)
 
     def leave(self) -> None:
-        """It is gone: nobody waits for its answers or works on its requests any more."""
+        """It is gone: nobody waits for its answers or works on its requests."""
         # a copy: what is given up removes itself, perhaps at once
         for scope in tuple(self.scopes.values()):
             scope.cancel()

@@ -23,7 +23,7 @@ from multitap.wire.jsonrpc.vocabulary import METHOD_NOT_FOUND
 from multitap.wire.wire import OnProgress, RpcError
 
 _REMOVED = frozenset({"notifications/elicitation/complete"})
-"""What the stateless era does not know any more."""
+"""What the stateless era no longer knows."""
 
 
 class ClientRequest(msgspec.Struct, eq=False, frozen=True):

@@ -99,7 +99,7 @@ class View:
         return route
 
     def list_result(self, method: str, *, modern: bool) -> bytes | None:
-        """The result of a list request; None where it is none of ours."""
+        """The result of a list request; None if it is not one of ours."""
         key = (method, modern)
         if (encoded := self._encoded.get(key)) is None:
             if (content := self._content(method)) is None:

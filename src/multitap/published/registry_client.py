@@ -133,7 +133,7 @@ def _limit_time(base: str) -> Generator[None]:
 
 
 def _server(entry: Any) -> PublishedServer | None:
-    """One entry; None where it is not one, or should not be used any more."""
+    """One entry; None where it is not one, or should no longer be used."""
     table = _table(entry)
     meta = _table(_table(table.get("_meta")).get(_OFFICIAL))
     status = meta.get("status")

@@ -341,7 +341,7 @@ class KeptResults:
         """The kept result of that id.
 
         Raises:
-            UnknownName: There is none, or none any more.
+            UnknownName: There is none, or it is no longer kept.
         """
         try:
             self._results.move_to_end(result_id)

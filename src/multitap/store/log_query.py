@@ -59,7 +59,7 @@ def position_of(cursor: str, kind: type[_Position]) -> _Position:
     """The row a cursor stands for.
 
     Raises:
-        BadArguments: The cursor is none of ours.
+        BadArguments: The cursor is not one of ours.
     """
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)

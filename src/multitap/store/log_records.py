@@ -214,7 +214,7 @@ class HappeningQuery:
         """The statement and its values; it yields one row more than `limit` if there are more.
 
         Raises:
-            BadArguments: The cursor is none of ours.
+            BadArguments: The cursor is not one of ours.
         """
         wanted = Conditions()
         if self.level != _LEVELS[0]:

@@ -151,7 +151,7 @@ class Store:
             cursor: From the page before.
 
         Raises:
-            BadArguments: The cursor is none of ours.
+            BadArguments: The cursor is not one of ours.
         """
         query = CallQuery(
             server=server,
@@ -193,7 +193,7 @@ class Store:
             cursor: From the page before.
 
         Raises:
-            BadArguments: The cursor is none of ours.
+            BadArguments: The cursor is not one of ours.
         """
         query = HappeningQuery(
             level=level,
@@ -214,7 +214,7 @@ class Store:
         return await self._thread.run(self._archive.read_history, span)
 
     async def exchange(self, exchange_id: str) -> RecordedExchange | None:
-        """What a recorded call sent and received; None where that is not kept any more."""
+        """What a recorded call sent and received; None where that is no longer kept."""
         await self.flush()
         return await self._thread.run(self._archive.read_exchange, exchange_id)
 

@@ -25,7 +25,7 @@ class Availability:
     Args:
         name: Which server.
         state: What it begins with.
-        is_wanted: Whether it shall be up without anybody asking for it.
+        is_wanted: Whether it should be up without anybody asking for it.
         on_change: Called on every change.
     """
 
@@ -48,7 +48,7 @@ class Availability:
         self.settling = is_wanted and state is not LinkState.DISABLED
         """Whether its state is about to be decided: it starts, or its end is looked into."""
         self.wanted = anyio.Event()
-        """Set while it shall be up; one that is lazy is not wanted until it is called."""
+        """Set while it should be up; one that is lazy is not wanted until it is called."""
         if is_wanted:
             self.wanted.set()
         self._name = name
@@ -118,7 +118,7 @@ class Availability:
         self.become(LinkState.DISCONNECTED)
 
     def close(self) -> None:
-        """It is over: nobody need wait for it any more."""
+        """It is over: nobody need wait for it."""
         self.closing = True
         self.settling = False
         # last: the callers that it wakes look at the two above

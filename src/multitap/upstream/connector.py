@@ -78,7 +78,7 @@ class Connector:
 
     Args:
         name: Which server.
-        config: How long connecting may take, and what it shall log.
+        config: How long connecting may take, and what it should log.
         dial: Opens its wire if it runs here.
         place: Where it runs.
         handlers: Who answers what it asks.

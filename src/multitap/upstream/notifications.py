@@ -76,7 +76,7 @@ class Notifications:
         availability: Where the session is found.
         requests: Puts what a server refuses into words.
         said: Called with what belongs to no call and does not concern everybody.
-        log_level: From which level on it shall send log messages; None: as it likes.
+        log_level: From which level on it should send log messages; None: as it likes.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class Notifications:
 
 
 def _wanted_news(session: Session, uris: set[str]) -> dict[str, Any]:
-    """What the stateless era's stream shall tell of."""
+    """What the stateless era's stream should report."""
     can = session.capabilities
     wanted: dict[str, Any] = {}
     if can.tools and can.tools.list_changed:

@@ -477,7 +477,7 @@ async def open_session(
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
             is tried as well.
         timeout: Seconds for each request of the handshake.
-        log_level: From which level on a stateless server shall send log messages.
+        log_level: From which level on a stateless server should send log messages.
 
     Raises:
         RpcError: The server refuses.

@@ -147,7 +147,7 @@ class LegacySseWire(HttpWire):
         if event.kind == "endpoint" and not self._in_session:
             self._endpoint = self._check_endpoint(event.data)
             self._in_session = True
-            if not connected.done():  # nobody waits any more: we are about to be closed
+            if not connected.done():  # nobody waits: we are about to be closed
                 connected.set_result(None)
             return True
         if event.kind != "message" or not event.data:

@@ -119,7 +119,7 @@ class Wire(Protocol):
 
     @property
     def closed(self) -> asyncio.Event:
-        """Set once no message can travel any more."""
+        """Set once no more messages can travel."""
         ...
 
     @property

@@ -15,7 +15,7 @@ LARGEST = 1024 * 1024
 """Bytes of structured content up to which it is checked."""
 MAX_DEPTH = 32
 _MAX_WORK = 5_000_000  # checks, as far as can be told before
-_SLOW = 0.05  # seconds of CPU time after which a tool is not checked any more
+_SLOW = 0.05  # seconds of CPU time after which a tool is no longer checked
 _SMALL = 1024  # bytes up to which to look at the clock would cost more than it saves
 _TINY = 64  # bytes that cannot be deep
 

@@ -39,7 +39,7 @@ def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, 
     """A draft with the variables and headers of `-e` and `-H`, and the inputs that they answer.
 
     A variable that only passes an input on is that input: its value is checked, and kept as a
-    secret if it is one. Inputs that nothing needs any more are not asked for.
+    secret if it is one. Inputs that nothing needs are not asked for.
     """
     fields = dict(draft.fields)
     inputs = dict(request.inputs)

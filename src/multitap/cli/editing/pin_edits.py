@@ -15,7 +15,7 @@ from multitap.trust.pins.lock_places import LockPlaces, places_of
 
 @dataclass(frozen=True, slots=True)
 class PinEdit:
-    """What a lock file shall say about one server; None: nothing."""
+    """What a lock file should say about one server; None: nothing."""
 
     lock: LockFile
     server: str

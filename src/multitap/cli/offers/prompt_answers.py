@@ -28,7 +28,7 @@ def prompt_handlers(
         told = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         async with turn:
             # a thread, because a person takes their time; it looks now and then whether the call
-            # was given up, so that nothing waits for a line that is not wanted any more
+            # was given up, so that nothing waits for a line that is no longer wanted
             return await to_thread.run_sync(
                 questions.answer, asked.server, method, told, from_thread.check_cancelled
             )

@@ -49,7 +49,7 @@ class ServerQuestions:
             server: Who asks.
             method: What for.
             params: Its parameters.
-            is_over: Called now and then; raises if nobody waits for the answer any more.
+            is_over: Called now and then; raises if nobody waits for the answer.
 
         Raises:
             Declined: There is none.

@@ -72,7 +72,7 @@ def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
 
 
 def of_relaxation(config: ServerConfig) -> Iterator[Check]:
-    """What a project says about its own servers, in vain."""
+    """What a project says about its own servers, without effect."""
     if config.provenance != "project":
         return
     for key, given, held in (

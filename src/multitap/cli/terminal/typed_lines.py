@@ -29,7 +29,7 @@ class TypedLines:
 
         Args:
             words: What is asked.
-            is_over: Called now and then; raises if nobody waits for the answer any more.
+            is_over: Called now and then; raises if nobody waits for the answer.
 
         Raises:
             EOFError: Ctrl-D, or the end of the input.

@@ -189,7 +189,7 @@ class ParkedCall:
 
     @property
     def answered(self) -> bool:
-        """Whether the server is done with it, so that it asks nothing for its sake any more."""
+        """Whether the server is done with it, so that it asks nothing more for its sake."""
         return self._ended is not None
 
     @property
@@ -206,7 +206,7 @@ class ParkedCall:
         self._stirred.set()
 
     def release(self) -> list[tuple[dict[str, Any], "asyncio.Future[Raw]"]]:
-        """The questions that it cannot bring to its client any more."""
+        """The questions that it can no longer bring to its client."""
         left = [(request, answer) for request, answer in self._asks.values() if not answer.done()]
         self._asks.clear()
         return left

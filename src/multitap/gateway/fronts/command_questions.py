@@ -55,7 +55,7 @@ class CommandQuestions:
         return said.result
 
     def close(self) -> None:
-        """Nobody will answer any more; a login may wait for it in a task of its own."""
+        """Nobody will answer; a login may wait for it in a task of its own."""
         for reply in self._open.values():
             if not reply.done():
                 reply.set_exception(RpcError(INVALID_REQUEST, "the person left"))

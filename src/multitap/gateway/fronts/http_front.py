@@ -415,7 +415,7 @@ class HttpFront:
                 # ours to swallow only if the client asked for it: a shutdown must go on
                 if http_request.is_gone or not http_request.stopped:
                     raise
-                http_request.recover()  # its client does not want the answer any more
+                http_request.recover()  # its client no longer wants the answer
             except AtReplica as exc:
                 # the call it continues, or its client's own session with the server, is there
                 became = await relay(self.shared, exc.replica, http_request, client)

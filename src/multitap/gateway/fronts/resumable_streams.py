@@ -52,7 +52,7 @@ class ResumableStream:
         log: Keeps its events.
         is_primed: Whether its client takes an event without a message, from which it can resume
             though it has seen nothing else yet.
-        on_end: Told when nothing follows any more, and whether that is because of an answer.
+        on_end: Told when nothing more follows, and whether that is because of an answer.
     """
 
     __slots__ = (

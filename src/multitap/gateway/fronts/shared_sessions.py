@@ -153,7 +153,7 @@ class SharedSessions:
             session.streams.mailbox.route = elsewhere.mail
 
     def detach(self, session: HttpSession) -> None:
-        """A session is not here any more, though it may go on at other replicas."""
+        """A session is no longer here, though it may go on at other replicas."""
         self._known.pop(session.id, None)
         self.events.forget(session.id)
 

@@ -101,7 +101,7 @@ class ClientConnection(asyncio.Protocol):
             transport.write(body)
 
     def forget(self, heard: Heard) -> None:
-        """Close it if `heard` has not been called yet: the answer is not wanted any more."""
+        """Close it if `heard` has not been called yet: the answer is no longer wanted."""
         if self._heard is heard:
             self._heard = None
             self.abort()

@@ -113,7 +113,7 @@ class ConnectionPool:
             self._closed.set_result(None)
 
     def doubt(self) -> None:
-        """Use no idle connection any more that may have broken in the same way."""
+        """Use no more idle connections that may have broken in the same way."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.abort()

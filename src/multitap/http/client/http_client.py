@@ -152,7 +152,7 @@ def http_client(url: URL) -> HttpClient:
 
 def _settle(answer: "asyncio.Future[Response | WireFault]", outcome: Response | WireFault) -> None:
     if answer.done():
-        _drop(outcome)  # nobody waits any more
+        _drop(outcome)  # nobody waits
     else:
         answer.set_result(outcome)
 

@@ -63,7 +63,7 @@ class UnparsedBytes:
             self._on_end(exc)
 
     def clear(self) -> None:
-        """Forget all of it: nobody wants it any more."""
+        """Forget all of it: nobody wants it."""
         self._pieces.clear()
         self._ended = None
         self.pace.stop()

@@ -56,7 +56,7 @@ class FairTurns:
         self._pace.hold()
 
     def stop(self) -> None:
-        """Nobody gets a turn any more."""
+        """Nobody gets another turn."""
         self._pace.stop()
         self._calm.clear()
         self._busy.clear()

@@ -150,7 +150,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         return self._poured
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Nobody waits for the answer."""
         self.is_gone = True
         if self.stream_begun is not None:
             self.stream_begun.end()

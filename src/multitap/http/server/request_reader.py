@@ -269,7 +269,7 @@ class RequestReader:
         self.unparsed = b""
 
     def close(self) -> None:
-        """The connection is lost: nothing of it is needed any more."""
+        """The connection is lost: nothing of it is needed."""
         self._parser = None
         self.unparsed = b""
         self.heads.clear()

@@ -63,7 +63,7 @@ async def place_page(desk: ControlDesk, place: str, filter_text: str) -> Markup:
 
 
 def locked_page(words: str = "") -> Markup:
-    """The page for browsers that have no key, or none that holds any more."""
+    """The page for browsers that have no key, or none that is still valid."""
     told = element("p", words, class_="note error", role="alert") if words else None
     form = element(
         "form",

@@ -134,7 +134,7 @@ class Projects:
 
         Args:
             root: The project's folder.
-            parts: All that shall be trusted from now on.
+            parts: All that should be trusted from now on.
             granted: The secrets that those who want them may use.
 
         Raises:

@@ -47,7 +47,7 @@ class Account:
         name: The server's configured name.
         config: Where it is, and what is known of how to log in.
         store: Where logins are kept.
-        tasks: What goes on although nobody waits for it any more: renewals and logins.
+        tasks: What goes on although nobody waits for it: renewals and logins.
         login: Sends a person to the authorization server; None: there is none.
         on_change: Told that a login came or failed that nobody waited for.
     """

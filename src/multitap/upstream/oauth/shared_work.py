@@ -18,7 +18,7 @@ class SharedWork:
     """What is under way, by its kind.
 
     Args:
-        tasks: Where it runs, so that it goes on although nobody waits for it any more.
+        tasks: Where it runs, so that it goes on although nobody waits for it.
     """
 
     def __init__(self, tasks: Tasks) -> None:

@@ -39,7 +39,7 @@ class TokenEndpoint:
         fetch: How to ask.
         issuer: Who it is.
         client: Who we are to it.
-        proof_key: What tokens shall be bound to, if to anything.
+        proof_key: What tokens should be bound to, if to anything.
 
     Raises:
         GrantRefused: From every method: it says no.

@@ -13,7 +13,7 @@ class Deadline(msgspec.Struct, eq=False):
     hard_timeout: float | None
     """Seconds after which no sign of life helps; None: there is no such limit."""
     latest: float
-    """When no sign of life helps any more, by the loop's clock."""
+    """When signs of life no longer help, by the loop's clock."""
     at: float
     """When it is over, by the loop's clock."""
 

@@ -56,7 +56,7 @@ def notification(method: str, params: Params | None) -> bytes:
 
 
 def calling_off(request_id: RequestId, reason: str) -> bytes:
-    """That an answer is not wanted any more."""
+    """That an answer is no longer wanted."""
     return notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 

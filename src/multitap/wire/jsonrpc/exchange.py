@@ -84,7 +84,7 @@ class Exchange:
         Args:
             pending: Which one.
             exc: Why.
-            call_off: Tells the server, without blocking, that the answer is not wanted any more;
+            call_off: Tells the server, without blocking, that the answer is no longer wanted;
                 None: it need not know.
         """
         self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
@@ -97,7 +97,7 @@ class Exchange:
 
     def feed(self, data: bytes) -> bool:  # noqa: C901 - in one piece: every answer comes by here
         """Take one message of the stream; whether anybody waits for it, or for what may follow."""
-        if self._is_closed:  # what is still on its way is nobody's any more
+        if self._is_closed:  # what is still on its way belongs to nobody
             return False
         if data[:1] != b"{":
             data = data.lstrip(_BLANK)
@@ -120,7 +120,7 @@ class Exchange:
         elif is_wanted := pending.answer is None and pending.fault is None:
             # as `settle` does it, which would be one more frame for every answer
             pending.answer = message
-            del self._by_id[pending.id]  # at once: what comes next does not belong to it any more
+            del self._by_id[pending.id]  # at once: what comes next no longer belongs to it
             if self.pending_requests.doubts:
                 self.pending_requests.clear_up(pending, answered=True)
             if (wake := pending.wake) is not None:

@@ -139,7 +139,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.fault = answer
         else:
             self.answer = answer
-            # at once: what the server says next does not belong to it any more
+            # at once: what the server says next no longer belongs to it
             pending_requests = self.pending_requests
             if pending_requests.by_id.pop(self.id, None) is not None and pending_requests.doubts:
                 pending_requests.clear_up(self, answered=True)
@@ -225,7 +225,7 @@ class PendingRequests:
         self.by_id: dict[RequestId, PendingRequest] = {}
         self.doubts: set[UnclearOwner] = set()
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
-        """Ids whose answers may still come, and are not wanted any more."""
+        """Ids whose answers may still come, and are no longer wanted."""
         # seeded by the system; asking it each time costs more
         self._random_bits = Random().getrandbits  # noqa: S311
         self._timer: asyncio.TimerHandle | None = None

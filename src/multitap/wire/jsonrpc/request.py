@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
     repeatable: bool = False
     """Whether it may be sent again though it may have reached the server."""
     cancellable: bool = True
-    """Whether the server is told that its answer is not wanted any more; not in the handshake."""
+    """Whether the server is told that its answer is no longer wanted; not in the handshake."""
     stamp: bytes = b""
     """What a session of the stateless era adds to `_meta`."""
     headers: Mapping[str, str] | None = None

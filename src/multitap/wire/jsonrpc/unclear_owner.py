@@ -9,7 +9,7 @@ from multitap.wire.wire import SEVERAL, owner_of
 class UnclearOwner:
     """Waits until all calls but those of one owner are answered: it is theirs then.
 
-    A call that is answered waits for nothing any more. One that was given up may still be worked
+    A call that is answered no longer waits for anything. One that was given up may still be worked
     on, and the question may be its own: it never becomes certain then.
 
     Args:

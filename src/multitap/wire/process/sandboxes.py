@@ -52,7 +52,7 @@ class UsedPaths:
 class Launch:
     """How a program is started: confined, or as it is.
 
-    Used as a context: when it is left, the program may not use the proxy any more.
+    Used as a context: when it is left, the program may no longer use the proxy.
     """
 
     env: Mapping[str, str]
@@ -200,7 +200,7 @@ class Sandboxes:
         return self._proxy
 
     def close(self) -> None:
-        """Let nobody use the proxy any more."""
+        """Close the proxy to everybody."""
         if self._proxy is not None:
             self._proxy.close()
 

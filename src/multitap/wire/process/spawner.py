@@ -121,7 +121,7 @@ def _settle(future: "asyncio.Future[int]", value: int | OSError) -> None:
         return
     if isinstance(value, OSError):
         future.set_exception(value)
-        future.exception()  # nobody may be waiting any more
+        future.exception()  # nobody may be waiting
     else:
         future.set_result(value)
 

@@ -25,7 +25,7 @@ from multitap.wire.wire import Params, RpcError
 
 _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver what needs no answer
-_CALL_OFF = 2.0  # seconds to tell the server that an answer is not wanted any more
+_CALL_OFF = 2.0  # seconds to tell the server that an answer is no longer wanted
 _TOLD = ("Retry-After", "WWW-Authenticate")
 _REQUEST = 16
 """Messages that a request of the server counts for: to answer it takes a task and a POST."""
@@ -173,7 +173,7 @@ class HttpWire(ABC):
             await self._tell("answer", answer)
 
     def _call_off(self, message: bytes) -> None:
-        """Have the server know that an answer is not wanted any more."""
+        """Have the server know that an answer is no longer wanted."""
         if not self._stateless:  # there, that the connection closes says enough
             self._tasks.start_soon(self._tell_off, message)
 

@@ -78,8 +78,8 @@ class Hub(ResourcesAndPrompts):
 
     concerns: Callable[[], tuple[str, ...]] = staticmethod(tuple)
     """Further problems that the opener knows of."""
-    on_restart: Callable[[str], None] = staticmethod(lambda _: None)
-    """Told of each restart that somebody asks for, after it has begun."""
+    on_restart: Callable[[str], None] | None = None
+    """Called with the name of each server that somebody restarts, after the restart has begun."""
 
     def __init__(
         self,
@@ -302,7 +302,8 @@ class Hub(ResourcesAndPrompts):
         if self.logins is not None:
             self.logins.forgive(server)
         link.restart()
-        self.on_restart(server)
+        if self.on_restart is not None:
+            self.on_restart(server)
 
     def snapshot(self) -> Snapshot:
         """The current state of all servers."""

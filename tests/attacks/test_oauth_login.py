@@ -385,7 +385,7 @@ from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from multitap.wire.streamable.streamable_wire import open_streamable
 from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.request import made
+from multitap.wire.jsonrpc.request import make_request
 
 async def main(url):
     config = HttpServer(url=url)
@@ -393,7 +393,7 @@ async def main(url):
         account = Account("guarded", config, store=TokenStore(), tasks=tasks)
         async with open_streamable(config, authorizer=account) as wire:
             deadline = Deadline.since(asyncio.get_running_loop().time(), 30, None)
-            await wire.request(made("tools/call", {"name": "whoami"}, deadline))
+            await wire.request(make_request("tools/call", {"name": "whoami"}, deadline))
 
 asyncio.run(main(sys.argv[1]))
 """

@@ -202,13 +202,13 @@ ADDING = """
 import sys
 from pathlib import Path
 from multitap.config.edit.changes import Put
-from multitap.config.edit.edited_text import edited
+from multitap.config.edit.edited_text import apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 
 path, journal = Path(sys.argv[1]), Journal(Path(sys.argv[2]))
 for number in range(5):
     put = Put(("servers", f"{sys.argv[3]}{number}"), {"command": "x"})
-    journal.apply("add", [FileEdit(path, lambda text: edited(text, path, [put]))])
+    journal.apply("add", [FileEdit(path, lambda text: apply_edits(text, path, [put]))])
 """
 
 

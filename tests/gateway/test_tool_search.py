@@ -11,7 +11,7 @@ from tests.gateway.talking import Talker, gate, zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
-DOORS = ["search_tools", "describe_tool", "call_tool"]
+DEFINITIONS = ["search_tools", "describe_tool", "call_tool"]
 
 
 @pytest.fixture(params=["old", "new"])
@@ -46,7 +46,7 @@ async def test_clients_list_three_tools_and_call_all_through_them(settings, era)
         )
         direct = await talker.client.call_tool("zoo_add", {"a": 2, "b": 40})
 
-        assert listed == DOORS
+        assert listed == DEFINITIONS
         assert "zoo_add(a: number, b: number)" in words(found)
         assert '"required"' in words(described)
         assert called.content == direct.content
@@ -111,14 +111,14 @@ async def test_a_hidden_tool_is_never_found(settings, era):
 
     assert "zoo_echo" not in words(found)
     assert "zoo_echo" in listed
-    assert len(listed) > len(DOORS)
+    assert len(listed) > len(DEFINITIONS)
 
 
 @pytest.mark.parametrize(("budget", "searched"), [(100, True), (1_000_000, False)])
 async def test_a_budget_decides_by_itself(settings, era, budget, searched):
     serve = Serve(tools="auto", token_budget=budget)
     async with gate(settings(serve=serve)) as opened, Talker(era, opened.url) as talker:
-        assert ((await names(talker)) == DOORS) is searched
+        assert ((await names(talker)) == DEFINITIONS) is searched
 
 
 async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, era):
@@ -128,7 +128,7 @@ async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, er
         servers={"one": LocalServer(server=server)}, serve=Serve(tools="search"), state_dir=tmp_path
     )
     async with gate(settings) as opened, Talker(era, opened.url) as talker:
-        assert await names(talker) == DOORS
+        assert await names(talker) == DEFINITIONS
         other = MCPServer("other")
         other.add_tool(lambda a: a, name="second", description="Paints a fence")
         servers = {**settings.servers, "two": LocalServer(server=other)}

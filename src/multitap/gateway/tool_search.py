@@ -21,14 +21,14 @@ from multitap.wire.jsonrpc import envelope
 
 if TYPE_CHECKING:
     from multitap.tools import tool as tools
-    from multitap.tools.search import tool_shelf
+    from multitap.tools.search import tool_finder
 else:
     # the stemmer and the index are for those who search
     tools = Later("multitap.tools.tool")
-    tool_shelf = Later("multitap.tools.search.tool_shelf")
+    tool_finder = Later("multitap.tools.search.tool_finder")
 
 _NULL = b"null"
-_SHELVES = 64  # audiences whose index is kept
+_MOST_FINDERS = 64  # audiences whose index is kept
 _arguments = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -58,12 +58,12 @@ class ToolSearch:
         self._hub = hub
         self._view = view
         self._ready = ready
-        self._shelves: dict[Audience, tool_shelf.ToolShelf] = {}
+        self._finders: dict[Audience, tool_finder.ToolFinder] = {}
         self._turn = anyio.Lock()
 
     def has(self, name: str) -> bool:
         """Whether it is one of the three."""
-        return name in tool_shelf.DOORS
+        return name in tool_finder.DEFINITIONS
 
     async def answer(self, request: ClientRequest) -> Result:
         """The result of `search_tools` or `describe_tool`."""
@@ -71,8 +71,8 @@ class ToolSearch:
         name = request.params.name
         try:
             arguments = _check(name, request.params.arguments)
-            shelf = self._shelf(request.client.audience)
-            work = shelf.search if name == tool_shelf.SEARCH else shelf.describe
+            finder = self._finder(request.client.audience)
+            work = finder.search if name == tool_finder.SEARCH else finder.describe
             words = await self._look(work, arguments)
         except (BadArguments, UnknownName) as exc:
             return words_result(
@@ -87,7 +87,7 @@ class ToolSearch:
             BadArguments: It does not say which.
         """
         params = request.params
-        if params.name != tool_shelf.CALL:
+        if params.name != tool_finder.CALL:
             return None
         _check(params.name, params.arguments)
         call = _parse_call(params.arguments)
@@ -100,8 +100,8 @@ class ToolSearch:
 
     async def unknown(self, request: ClientRequest, exc: UnknownName) -> Result:
         """The result of a call of a tool that is not there: what may have been meant."""
-        shelf = self._shelf(request.client.audience)
-        advice = await self._look(shelf.advice, request.params.name)
+        finder = self._finder(request.client.audience)
+        advice = await self._look(finder.advice, request.params.name)
         return words_result(request, f"{exc}; {advice}", is_error=True)
 
     async def _look(self, work: Callable[[Any], str], what: object) -> str:
@@ -109,18 +109,18 @@ class ToolSearch:
         async with self._turn:
             return await to_thread.run_sync(work, what)
 
-    def _shelf(self, audience: Audience) -> "tool_shelf.ToolShelf":
+    def _finder(self, audience: Audience) -> "tool_finder.ToolFinder":
         """One for each audience: what it learned of unchanged tools it does not learn again."""
-        if len(self._shelves) >= _SHELVES:  # tokens come and go
-            self._shelves.clear()
-        if (shelf := self._shelves.get(audience)) is None:
-            shelf = self._shelves[audience] = tool_shelf.ToolShelf(
+        if len(self._finders) >= _MOST_FINDERS:  # tokens come and go
+            self._finders.clear()
+        if (finder := self._finders.get(audience)) is None:
+            finder = self._finders[audience] = tool_finder.ToolFinder(
                 lambda: [
                     tools.HubTool(one, self._hub) for one in self._view(audience).tools.values()
                 ],
                 lambda name: self._find_tool(audience, name),
             )
-        return shelf
+        return finder
 
     def _find_tool(self, audience: Audience, name: str) -> "tools.HubTool | None":
         found = self._view(audience).tools.get(name)
@@ -138,5 +138,5 @@ def _check(name: str, given: Raw) -> Mapping[str, Any]:
         arguments = _arguments(given)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
-    schemas.compile_schema(tool_shelf.DOORS[name].schema).check(arguments)
+    schemas.compile_schema(tool_finder.DEFINITIONS[name].schema).check(arguments)
     return arguments

@@ -17,11 +17,11 @@ from multitap.wire.jsonrpc import envelope, vocabulary
 
 if TYPE_CHECKING:
     from multitap.tools.providers import token_cost
-    from multitap.tools.search import tool_shelf
+    from multitap.tools.search import tool_finder
 else:
     # for those who do not list all tools
     token_cost = Later("multitap.tools.providers.token_cost")
-    tool_shelf = Later("multitap.tools.search.tool_shelf")
+    tool_finder = Later("multitap.tools.search.tool_finder")
 
 _FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
@@ -175,7 +175,7 @@ class View:
     def _content(self, method: str) -> dict[str, list[Definition]] | None:
         match method:
             case "tools/list":
-                return {"tools": _doors() if self.searched else self._all_tools()}
+                return {"tools": _search_tools() if self.searched else self._all_tools()}
             case "prompts/list":
                 named = self.prompts.items()
                 return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
@@ -191,11 +191,11 @@ def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition
     return [{**one.definition, key: uri} for uri, one in resources.items()]
 
 
-def _doors() -> list[Definition]:
+def _search_tools() -> list[Definition]:
     """The three tools that stand for all others."""
     return [
-        {"name": door.name, "description": door.description, "inputSchema": door.schema}
-        for door in tool_shelf.DOORS.values()
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+        for tool in tool_finder.DEFINITIONS.values()
     ]
 
 

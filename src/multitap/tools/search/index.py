@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from math import log
 
 from multitap.records import dataclass
-from multitap.tools.search.search_request import SearchRequest, Wish, parse_request
+from multitap.tools.search.search_request import SearchRequest, SearchTerm, parse_request
 from multitap.tools.search.stems import Stems
 from multitap.tools.search.tool_document import ToolDocument, read
 from multitap.tools.tool import ToolInfo
@@ -87,7 +87,7 @@ class Index:
     def search(self, query: str, limit: int = 5) -> list[Hit]:
         """The tools that fit best, the best first; fewer than `limit` if no more fit at all."""
         request = parse_request(query, self._stems)
-        scores = self._fitting(request.wishes)
+        scores = self._fitting(request.terms)
         self._doubt(scores, request)
         for name in request.names:
             for number in self._named.get(name, ()):
@@ -103,11 +103,11 @@ class Index:
         self._named = _numbers(document.names for document in self._documents)
         self._servers = frozenset().union(*(document.server for document in self._documents))
 
-    def _fitting(self, wishes: Iterable[Wish]) -> _Scores:
+    def _fitting(self, terms: Iterable[SearchTerm]) -> _Scores:
         scores, met = _Scores(float), _Scores(float)
         possible = 0.0
-        for wish in wishes:
-            found = self._find(wish)
+        for term in terms:
+            found = self._find(term)
             best = max(found.values(), default=0.0)
             possible += best
             for number, score in found.items():
@@ -127,10 +127,10 @@ class Index:
             if request.is_question and document.changes:
                 scores[number] *= INTRUSIVE
 
-    def _find(self, wish: Wish) -> _Scores:
-        """What one wish does for each tool: the best that any of the words for it can do."""
+    def _find(self, term: SearchTerm) -> _Scores:
+        """What one term does for each tool: the best that any of the words for it can do."""
         best = _Scores(float)
-        for factor, words in self._alternatives(wish):
+        for factor, words in self._alternatives(term):
             found = _Scores(float)
             for word in words:
                 for number in self._postings[word]:
@@ -141,14 +141,14 @@ class Index:
                 best[number] = max(best[number], worth * weight / (weight + SATURATION))
         return best
 
-    def _alternatives(self, wish: Wish) -> Iterator[tuple[float, Iterable[str]]]:
+    def _alternatives(self, term: SearchTerm) -> Iterator[tuple[float, Iterable[str]]]:
         """Words of the tools that may be meant, and how much they count."""
-        if wish.word:
-            yield 1.0, self._forms(wish.stem)
-        if len(wish.word) >= SHORTEST_ABBREVIATION:
-            yield ABBREVIATED, self._beginning(wish.word)
-        for stem in wish.meant:
-            yield MEANT if wish.word else 1.0, self._forms(stem)
+        if term.word:
+            yield 1.0, self._forms(term.stem)
+        if len(term.word) >= SHORTEST_ABBREVIATION:
+            yield ABBREVIATED, self._beginning(term.word)
+        for stem in term.meant:
+            yield MEANT if term.word else 1.0, self._forms(stem)
 
     def _forms(self, stem: str) -> list[str]:
         if len(stem) <= SHORT:

@@ -9,19 +9,26 @@ from multitap.catalog import schemas
 from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.registry import ToolRegistry
-from multitap.tools.search.tool_shelf import CALL, DESCRIBE, DOORS, SEARCH, Door, ToolShelf
+from multitap.tools.search.tool_finder import (
+    CALL,
+    DEFINITIONS,
+    DESCRIBE,
+    SEARCH,
+    SearchTool,
+    ToolFinder,
+)
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcome, text_result
 
 
 def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
     """`search_tools`, `describe_tool` and `call_tool`, over the registry as it is at each use."""
-    shelf = ToolShelf(tools.list, tools.get)
+    finder = ToolFinder(tools.list, tools.get)
 
     async def search(arguments: Arguments, _: ToolContext) -> ToolResult:
-        return text_result(shelf.search(arguments))
+        return text_result(finder.search(arguments))
 
     async def describe(arguments: Arguments, _: ToolContext) -> ToolResult:
-        return text_result(shelf.describe(arguments))
+        return text_result(finder.describe(arguments))
 
     async def call(arguments: Arguments, context: ToolContext) -> ToolResult:
         name: str = arguments["name"]
@@ -30,36 +37,36 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
         if result.success:
             return result
         if tools.get(name) is None:
-            return text_result(f"{result.error}; {shelf.advice(name)}", is_error=True)
-        if (words := shelf.misfit(name, given)) is None:
+            return text_result(f"{result.error}; {finder.advice(name)}", is_error=True)
+        if (words := finder.misfit(name, given)) is None:
             return result
         return text_result(words, is_error=True, tool=name)
 
     return (
-        _Entrance(search, DOORS[SEARCH]),
-        _Entrance(describe, DOORS[DESCRIBE]),
-        _Entrance(call, DOORS[CALL]),
+        _BoundSearchTool(search, DEFINITIONS[SEARCH]),
+        _BoundSearchTool(describe, DEFINITIONS[DESCRIBE]),
+        _BoundSearchTool(call, DEFINITIONS[CALL]),
     )
 
 
 @dataclass(frozen=True)
-class _Entrance:
+class _BoundSearchTool:
     """One of the three, as a tool of an agent."""
 
     enter: Callable[[Arguments, ToolContext], Awaitable[ToolResult]] = field(repr=False)
-    door: Door
+    definition: SearchTool
 
     @property
     def name(self) -> str:
-        return self.door.name
+        return self.definition.name
 
     @property
     def description(self) -> str:
-        return self.door.description
+        return self.definition.description
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return self.door.schema
+        return self.definition.schema
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
         return await outcome(self._enter(arguments, context))

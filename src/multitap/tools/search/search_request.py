@@ -21,7 +21,7 @@ _AROUND = "`'\".,:;!?()[]"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SearchTerm:
     """One thing that is said: a word, or some words that mean something together."""
 
     word: str
@@ -35,7 +35,7 @@ class Wish:
 class SearchRequest:
     """What is asked for."""
 
-    wishes: Sequence[Wish]
+    terms: Sequence[SearchTerm]
     words: frozenset[str]
     names: frozenset[str]
     """What may be the name of a tool."""
@@ -47,14 +47,14 @@ def parse_request(text: str, stems: Stems) -> SearchRequest:
     text = text[:MOST_CHARACTERS]
     words = words_of(text)[:MOST_WORDS]
     return SearchRequest(
-        tuple(dict.fromkeys(_wishes(words, stems))),
+        tuple(dict.fromkeys(_terms(words, stems))),
         frozenset(words),
         frozenset(_names(text)),
         is_question=bool(words) and words[0] in QUESTION,
     )
 
 
-def _wishes(words: Sequence[str], stems: Stems) -> Iterator[Wish]:
+def _terms(words: Sequence[str], stems: Stems) -> Iterator[SearchTerm]:
     """Word by word; words that form a phrase count as that only."""
     said = [stems(word) for word in words]
     at = 0
@@ -62,9 +62,9 @@ def _wishes(words: Sequence[str], stems: Stems) -> Iterator[Wish]:
         length = _phrase(said[at : at + LONGEST_PHRASE], stems)
         meant = stems.meanings.get(tuple(said[at : at + length]), frozenset())
         if length == 1 and words[at] not in STOP:
-            yield Wish(words[at], said[at], meant)
+            yield SearchTerm(words[at], said[at], meant)
         elif meant:
-            yield Wish("", "", meant)
+            yield SearchTerm("", "", meant)
         at += length
 
 

@@ -28,7 +28,7 @@ CALL = "call_tool"
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class SearchTool:
     """One of the three tools that stand for all others: its definition."""
 
     name: str
@@ -36,8 +36,8 @@ class Door:
     schema: Mapping[str, Any]
 
 
-DOORS: Mapping[str, Door] = {
-    SEARCH: Door(
+DEFINITIONS: Mapping[str, SearchTool] = {
+    SEARCH: SearchTool(
         SEARCH,
         "Find tools by what they do. Shows names, arguments (`?`: optional) and what they are "
         "for; use one with `call_tool`. Search before you say that something cannot be done.",
@@ -59,7 +59,7 @@ DOORS: Mapping[str, Door] = {
             "required": ["query"],
         },
     ),
-    DESCRIBE: Door(
+    DESCRIBE: SearchTool(
         DESCRIBE,
         "Everything about one tool: its whole description and the JSON Schema of its "
         "arguments. Only needed where `search_tools` does not say enough.",
@@ -69,7 +69,7 @@ DOORS: Mapping[str, Door] = {
             "required": ["name"],
         },
     ),
-    CALL: Door(
+    CALL: SearchTool(
         CALL,
         "Use a tool that `search_tools` found.",
         {
@@ -84,8 +84,8 @@ DOORS: Mapping[str, Door] = {
 }
 
 
-class ToolShelf:
-    """The tools behind the three doors, as they are at each use.
+class ToolFinder:
+    """The tools behind the three search tools, as they are at each use.
 
     Args:
         listed: All of them.

@@ -38,6 +38,29 @@ async def test_leaving_the_block_ends_what_still_runs_and_waits_for_it():
     assert ended == [True]
 
 
+async def test_a_task_whose_wait_is_over_at_that_moment_ends_too():
+    """The time of a wait is up in the turn of the loop in which the block is left."""
+
+    async def work():
+        while True:
+            with anyio.move_on_after(0.001):
+                await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        for _ in range(20):
+            async with Tasks() as tasks:
+                tasks.start_soon(work)
+                task = await _first(tasks)
+                while not task.cancelling():
+                    await asyncio.sleep(0)
+
+
+async def _first(tasks):
+    while not tasks._running:
+        await asyncio.sleep(0)
+    return next(iter(tasks._running))
+
+
 async def test_a_task_cleans_up_in_peace_however_often_its_owner_is_cancelled():
     ended, cleaning = [], asyncio.Event()
 

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
+_AGAIN = 0.01  # seconds, about as long as a task takes to leave a wait
+
 
 class Tasks:
     """The tasks of one owner: leaving the block cancels those that still run, and waits for them.
@@ -30,6 +32,8 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """Those of them that we have cancelled."""
         self._errors: list[BaseException] = []
         self._owner: asyncio.Task[Any] | None = None
         self._interrupted: asyncio.Task[Any] | None = None
@@ -59,20 +63,28 @@ class Tasks:
             raise cancelled
 
     async def _end_all(self) -> asyncio.CancelledError | None:
-        for task in self._running:
-            if not task.cancelling():
-                task.cancel()
         cancelled = None
         while self._running:
             with anyio.CancelScope(shield=True):  # else anyio would cancel us in every turn
                 try:
-                    await asyncio.wait(self._running)
+                    await asyncio.wait(self._running, timeout=self._cancel_all())
                 except asyncio.CancelledError as exc:
                     cancelled = exc
         return cancelled
 
+    def _cancel_all(self) -> float | None:
+        """Cancel those that were not yet; seconds until the next try, if some cannot be now."""
+        for task in self._running - self._cancelled:
+            # One that is being cancelled may just be leaving a wait whose time is up, and go on
+            # after it: asyncio would make one cancellation of both, and the wait would take it.
+            if not task.cancelling():
+                self._cancelled.add(task)
+                task.cancel()
+        return None if self._running <= self._cancelled else _AGAIN
+
     def _on_end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._cancelled.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._errors.append(error)
@@ -97,6 +109,7 @@ class Tasks:
         task = self._own(coroutine, None)
         # not dropped: it has begun, and has to give back what it holds
         if self._over:
+            self._cancelled.add(task)
             task.cancel()
         return task
 

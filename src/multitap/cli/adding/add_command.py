@@ -149,6 +149,7 @@ def _addition(
     if how.project:
         return _for_project(draft.name, config, answers.secrets, is_published=is_published)
     kept = {name: value for name in vault.secrets() if (value := vault.value(name))}
+    # keys in a pasted command line go to the vault as well, not to the file
     changed, found = without_secrets(draft.name, config, {**kept, **answers.secrets})
     secrets = {**answers.secrets, **found}
     changed_config = config.model_copy(update=changed)
@@ -242,6 +243,7 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
 def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
     """Do not start what could not be written."""
     place = loaded.place(name)
+    # in another file it is no clash: a later layer may redefine it on purpose
     if place is not None and place.file == target.path:
         raise _name_taken(name, target)
 

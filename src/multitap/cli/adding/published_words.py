@@ -137,6 +137,7 @@ def _call_it(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
 
 
 def _best(server: PublishedServer) -> ServerDraft:
+    # a package is updated by its manager; a bundle has to be fetched and kept by us
     if server.ways or not server.bundles:
         return server.best(shutil.which)
     return run_async(lambda: _fetch(server.bundles[0]))

@@ -88,6 +88,7 @@ async def start_once(
             "connect_timeout": patience,
         }
     )
+    # alone: the other servers are of no use to it, and would start as well
     settings = loaded.settings.model_copy(update={"servers": {name: trial}})
 
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
@@ -155,6 +156,7 @@ def _scope(loaded: Loaded, name: str, config: ServerConfig, given: Given) -> Sco
     scope = scope_for(name, config, loaded.search.folder)
 
     def look_up(wanted: str) -> str | None:
+        # what was just typed wins over an older secret of that name
         return given.secrets.get(wanted) or scope.auth(wanted)
 
     return replace(scope, auth=look_up, env={**scope.env, **given.variables})

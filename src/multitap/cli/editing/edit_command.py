@@ -50,6 +50,7 @@ def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> in
         places = _places(loaded, name, how)
         if not places:
             raise _defined_in_folder(loaded, name)
+        # from the end, as a list's numbers change with each entry that goes
         edits += (_dropping(place, name) for place in reversed(places))
         note(f"{name}: in {', '.join(dict.fromkeys(one.target.name for one in places))}")
     label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
@@ -186,6 +187,7 @@ def _setting(
         target = edit_target(options, project=how.scope == "project")
         puts = [Put(("servers", name, *one.path), one.value) for one in assignments]
         return target.edit(lambda _document, _dialect: puts)
+    # the last one wins when files are read, so it is the one that has to change
     place = places[-1]
 
     def changes(document: Document, found: Dialect) -> list[Change]:
@@ -207,6 +209,7 @@ def _make_changes(
     if found is DIALECTS["multitap"]:
         return [*_native_changes(document, place, assignments)]
     before = _model(document, found, name)
+    # settings have our names: changed in our dialect, then written back in the file's own
     entry = write_entry(name, before, DIALECTS["multitap"]).entry
     native = Document(document.path, {"servers": {name: dict(entry or {})}})
     root = EntryPlace(EditTarget(document.path), ("servers", name), complete=True)
@@ -219,6 +222,7 @@ def _make_changes(
         if key in lost or written.entry is None:
             raise ConfigError(f"`{key}`: {lost.get(key, 'cannot be expressed')}")
     old = write_entry(name, before, found).entry or {}
+    # only what differs, so that comments and unknown keys of the entry stay
     made = differences(old, written.entry)
     return [_move(change, place) for change in made]
 
@@ -280,6 +284,7 @@ def _references(
 
 
 def _rename(glob: object, old: str, new: str) -> object:
+    # with bare names there is no prefix, and nothing to rename
     if isinstance(glob, str) and old and glob.startswith(old):
         return new + glob[len(old) :]
     return glob

@@ -68,6 +68,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     vault = Vault()
     loaded = load_configuration(options)
     present = _present(loaded)
+    # looked at before anything is written: afterwards they are all the same
     in_clear_here = any(next(clear_secrets(one), None) for one in present.values())
     found = arrivals(files, present, vault.value)
     new = [one for one in found if one.is_new]
@@ -148,6 +149,7 @@ def _prepare(
             update, found = without_secrets(one.name, one.config, kept | secrets)
             secrets |= found
         if not one.origin.trusted:
+            # written down, or it would become the user's own by being imported
             update = {**update, "provenance": "project"}
         configs[one.name] = one.config.model_copy(update=update)
     return configs, secrets
@@ -161,11 +163,13 @@ def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]
             if written.entry is None:
                 raise ConfigError(f"{target.path}: {name!r}: {written.losses[0].reason}")
             place = entry_place(found, document, name)
+            # the file may have changed since it was shown, and nothing is overwritten unseen
             if document.root.find(*map(str, place)) is not None:
                 raise ConfigError(
                     f"{target.path}: there is a server named {name!r} already",
                     hint="run the import again",
                 )
+            # all of them are worked out on one document: each has to count those before it
             index = [len(puts)] if found.writing.listed else []
             shifted = (*place[:-1], int(place[-1]) + index[0]) if index else place
             puts.append(Put(shifted, dict(written.entry)))

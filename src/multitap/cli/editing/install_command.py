@@ -110,6 +110,7 @@ def _own_command(options: CommonOptions) -> StdioServer:
 
 def _program() -> tuple[str, ...]:
     typed = Path(sys.argv[0])
+    # what the person typed: the same program after an upgrade, too
     if typed.name == NAME and (found := shutil.which(str(typed.absolute()))):
         return (found,)
     if found := shutil.which(NAME, path=str(Path(sys.executable).parent)):
@@ -134,6 +135,7 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
     def changes(document: Document, found: Dialect) -> list[Change]:
         entry = {**(write_entry(NAME, config, found).entry or {}), **client.extra}
         replaced = [*_copies(document, found, own)]
+        # the last of a list first, so that the numbers of the others stay right
         drops = [Drop(path) for path in sorted(replaced, key=_last, reverse=True)]
         place = entry_place(found, document, NAME)
         if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
@@ -171,6 +173,7 @@ def _copies(
 
 def _removing(target: EditTarget) -> FileEdit:
     """Take the gateway out: what `install` left goes back to what was before, byte for byte."""
+    # only if nobody has changed the file since: see `Journal.original`
     if (original := Journal().original(target.path, "install ")) is not None:
         return FileEdit(target.path, lambda _: original.text)
     return target.edit(_removals)

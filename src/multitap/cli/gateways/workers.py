@@ -63,6 +63,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 def this_worker(environ: MutableMapping[str, str]) -> Worker | None:
     """What this process was started for; taken out, so that servers do not inherit it."""
+    # it has the key of the cluster in it
     told = environ.pop(VARIABLE, None)
     return None if told is None else msgspec.json.decode(told, type=Worker)
 

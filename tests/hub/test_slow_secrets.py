@@ -67,6 +67,6 @@ async def test_a_keyring_that_never_answers_is_an_error_in_words(tmp_path, locke
             await hub.settled()
         failure = hub.snapshot().server("s").failure
 
-        assert "is not known after 0.3 s" in str(failure)
+        assert "could not be resolved within 0.3 s" in str(failure)
         assert "unlock the keyring" in failure.hint
         locked.unlocked.set()

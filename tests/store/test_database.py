@@ -183,7 +183,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
-    row = call_records.completed((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
+    row = call_records.complete_row((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
     for _ in range(50):
         rows.insert(connection, call_records.INSERT, [row])
 print(database.warnings, flush=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -64,12 +65,30 @@ async def run(*, quick: bool) -> Report:
         "2 workers, `replicas = 2`": await _rate(2, calls * 4, blocks, replicas=2),
     }
     rows = [(name, micro(cost[1][name]), micro(cost[PARALLEL][name]), "-") for name in cost[1]]
-    rows += [(name, "-", "-", f"{rate:,.0f}") for name, rate in rates.items()]
-    alone_rate, _, pool_rate = rates.values()
+    rows = [(*row, "-", "-") for row in rows]
+    rows += [
+        (
+            name,
+            "-",
+            micro(rate.cost),
+            f"{rate.possible:,.0f}",
+            f"{rate.calls:,.0f}",
+            f"{rate.busy:.0%}",
+        )
+        for name, rate in rates.items()
+    ]
+    alone_rate, shared_rate, pool_rate = (rate.possible for rate in rates.values())
     base, owner, through = (cost[PARALLEL][name] for name in ways)
     return Report(
         "Clusters",
-        ("", "CPU per call, one at a time", f"{PARALLEL} at a time", "calls per second"),
+        (
+            "",
+            "CPU per call, one at a time",
+            f"{PARALLEL} at a time",
+            "calls per second, a core for each worker",
+            "on this machine",
+            "busy",
+        ),
         rows,
         [
             Promise(
@@ -80,6 +99,9 @@ async def run(*, quick: bool) -> Report:
             ),
             Promise("a forwarded call, times a local one", FORWARD_LIMIT, through / owner),
             Promise("1 worker, times the calls of 2", 1 / WORKER_LIMIT, alone_rate / pool_rate),
+            Promise(
+                "the same, each server on one of them", 1 / WORKER_LIMIT, alone_rate / shared_rate
+            ),
         ],
     )
 
@@ -176,41 +198,117 @@ async def _cost(at, spending, server, calls, parallel):
     return spent / (calls // parallel * parallel)
 
 
-async def _rate(count, calls, blocks, *, replicas=1):
-    """Calls per second of the gateway's own CPU time: the machine's cores also run the clients.
+class Stream(asyncio.Protocol):
+    """Sends one request after the other and looks at nothing but the length of the answers.
 
-    With one worker that is all that one core can do. With two, each call costs its share of both.
+    The cores that the gateway is measured on also run this: it has to be light.
     """
+
+    def __init__(self, request, calls):
+        self._request = request
+        self._left = calls
+        self._size = None
+        self._got = b""
+        self.done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data):
+        self._got += data
+        if self._size is None:
+            head, found, _ = self._got.partition(b"\r\n\r\n")
+            if not found or not head.startswith(b"HTTP/1.1 200"):
+                return
+            length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+            self._size = len(head) + 4 + length
+        if len(self._got) < self._size:
+            return
+        self._got = self._got[self._size :]
+        self._left -= 1
+        if self._left:
+            self._transport.write(self._request)
+        elif not self.done.done():
+            self._transport.close()
+            self.done.set_result(None)
+
+    def connection_lost(self, _error):
+        if not self.done.done():
+            self.done.set_exception(ConnectionError("closed before the last answer"))
+
+
+async def _rate(count, calls, blocks, *, replicas=1):
+    """What `count` workers do with as many connections for each: see `Rate`."""
     with TemporaryDirectory() as folder:
         config = _config(Path(folder), replicas)
         with _gateway(folder, config, "--workers", str(count)) as gateway:
             await gateway.warm()
-            best = math.inf
-            for _ in range(blocks):
-                lines = [Connection(gateway.port) for _ in range(PARALLEL)]
-                before = cpu(gateway.process.pid)
-
-                async def work(n, line):
-                    for _ in range(calls // PARALLEL):
-                        await _call(line, SERVERS[n % len(SERVERS)])
-
-                async with anyio.create_task_group() as tasks:
-                    for n, line in enumerate(lines):
-                        tasks.start_soon(work, n, line)
-                best = min(best, (cpu(gateway.process.pid) - before) / calls)
-                for line in lines:
-                    line.close()
-    return count / best
+            return min(
+                [await _flood(gateway, count, calls) for _ in range(blocks)],
+                key=lambda one: one.cost,
+            )
 
 
-async def _call(line, server):
+@dataclass(frozen=True)
+class Rate:
+    """What a gateway did under load."""
+
+    workers: int
+    cost: float
+    """CPU seconds of all its processes per call."""
+    calls: float
+    """Per second of the clock, while the cores also ran the clients and the servers."""
+    busy: float
+    """The share of the time that each worker had a core."""
+
+    @property
+    def possible(self):
+        """Calls per second with a core for each worker."""
+        return self.workers / self.cost
+
+
+async def _flood(gateway, count, calls):
+    lines = PARALLEL * count
+    each = calls // lines
+    loop = asyncio.get_running_loop()
+    before, since = cpu(gateway.process.pid), time.perf_counter()
+    streams = []
+    for n in range(lines):
+        request = _posted(gateway.port, SERVERS[n % len(SERVERS)])
+        _, stream = await loop.create_connection(
+            lambda request=request: Stream(request, each), "127.0.0.1", gateway.port
+        )
+        streams.append(stream)
+    with anyio.fail_after(120):
+        for stream in streams:
+            await stream.done
+    seconds = time.perf_counter() - since
+    spent = cpu(gateway.process.pid) - before
+    made = each * lines
+    return Rate(count, spent / made, made / seconds, spent / seconds / count)
+
+
+def _posted(port, server):
+    body, headers = _request(server)
+    return (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        "Accept: application/json, text/event-stream\r\n"
+        f"{headers}Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def _request(server):
     tool = f"{server}_echo"
     params = {"name": tool, "arguments": {"text": "x"}, "_meta": _META}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = (
-        f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
-    ).encode()
-    reply = await line.exchange("/mcp", json.dumps(body).encode(), headers)
+    headers = f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
+    return json.dumps(body), headers
+
+
+async def _call(line, server):
+    body, headers = _request(server)
+    reply = await line.exchange("/mcp", body.encode(), headers.encode())
     return json.loads(reply.body)["result"]
 
 

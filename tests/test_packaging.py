@@ -85,12 +85,13 @@ def test_the_wheel_runs_in_an_empty_environment(wheel, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
-def test_systemd_understands_the_unit(tmp_path):
+@pytest.mark.parametrize("name", ["multitap.service", "multitap@.service"])
+def test_systemd_understands_the_unit(tmp_path, name):
     program = tmp_path / "multitap"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    text = (DEPLOY / "multitap.service").read_text()
-    unit = tmp_path / "multitap.service"
+    text = (DEPLOY / name).read_text()
+    unit = tmp_path / name.replace("@", "@3001")
     unit.write_text(text.replace("%h/.local/bin/multitap", str(program)))
 
     checked = subprocess.run(

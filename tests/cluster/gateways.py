@@ -16,11 +16,12 @@ from tests.waiting import wait_for
 class GatewayProcess:
     """`multitap serve --http` with more options, in a home of its own."""
 
-    def __init__(self, folder, config, *options, port=None):
+    def __init__(self, folder, config, *options, port=None, console=False):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._multitap = [sys.executable, "-m", "multitap", "--config", str(config)]
         self._command = [
-            *(sys.executable, "-m", "multitap", "--config", str(config), "serve", "--no-console"),
+            *(*self._multitap, "serve", *(() if console else ("--no-console",))),
             *("--http", f"127.0.0.1:{self.port}", *options),
         ]
         self.log = Path(folder, f"gateway-{self.port}.log")
@@ -42,6 +43,12 @@ class GatewayProcess:
             return re.search("^serving", text, re.MULTILINE)
 
         wait_for(is_up)
+
+    def ask(self, *words):
+        """What a command of the same user prints."""
+        command = [*self._multitap, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=self._env)
+        return done.stdout
 
     def kill(self):
         self.process.kill()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import anyio
 
@@ -45,6 +45,9 @@ _CONNECTIONS = 16  # more requests at once wait for one of these
 _PROBE = 1.0  # seconds between two checks that it answers, so that `health` is not old
 _PAGE = 500  # keys per step of a scan: Redis serves nobody else during a step
 _SENTINEL_PORT = 26379
+_SENTINEL_OPTIONS = frozenset(
+    {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sentinel_username", "sentinel_password"}
+)
 _EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HOST,HOST/NAME"
 
 
@@ -471,7 +474,7 @@ def _client(url: str) -> tuple[Any, str]:
     place = hosts or path
     try:
         if scheme in {"redis+sentinel", "rediss+sentinel"}:
-            return _behind_sentinels(parts.path, login, hosts, options, tls="ss" in scheme), place
+            return _behind_sentinels(parts, login, hosts, options), place
         if scheme not in {"redis", "rediss", "unix"}:
             raise ValueError(f"{scheme or 'nothing'!r} is not a scheme for Redis")  # noqa: TRY301 - one way out
         # blocking: the usual pool fails at once when all of its connections are in use
@@ -482,19 +485,26 @@ def _client(url: str) -> tuple[Any, str]:
         raise ConfigError(f"the cluster's address cannot be used: {exc}", hint=_EXAMPLE) from None
 
 
-def _behind_sentinels(
-    path: str, login: str, hosts: str, options: dict[str, Any], *, tls: bool
-) -> Any:
-    service, _, database = path.strip("/").partition("/")
+def _behind_sentinels(parts: SplitResult, login: str, hosts: str, options: dict[str, Any]) -> Any:
+    service, _, database = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("it does not name the service that the sentinels watch")
+    query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    if unknown := query.keys() - _SENTINEL_OPTIONS:
+        raise ValueError(f"{min(unknown)!r} is not an option of it")
+    of_sentinels = dict(options)
+    for key in ("username", "password"):
+        if given := query.pop(f"sentinel_{key}", None):
+            of_sentinels[key] = given
+    # both sides of a deployment have TLS, or neither has
+    tls = {"ssl": True, **query} if parts.scheme.startswith("rediss") else {}
     user, _, password = login.partition(":")
     if password:
         options["password"] = unquote(password)
         options["username"] = unquote(user) or None
     sentinels = [_host_and_port(one) for one in hosts.split(",")]
     make: Any = sentinel.Sentinel  # it has no types
-    watched = make(sentinels, ssl=tls, **options)
+    watched = make(sentinels, sentinel_kwargs={**of_sentinels, **tls}, **options, **tls)
     # this pool cannot wait for a free connection, so it may open more
     return watched.master_for(service, db=int(database or 0), max_connections=4 * _CONNECTIONS)
 

@@ -22,6 +22,7 @@ from multitap.cluster.owner_lease import OwnerLease
 from multitap.cluster.ownership import Owner, Ownership, ServerPool
 from multitap.cluster.peers import Peers, open_peers
 from multitap.cluster.shared_breaker import SharedBreaker
+from multitap.cluster.shared_logins import SharedLogins
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
 from multitap.events import LinkState
@@ -55,6 +56,19 @@ class ReplicaOptions:
     id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaPlaces:
+    """See `Placing`."""
+
+    placed: Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
+    logins: SharedLogins
+
+    def __call__(
+        self, name: str, config: ServerConfig, dial: Dial, /
+    ) -> AbstractAsyncContextManager[Placement]:
+        return self.placed(name, config, dial)
+
+
 class Replica:
     """Owns some servers for the cluster, and reaches those that others own.
 
@@ -72,6 +86,7 @@ class Replica:
         self.key = key
         """Seals what clients carry for us, alike on all replicas."""
         self.membership = membership
+        self.place = ReplicaPlaces(self._place, SharedLogins(coordinator, key, membership.me.id))
         self._peers = peers
         self._links: Callable[[], Mapping[str, Link]] = dict
         self._owned: dict[str, OwnedWire] = {}
@@ -111,10 +126,6 @@ class Replica:
             if isinstance(config, StdioServer) and config.enabled
         }
         self.ownership.apply(pools)
-
-    def place(self, name: str, config: ServerConfig, dial: Dial) -> "_Placing":
-        """Where a server runs; see `Place`."""
-        return self._place(name, config, dial)
 
     def find(self, server: str) -> Link | None:
         """The link to a server that others may use now, because we own it."""
@@ -260,9 +271,6 @@ class Replica:
             await anyio.sleep(_KEEP)
             with contextlib.suppress(CoordinatorDown):
                 await keep_key(self.coordinator.records, self.key, is_shared=is_shared)
-
-
-_Placing = AbstractAsyncContextManager[Placement]
 
 
 @asynccontextmanager

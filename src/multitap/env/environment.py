@@ -41,7 +41,7 @@ class BaseEnvironment(EnvironmentHooks):
 
     _recall: ClassVar[bool] = False
     """Whether what a server had last time is listed while it starts."""
-    _place: Placing = staticmethod(always_here)
+    _place: Placing = always_here
     """Where its servers run."""
     _tools_of: ClassVar[type[HubTools]] = HubTools
     """Which tools of its servers it has."""

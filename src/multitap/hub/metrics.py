@@ -2,10 +2,12 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from math import ceil, log
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from multitap.events import Outcome
 from multitap.records import dataclass
@@ -13,7 +15,7 @@ from multitap.records import dataclass
 if TYPE_CHECKING:
     from multitap.store import CallRecord
 
-__all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "Outcome", "Stats"]
+__all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "MetricsRow", "Outcome", "Stats"]
 
 RELATIVE_ERROR = 0.025
 """How far a percentile may be off, for times between a microsecond and an hour."""
@@ -57,20 +59,17 @@ class Stats:
     last_error: str | None
 
 
-class _Row:
+class MetricsRow(msgspec.Struct, array_like=True):
     """Counters of one tool; times fall into buckets that grow by a fixed factor."""
 
-    __slots__ = ("buckets", "bytes_in", "bytes_out", "last_error", "outcomes", "seconds", "timed")
-
-    def __init__(self) -> None:
-        self.outcomes: dict[Outcome, int] = {}
-        self.buckets: dict[int, int] = {}
-        self.timed = 0
-        self.seconds = 0.0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.last_error: tuple[int, str] | None = None
-        """Its number among all errors, and its words."""
+    outcomes: dict[Outcome, int] = {}
+    buckets: dict[int, int] = {}
+    timed: int = 0
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    last_error: tuple[int, str] | None = None
+    """Its number among all errors, and its words."""
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)
@@ -94,9 +93,9 @@ class _Row:
         )
 
 
-def _total(rows: Iterable[_Row]) -> _Row:
+def _total(rows: Iterable[MetricsRow]) -> MetricsRow:
     """All rows together, added up when somebody asks: calls are more frequent."""
-    total = _Row()
+    total = MetricsRow()
     for row in rows:
         for outcome, calls in row.outcomes.items():
             total.outcomes[outcome] = total.outcomes.get(outcome, 0) + calls
@@ -120,11 +119,29 @@ class Metrics:
 
     def __init__(self, *, max_tools: int = MAX_TOOLS) -> None:
         self._max_tools = max_tools
-        self._tools: dict[str, dict[str, _Row]] = {}
+        self._tools: dict[str, dict[str, MetricsRow]] = {}
         self._errors = 0
         self._uncounted: list[CallRecord] = []
         self.record = self._uncounted.append
         """Notes one call; who looks, or `count_up` now and then, counts it."""
+
+    @classmethod
+    def of(cls, *parts: Mapping[str, Mapping[str, MetricsRow]]) -> "Metrics":
+        """The counters of several processes together."""
+        made = cls()
+        for server in {name: None for part in parts for name in part}:
+            tools = {tool: None for part in parts for tool in part.get(server, {})}
+            made._tools[server] = {
+                tool: _total(part[server][tool] for part in parts if tool in part.get(server, {}))
+                for tool in tools
+            }
+        return made
+
+    @property
+    def rows(self) -> dict[str, dict[str, MetricsRow]]:
+        """The counters of each server's tools, as they are."""
+        self.count_up()
+        return self._tools
 
     def count_up(self) -> None:
         """Count the calls noted since the last time: all at once costs less than one by one."""
@@ -154,11 +171,11 @@ class Metrics:
             self._errors += 1
             row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
 
-    def _new_row(self, server: str, tool: str) -> _Row:
+    def _new_row(self, server: str, tool: str) -> MetricsRow:
         tools = self._tools.setdefault(server, {})
         # names are foreign: a server may have a new tool for every call
         name = tool if len(tools) < self._max_tools else OTHER
-        return tools.setdefault(name, _Row())
+        return tools.setdefault(name, MetricsRow())
 
     def forget(self, server: str) -> None:
         """Drop the counters of a server that is no longer configured."""

@@ -18,6 +18,7 @@ from multitap.upstream.breaker import Breaker
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.listing import Listing
 from multitap.upstream.notifications import Notifications
+from multitap.upstream.oauth.login_sharing import LoginSharing
 from multitap.upstream.offer_lists import Offers
 from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Session, open_session
@@ -45,8 +46,19 @@ class Placement(Protocol):
         ...
 
 
-Placing = Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
-"""Finds out where a server runs; the last argument opens its wire if that is in this process."""
+class Placing(Protocol):
+    """Knows where servers run: in this process, or in any replica of a cluster."""
+
+    @property
+    def logins(self) -> LoginSharing | None:
+        """What the replicas tell each other about logins; None: there are no others."""
+        ...
+
+    def __call__(
+        self, name: str, config: ServerConfig, dial: Dial, /
+    ) -> AbstractAsyncContextManager[Placement]:
+        """Where a server runs; `dial` opens its wire if that is in this process."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +70,23 @@ class Here:
     breaker: Breaker | None = None
 
 
-def always_here(
-    name: str,  # noqa: ARG001 - the same for all of them
-    config: ServerConfig,  # noqa: ARG001
-    dial: Dial,
-) -> AbstractAsyncContextManager[Placement]:
-    """The place of every server of a gateway that is alone."""
-    return nullcontext(Here(dial))
+@dataclass(frozen=True, slots=True)
+class AlwaysHere:
+    """See `Placing`; the place of every server of a gateway that is alone."""
+
+    logins: LoginSharing | None = None
+
+    def __call__(
+        self,
+        name: str,  # noqa: ARG002 - the same for all of them
+        config: ServerConfig,  # noqa: ARG002
+        dial: Dial,
+        /,
+    ) -> AbstractAsyncContextManager[Placement]:
+        return nullcontext(Here(dial))
+
+
+always_here = AlwaysHere()
 
 
 PROBE = 1.2

@@ -124,7 +124,9 @@ def _address(options: ClusterOptions) -> str:
                 hint="use `--advertise HOST:PORT`",
             )
         return options.advertise
-    place = urlsplit(options.url)
+    scheme, netloc, *_ = urlsplit(options.url)
+    # of several sentinels, any will do
+    place = urlsplit(f"{scheme}://{netloc.rpartition('@')[2].split(',')[0]}")
     try:
         towards = (place.hostname or "127.0.0.1", place.port or 6379)
     except ValueError:

@@ -60,11 +60,12 @@ from multitap.upstream.on_behalf_of import client_of
 
 if TYPE_CHECKING:
     from multitap.cluster.replica import Replica
-    from multitap.gateway.fronts import front_access, http_front
+    from multitap.gateway.fronts import crew, front_access, http_front
     from multitap.gateway.replicas import replica_bus
     from multitap.screens.page import console, console_keys
     from multitap.wire import in_process
 else:
+    crew = Later("multitap.gateway.fronts.crew")
     front_access = Later("multitap.gateway.fronts.front_access")
     http_front = Later("multitap.gateway.fronts.http_front")
     replica_bus = Later("multitap.gateway.replicas.replica_bus")
@@ -297,7 +298,7 @@ async def _serve_http(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
-                sessions=lambda: len(front.sessions),
+                sessions=lambda: _session_ids(front),
                 switch=served.switch,
                 link=None if keys is None else lambda: keys.new_link(base),
             )
@@ -308,16 +309,47 @@ async def _serve_http(
                 profile=serving.profile,
                 console=None if keys is None else console.Console(desk, allowed.access, keys),
             )
+            is_spokesman = worker is None or worker.is_first
+            if replica is not None and worker is not None:
+                _join_crew(replica, gateway, served, desk, front, keys)
             async with (
                 http_front.serve_http(front, listener) as url,
-                open_control(desk, served.state),
+                # one for all workers: commands mean the gateway
+                open_control(desk, served.state) if is_spokesman else nullcontext(),
             ):
-                is_spokesman = worker is None or worker.is_first
                 if is_spokesman:
                     _say_how_to_connect(gateway, url, allowed)
                 if keys is not None and is_spokesman:
                     note(f"console, for one browser: {keys.new_link(base)}")
                 await _stay(gateway, replica, url, worker)
+
+
+def _session_ids(front: "http_front.HttpFront") -> list[str]:
+    return [session.id for session in front.sessions]
+
+
+def _join_crew(  # noqa: PLR0917 - the parts of one process
+    replica: "Replica",
+    gateway: Gateway,
+    served: Served,
+    desk: ControlDesk,
+    front: "http_front.HttpFront",
+    keys: "console_keys.ConsoleKeys | None",
+) -> None:
+    """Have each worker speak for all of them."""
+    if gateway.bus is None:
+        return
+    joined = crew.Crew(
+        gateway.bus,
+        lambda: [name for name in replica.membership.members if name != replica.id],
+        desk.figures,
+    )
+    desk.crew = front.pages.crew = joined
+    if (reloader := served.reloader) is not None:
+        joined.on_reload(lambda: reloader.reload(gateway.hub))
+    if keys is not None:
+        keys.crew = joined
+        joined.on_console(keys.take, keys.wait_for_token)
 
 
 def _listening(

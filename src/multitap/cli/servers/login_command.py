@@ -24,6 +24,7 @@ from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
+from multitap.upstream.oauth.login_book import LoginBook
 from multitap.upstream.oauth.login_flow import LoginFlow
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
@@ -92,7 +93,7 @@ async def _log_in(
             Tasks() as tasks,
             _person(name, known, usual, browser=browser) as (redirect, person),
         ):
-            account = Account(name, config, store=store, tasks=tasks)
+            account = Account(name, config, book=LoginBook(store), tasks=tasks)
             with anyio.fail_after(LOGIN_TIMEOUT):
                 return await account.log_in(person, redirect, challenge, scope)
     except TimeoutError:

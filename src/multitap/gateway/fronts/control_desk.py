@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Collection, Generator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 import msgspec
@@ -54,6 +54,7 @@ from multitap.gateway.fronts.control_messages import (
 )
 from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage, Pulse
 from multitap.gateway.fronts.control_sight import Sight
+from multitap.gateway.fronts.worker_figures import WorkerFigures
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
@@ -64,6 +65,9 @@ from multitap.upstream.traced_wire import TracedMessage
 from multitap.upstream.tracing import follow_messages
 from multitap.version import VERSION
 from multitap.wire.process.stderr_log import last_lines, log_path
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.crew import Crew
 
 WORK = 30.0
 """Seconds for an answer to be found: a question must not hold its place forever."""
@@ -85,10 +89,13 @@ class ControlDesk:
         gateway: About whom.
         reloader: Its files; None: it has none.
         url: Where clients reach it; None: on its own pipes.
-        sessions: How many of them have a session.
+        sessions: The names of their sessions.
         switch: Enables or disables a server in its file, which blocks; None: there is no file.
         link: A new link to the web console; None: there is none.
     """
+
+    crew: "Crew | None" = None
+    """The other workers of the gateway, if it has any: one desk speaks for all of them."""
 
     def __init__(
         self,
@@ -96,14 +103,14 @@ class ControlDesk:
         *,
         reloader: Reloader | None = None,
         url: str | None = None,
-        sessions: Callable[[], int] | None = None,
+        sessions: Callable[[], Collection[str]] | None = None,
         switch: Switch | None = None,
         link: Callable[[], str] | None = None,
     ) -> None:
         self.gateway = gateway
         self._reloader = reloader
         self._url = url
-        self._sessions = sessions or (lambda: len(gateway.subscriptions.clients))
+        self._sessions = sessions
         self._switch = switch
         self._link = link
         self._access = AccessDesk(gateway)
@@ -111,7 +118,7 @@ class ControlDesk:
 
     def about(self) -> About:
         return About(
-            pid=os.getpid(),
+            pid=os.getpid() if self.crew is None else os.getppid(),
             version=VERSION,
             started=self._started,
             files=files_of(self._reloader.loaded) if self._reloader else None,
@@ -173,10 +180,10 @@ class ControlDesk:
             case AskPrompts():
                 return prompt_lines(hub)
             case AskFigures():
-                return self._figures()
+                return await self._all_figures()
             case AskSight():
                 questions = tuple(self.gateway.person.look())
-                return Sight(self.about(), self._picture(), self._figures(), questions)
+                return Sight(self.about(), self._picture(), await self._all_figures(), questions)
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
@@ -278,24 +285,38 @@ class ControlDesk:
         hub = self.gateway.hub
         return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
 
-    def _figures(self) -> Figures:
+    def figures(self) -> WorkerFigures:
+        """What went through this process."""
         gateway = self.gateway
-        metrics = gateway.hub.metrics
+        return WorkerFigures(
+            gateway.hub.metrics.rows,
+            tuple(_client(client) for client in gateway.subscriptions.clients),
+            frozenset(self._sessions() if self._sessions is not None else ()),
+            len(gateway.parked_calls),
+            len(gateway.private),
+        )
+
+    async def _all_figures(self) -> Figures:
+        told = self.figures() if self.crew is None else await self.crew.figures()
+        metrics = told.metrics
         return Figures(
             servers={
                 name: ServerFigures(total, metrics.tools(name))
                 for name, total in metrics.servers().items()
             },
-            clients=tuple(_client(client) for client in gateway.subscriptions.clients),
-            sessions=self._sessions(),
-            waiting=len(gateway.parked_calls),
-            private_links=len(gateway.private),
+            clients=told.clients,
+            # on pipes, the client is the session
+            sessions=len(told.clients) if self._sessions is None else len(told.sessions),
+            waiting=told.waiting,
+            private_links=told.private_links,
         )
 
     async def _reload(self) -> ReloadReport:
         if self._reloader is None:
             raise MultitapError("the gateway has no files to reload")
         report = await self._reloader.reload(self.gateway.hub)
+        if self.crew is not None:
+            await self.crew.reload()
         if isinstance(report, Reloaded):
             return ReloadReport(
                 taken=True, plan=report.plan, problems=report.problems, kept=report.kept

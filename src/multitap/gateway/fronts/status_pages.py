@@ -1,12 +1,16 @@
 """Health and metrics over HTTP, for monitoring."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts.http_sessions import HttpSessions
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.http_request import HttpRequest
+from multitap.http.server.http_request import HttpRequest, ToDo
+from multitap.hub.metrics import Metrics
 from multitap.wire.jsonrpc import envelope
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.crew import Crew
 
 
 class StatusPages:
@@ -16,6 +20,9 @@ class StatusPages:
         gateway: Which one.
         sessions: Those that are open.
     """
+
+    crew: "Crew | None" = None
+    """The other workers of the gateway, if it has any: one page speaks for all of them."""
 
     def __init__(self, gateway: Gateway, sessions: HttpSessions) -> None:
         self._gateway = gateway
@@ -41,21 +48,31 @@ class StatusPages:
         told = {"ready": is_ready, "degraded": reasons(self._gateway.hub)}
         http_request.respond(200 if is_ready else 503, (envelope.encode(told),))
 
-    def metrics(self, http_request: HttpRequest) -> None:
+    def metrics(self, http_request: HttpRequest) -> ToDo:
         """Counters and gauges, as Prometheus text."""
-        text = self._gateway.hub.metrics.prometheus() + _gauges(self._gateway, len(self._sessions))
-        http_request.respond(
-            200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8"
-        )
+        gateway = self._gateway
+        if self.crew is not None:
+            return _respond_for_all(self.crew, http_request)
+        gauges = (len(self._sessions), len(gateway.parked_calls), len(gateway.private))
+        _respond(http_request, gateway.hub.metrics, *gauges)
+        return None
 
 
-def _gauges(gateway: Gateway, sessions: int) -> str:
+async def _respond_for_all(crew: "Crew", http_request: HttpRequest) -> None:
+    told = await crew.figures()
+    _respond(http_request, told.metrics, len(told.sessions), told.waiting, told.private_links)
+
+
+def _respond(
+    http_request: HttpRequest, metrics: Metrics, sessions: int, waiting: int, private_links: int
+) -> None:
     lines = [
         "# TYPE multitap_sessions gauge",
         f"multitap_sessions {sessions}",
         "# TYPE multitap_waiting_calls gauge",
-        f"multitap_waiting_calls {len(gateway.parked_calls)}",
+        f"multitap_waiting_calls {waiting}",
         "# TYPE multitap_private_links gauge",
-        f"multitap_private_links {len(gateway.private)}",
+        f"multitap_private_links {private_links}",
     ]
-    return "\n".join(lines) + "\n"
+    text = metrics.prometheus() + "\n".join(lines) + "\n"
+    http_request.respond(200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8")

@@ -2,27 +2,18 @@
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.seal import Seal
 from multitap.errors import MultitapError, Unavailable
-from multitap.later import Later
 from multitap.records import dataclass
 from multitap.tasks import Tasks
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives.ciphers import aead
-else:
-    exceptions = Later("cryptography.exceptions")
-    aead = Later("cryptography.hazmat.primitives.ciphers.aead")
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +21,6 @@ PATIENCE = 5.0
 """Seconds for another replica to reply; it is given up earlier if it is known to be gone."""
 
 _EVERYBODY = "replicas"
-_NONCE = 12
 _LOOK = 0.5
 """Seconds between two checks that a replica we wait for is alive."""
 
@@ -67,29 +57,6 @@ On = Callable[[Note], Awaitable[bytes | None]]
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Note).decode
 _unpack_session = msgspec.msgpack.Decoder(InSession).decode
-
-
-class Seal:
-    """Keeps what leaves the process from being read or changed by anybody without the key.
-
-    Args:
-        key: 32 bytes.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._cipher = aead.AESGCM(key)
-
-    def seal(self, data: bytes, purpose: str) -> bytes:
-        # random, since all replicas share the key and cannot share a counter
-        nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, purpose.encode())
-
-    def unseal(self, sealed: bytes, purpose: str) -> bytes | None:
-        """What was sealed for a purpose; None: it was not, or not with this key."""
-        try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
-        except (exceptions.InvalidTag, ValueError):
-            return None
 
 
 @dataclass(frozen=True, slots=True)

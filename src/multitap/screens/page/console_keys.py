@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -11,6 +12,9 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.http.server.rate_limit import Rate, RateLimit
 from multitap.trust.access_tokens import AccessTokens
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.crew import Crew
 
 LIFE = 12 * 3600.0
 """Seconds for which a link that nobody used, and then the browser's token, holds."""
@@ -32,6 +36,9 @@ class ConsoleKeys:
         sources: The tokens that hold right now.
         store: Where new ones are kept.
     """
+
+    crew: "Crew | None" = None
+    """The other workers of the gateway: a browser's requests may reach any of them."""
 
     def __init__(self, sources: TokenSources, store: AccessTokens | None = None) -> None:
         self._sources = sources
@@ -71,19 +78,30 @@ class ConsoleKeys:
         Raises:
             TooManyAttempts: Too many were wrong.
         """
-        self._forget_old()
-        # looked up by its digest, so that how long it takes tells nothing about the keys
-        if self._open.pop(_digest(key), None) is None:
+        # the key is taken before the next await: two browsers cannot both use it
+        digest = _digest(key)
+        if not self.take(digest) and not (self.crew and await self.crew.take_key(digest)):
             if wait := self._wrong.take(time.monotonic()):
                 raise TooManyAttempts(wait)
             return None
-        # the key is taken before this await: two browsers cannot both use it
         token, kept = await to_thread.run_sync(self._create)
+        await self.wait_for_token(kept)
+        if self.crew is not None:
+            await self.crew.wait_for_token(kept)
+        return token
+
+    def take(self, digest: bytes) -> bool:
+        """Whether a key was given out here; it holds no more after that."""
+        self._forget_old()
+        # looked up by its digest, so that how long it takes tells nothing about the keys
+        return self._open.pop(digest, None) is not None
+
+    async def wait_for_token(self, token_id: str) -> None:
+        """Wait until a new token holds here."""
         # the gateway looks at the tokens four times a second, and the browser comes back at once
         with anyio.move_on_after(_PATIENCE):
-            while kept not in self._sources.keys.tokens:
+            while token_id not in self._sources.keys.tokens:
                 await anyio.sleep(_LOOK)
-        return token
 
     async def leave(self, token_id: str) -> None:
         """End a browser's token."""

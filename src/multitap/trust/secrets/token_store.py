@@ -62,6 +62,8 @@ class StoredLogin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     redirect_uri: str = ""
     scope: str = ""
     """What was granted, or asked for where the answer did not say."""
+    changed_at: float = 0.0
+    """By the system's clock; of two copies, the later one holds."""
     secrets: LoginSecrets | None = None
     """None: the keyring has them."""
 

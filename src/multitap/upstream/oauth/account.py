@@ -12,15 +12,16 @@ from yarl import URL
 
 from multitap.config import HttpServer, OAuth
 from multitap.errors import MultitapError
-from multitap.faults import AuthRequired, WireFault
+from multitap.faults import AuthRequired, RequestFailed, WireFault
 from multitap.http.client.headers import Headers
 from multitap.http.client.response import Response
 from multitap.later import Later
 from multitap.tasks import Tasks
-from multitap.trust.secrets.token_store import StoredLogin, TokenStore
+from multitap.trust.secrets.token_store import StoredLogin
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.challenge_words import parameters
 from multitap.upstream.oauth.credentials import Credentials, token_of
+from multitap.upstream.oauth.login_book import LoginBook
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
 from multitap.upstream.oauth.shared_work import SharedWork
 from multitap.wire.streamable.http_origin import Challenge
@@ -46,7 +47,7 @@ class Account:
     Args:
         name: The server's configured name.
         config: Where it is, and what is known of how to log in.
-        store: Where logins are kept.
+        book: Where logins are kept.
         tasks: What goes on although nobody waits for it: renewals and logins.
         login: Sends a person to the authorization server; None: there is none.
         on_change: Told that a login came or failed that nobody waited for.
@@ -57,7 +58,7 @@ class Account:
         name: str,
         config: HttpServer,
         *,
-        store: TokenStore,
+        book: LoginBook,
         tasks: Tasks,
         login: Login | None = None,
         on_change: Callable[[Account], None] = lambda _: None,
@@ -67,7 +68,7 @@ class Account:
         self.known = config.oauth or OAuth()
         self.challenge = ""
         """What the server last said to a request that it refused."""
-        self._store = store
+        self._book = book
         self._work = SharedWork(tasks)
         self._login = login
         self._on_change = on_change
@@ -167,9 +168,9 @@ class Account:
             )
         except (LoginFailed, MultitapError) as exc:
             words = self.config.redact(str(exc))
-            await anyio.to_thread.run_sync(self._store.note_failure, self.name, words)
+            await self._book.note_failure(self.name, words)
             raise
-        await anyio.to_thread.run_sync(self._store.add, kept)
+        kept = await self._book.add(kept)
         self._use(kept)
         self._refusal = None
         self._on_change(self)
@@ -215,11 +216,14 @@ class Account:
         """Have new tokens: one of all processes does, the others take its result."""
         before = self._now.token
         with anyio.CancelScope() as scope:
-            async with self._store.renewing(self.name, self.config.url):
+            async with self._book.renewing(self.name, self.config.url) as permit:
                 # looked at again: somebody may have renewed it while we waited
                 await self._load()
                 if self._now.token != before or not self._can_renew():
                     return
+                # this process may have stood still since: another replica may have renewed it
+                if not permit.is_valid:
+                    raise RequestFailed("another replica may renew the login now", sent=False)
                 # from here on the old token is spent: its successor has to get into the store
                 scope.shield = True
                 with anyio.move_on_after(login_flow.RENEWAL_TIMEOUT + _FINISH, shield=True):
@@ -236,13 +240,12 @@ class Account:
             if exc.error == "invalid_client" and kept.registered:
                 # the authorization server forgot us: the next login registers again
                 forgotten = msgspec.structs.replace(kept, registered=False)
-                await anyio.to_thread.run_sync(self._store.save, forgotten)
+                await self._book.save(forgotten)
             words = f"the login has ended ({self.config.redact(str(exc))})"
             raise AuthRequired(words, hint=_hint(self.name)) from None
         except LoginFailed as exc:
             raise AuthRequired(self.config.redact(str(exc)), hint=_hint(self.name)) from None
-        await anyio.to_thread.run_sync(self._store.save, renewed)
-        self._use(renewed)
+        self._use(await self._book.save(renewed))
 
     async def _grant(self, challenge: str) -> None:
         """Log in without a person; nothing of that is kept."""
@@ -259,7 +262,7 @@ class Account:
             self._stand()
             return
         try:
-            kept = await anyio.to_thread.run_sync(self._store.find, self.name, self.config.url)
+            kept = await self._book.find(self.name, self.config.url, self._now.login)
         except MultitapError as exc:
             raise AuthRequired(str(exc), hint=exc.hint) from None
         if not self._is_loaded or kept != self._now.login:

@@ -12,6 +12,8 @@ from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.handlers import Login
 from multitap.upstream.oauth.account import Account
+from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_sharing import LoginSharing
 
 _LOOK = 0.5  # seconds between two looks at the store: a login shows within a second
 
@@ -22,14 +24,19 @@ class Logins:
     Args:
         tasks: Where renewals, logins and the watch run.
         login: Sends a person to an authorization server; None: there is none.
+        sharing: What other replicas of a cluster know; None: there are none.
     """
 
-    def __init__(self, tasks: Tasks, login: Login | None) -> None:
+    def __init__(
+        self, tasks: Tasks, login: Login | None, sharing: LoginSharing | None = None
+    ) -> None:
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a server's login comes, changes or fails, with whether there is one now."""
         self._tasks = tasks
         self._login = login
         self._store = TokenStore()
+        self._sharing = sharing
+        self._book = LoginBook(self._store, sharing)
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
 
     def account(self, name: str, config: HttpServer) -> Account | None:
@@ -41,10 +48,12 @@ class Logins:
         if (account := self._accounts.get(key)) is None:
             if not self._accounts:
                 self._tasks.start_soon(self._watch, name="token store")
+                if self._sharing is not None:
+                    self._tasks.start_soon(self._sharing.follow, self._reload)
             account = self._accounts[key] = Account(
                 name,
                 config,
-                store=self._store,
+                book=self._book,
                 tasks=self._tasks,
                 login=self._login,
                 on_change=self._on_changed,
@@ -70,11 +79,14 @@ class Logins:
             if (fresh := self._store.stamp()) == stamp:
                 continue
             stamp = fresh
-            for account in tuple(self._accounts.values()):
-                # one that cannot be read now is looked at again when somebody needs it
-                with contextlib.suppress(AuthRequired):
-                    if await account.reload():
-                        self._on_changed(account)
+            await self._reload()
+
+    async def _reload(self) -> None:
+        for account in tuple(self._accounts.values()):
+            # one that cannot be read now is looked at again when somebody needs it
+            with contextlib.suppress(AuthRequired):
+                if await account.reload():
+                    self._on_changed(account)
 
     def _on_changed(self, account: Account) -> None:
         if self.on_change is not None:

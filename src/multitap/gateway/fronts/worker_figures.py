@@ -1,0 +1,35 @@
+"""What went through one process of a gateway, and through all of them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from multitap.gateway.fronts.control_messages import ClientFigures
+from multitap.hub.metrics import Metrics, MetricsRow
+
+
+class WorkerFigures(msgspec.Struct, frozen=True):
+    """What went through one worker since it started, and for whom."""
+
+    calls: dict[str, dict[str, MetricsRow]]
+    clients: tuple[ClientFigures, ...]
+    sessions: frozenset[str]
+    """By a name, because two workers may serve one session."""
+    waiting: int
+    private_links: int
+
+    @property
+    def metrics(self) -> Metrics:
+        return Metrics.of(self.calls)
+
+
+def together(told: Iterable[WorkerFigures]) -> WorkerFigures:
+    """The figures of several workers as those of one gateway."""
+    told = tuple(told)
+    return WorkerFigures(
+        Metrics.of(*(one.calls for one in told)).rows,
+        tuple(client for one in told for client in one.clients),
+        frozenset[str]().union(*(one.sessions for one in told)),
+        sum(one.waiting for one in told),
+        sum(one.private_links for one in told),
+    )

@@ -1,0 +1,227 @@
+"""Redis as it is run in production: TLS, users with few rights, Sentinel."""
+
+import json
+import re
+import subprocess
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import anyio
+import pytest
+
+from multitap.cluster.coordinator import CoordinatorDown
+from multitap.cluster.redis_coordinator import open_redis
+from multitap.errors import ConfigError
+from tests.cluster.clients import StatelessClient, connector
+from tests.cluster.gateways import GatewayProcess, running
+from tests.cluster.redis_server import PROGRAM, free_port, needs_redis, running_redis
+from tests.waiting import wait_for
+from tests.zoo.ledger import Ledger
+from tests.zoo.modes import command
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+pytestmark = needs_redis
+
+
+def documented_rights():
+    """Those that the page says are enough for a user."""
+    found = re.search(
+        r"ACL SETUSER multitap on '>PASSWORD' (.+?)\n```", PAGE.read_text(), re.DOTALL
+    )
+    return found[1].replace("\\\n", " ").replace("'", "").split()
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    """A CA and a certificate for this machine, made as an administrator would."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        make += ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+        make += ["-addext", "subjectAltName=IP:127.0.0.1"]
+        make += ["-keyout", str(path / "key.pem"), "-out", str(path / "cert.pem")]
+        subprocess.run(make, check=True, capture_output=True)
+        yield path
+
+
+def secured(certificates, port):
+    return (
+        *("--tls-port", str(port), "--tls-auth-clients", "no"),
+        *("--tls-cert-file", str(certificates / "cert.pem")),
+        *("--tls-key-file", str(certificates / "key.pem")),
+        *("--tls-ca-cert-file", str(certificates / "cert.pem")),
+    )
+
+
+async def everything(coordinator):
+    """Every operation that a cluster uses."""
+    records, leases, streams = coordinator.records, coordinator.leases, coordinator.streams
+    await records.write("a", b"1", ttl=5)
+    assert await records.swap("a", b"1", b"2", ttl=5)
+    assert await records.touch("a", 5)
+    assert await records.scan("") == {"a": b"2"}
+    assert await records.delete("a", b"2")
+    await records.delete("a")
+    token = await leases.acquire("l", "me", ttl=5)
+    assert await leases.renew({"l": token}, ttl=5) == {"l"}
+    assert (await leases.look("l"))["l"].is_held
+    assert await leases.release("l", token)
+    async with coordinator.channels.subscribe("c") as messages:
+        await coordinator.channels.publish("c", b"hi")
+        with anyio.fail_after(5):
+            assert (await anext(messages)).data == b"hi"
+    first = await streams.append("s", b"x", most=10, ttl=5)
+    assert (await streams.ends("s")).first == first
+    assert [one.data for one in await streams.entries("s", wait=1)] == [b"x"]
+    await streams.trim("s", before=first)
+    await streams.trim("s")
+    assert await coordinator.limits.count("n", ttl=5) == 1
+    assert (await coordinator.limits.take("w", limit=1, window=60)).allowed
+    assert await coordinator.time() > 0
+    assert coordinator.health.is_up
+
+
+async def test_a_user_with_the_documented_rights_can_do_everything_over_tls(certificates):
+    port = free_port()
+    user = ("--user", "multitap", "on", ">s3cret/+", *documented_rights())
+    with running_redis(*secured(certificates, port), *user) as server:
+        ca = f"ssl_ca_certs={certificates}/cert.pem"
+        async with open_redis(f"rediss://multitap:s3cret%2F%2B@127.0.0.1:{port}?{ca}") as found:
+            await everything(found)
+        async with open_redis(f"redis://multitap:s3cret%2F%2B@127.0.0.1:{server.port}") as found:
+            with pytest.raises(CoordinatorDown, match="refuses"):
+                await found._line.ask(found._line.client.execute_command("CONFIG", "GET", "*"))
+            with pytest.raises(CoordinatorDown, match="refuses"):
+                await found._line.ask(found._line.client.get("somebody else's"))
+            assert found.health.is_up
+
+
+async def test_a_certificate_of_an_unknown_authority_is_refused(certificates):
+    port = free_port()
+    with running_redis(*secured(certificates, port)):
+        async with open_redis(f"rediss://127.0.0.1:{port}") as found:
+            with pytest.raises(CoordinatorDown, match="certificate"):
+                await found.time()
+
+
+@contextmanager
+def sentinel_for(primary, folder, *lines):
+    """A sentinel that needs no other one to agree, and is quick to decide."""
+    port = free_port()
+    config = Path(folder, f"sentinel-{port}.conf")
+    config.write_text(
+        "\n".join(
+            (
+                f"port {port}",
+                f"dir {folder}",
+                f"sentinel monitor main 127.0.0.1 {primary.port} 1",
+                "sentinel down-after-milliseconds main 500",
+                "sentinel failover-timeout main 2000",
+                *lines,
+            )
+        )
+    )
+    process = subprocess.Popen(
+        [PROGRAM, str(config), "--sentinel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def watched_pair():
+    """A primary, its replica, and a sentinel that knows both."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        primary = stack.enter_context(running_redis())
+        second = stack.enter_context(running_redis("--replicaof", "127.0.0.1", str(primary.port)))
+        wait_for(lambda: "master_link_status:up" in info(second))
+        port = stack.enter_context(sentinel_for(primary, folder))
+        wait_for(lambda: knows_replica(port))
+        yield primary, second, f"redis+sentinel://127.0.0.1:{port},127.0.0.1:1/main"
+
+
+def info(server):
+    with suppress(OSError):
+        return server.ask("INFO", "replication")
+    return ""
+
+
+def knows_replica(port):
+    done = subprocess.run(
+        ["redis-cli", "-p", str(port), "--json", "SENTINEL", "REPLICAS", "main"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with suppress(ValueError):
+        return len(json.loads(done.stdout)) == 1
+    return False
+
+
+async def test_a_coordinator_follows_a_failover():
+    with watched_pair() as (primary, second, url):
+        async with open_redis(url) as found:
+            token = await found.leases.acquire("l", "me", ttl=60)
+            wait_for(lambda: second.ask("EXISTS", "{multitap}:lease:l") == ":1")
+            primary.stop()
+            with anyio.fail_after(30):
+                while True:
+                    try:
+                        kept = await found.leases.renew({"l": token}, ttl=60)
+                    except CoordinatorDown:
+                        await anyio.sleep(0.05)
+                        continue
+                    break
+            assert kept == {"l"}
+            await everything(found)
+
+
+@pytest.mark.slow
+async def test_calls_go_on_during_a_failover(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.folder.mkdir()
+    program, *args = command("good")
+    config = tmp_path / "mcp.json"
+    entry = {"command": program, "args": args, "env": ledger.env}
+    config.write_text(json.dumps({"mcpServers": {"zoo": entry}}))
+    with watched_pair() as (primary, second, url):
+        pair = [GatewayProcess(tmp_path, config, "--cluster", url) for _ in "ab"]
+        with running(*pair):
+            async with aiohttp.ClientSession(connector=connector()) as http:
+                clients = [StatelessClient(http, one.url) for one in pair]
+                made = 0
+
+                async def call():
+                    nonlocal made
+                    for client in clients:
+                        made += 1
+                        result = await client.call("zoo_echo", {"text": f"{made}"})
+                        assert result["content"][0]["text"] == f"{made}"
+
+                with anyio.fail_after(90):
+                    await call()
+                    primary.stop()
+                    while "role:master" not in info(second):
+                        await call()
+                    for _ in range(20):
+                        await call()
+            assert len(ledger.pids) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis+sentinel://h:1", "does not name the service"),
+        ("redis+sentinel://h:1/main?sentinel=x", "'sentinel' is not an option"),
+        ("redis+sentinel:///main", "is not a host"),
+    ],
+)
+async def test_an_address_of_sentinels_that_cannot_be_used_says_why(url, words):
+    with pytest.raises(ConfigError, match=words):
+        async with open_redis(url):
+            pass

@@ -81,7 +81,7 @@ class SharedBreaker:
         if self._coordinator.health.is_up:
             with suppress(CoordinatorDown):
                 for _ in range(_TRIES):
-                    if await self._admitted(restarts, is_first=is_first, is_ordered=is_ordered):
+                    if await self._try_to_admit(restarts, is_first=is_first, is_ordered=is_ordered):
                         return
 
     async def came_up(self) -> None:
@@ -118,7 +118,7 @@ class SharedBreaker:
             self._is_claimed = False
             await self._change(lambda kept, _: _free(kept, due=kept.due))
 
-    async def _admitted(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> bool:
+    async def _try_to_admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> bool:
         found = await self._records.read(self._key)
         kept = _parse_record(found)
         if found is None or kept is None or is_ordered:

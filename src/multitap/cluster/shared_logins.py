@@ -48,7 +48,7 @@ class SharedLogins:
             return None
         with suppress(CoordinatorDown):
             name = _name(server, url)
-            return self._opened(name, await self._coordinator.records.read(name))
+            return self._open_sealed(name, await self._coordinator.records.read(name))
         return None
 
     async def tell(self, server: str, url: str, shared: SharedLogin) -> None:
@@ -56,7 +56,7 @@ class SharedLogins:
         with suppress(CoordinatorDown):
             for _ in range(_TRIES):
                 found = await records.read(name)
-                kept = self._opened(name, found)
+                kept = self._open_sealed(name, found)
                 if kept is not None and kept.changed_at >= shared.changed_at:
                     return
                 if await records.swap(name, found, self._seal.seal(_encode(shared), name)):
@@ -109,7 +109,7 @@ class SharedLogins:
                     return
                 lease.extend(since + TTL - _MARGIN)
 
-    def _opened(self, name: str, found: bytes | None) -> SharedLogin | None:
+    def _open_sealed(self, name: str, found: bytes | None) -> SharedLogin | None:
         opened = None if found is None else self._seal.unseal(found, name)
         try:
             return None if opened is None else _decode(opened)

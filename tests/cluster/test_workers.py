@@ -64,9 +64,8 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
                 for n in range(16):
                     await client.call("one_echo", {"text": f"{n}"})
                 # each worker looks once a second who else is there
-                while _calls(await _text(http, f"{origin}/metrics")) != 16:
+                while await _calls(http, origin) != {16}:
                     await anyio.sleep(0.1)
-                pages = [await _text(http, f"{origin}/metrics") for _ in range(4)]
                 link = re.search("key=(.+)", gateway.ask("console"))[1]
                 entered = [await _enter(http, origin, link) for _ in range(4)]
                 cookies = entered[0][1]
@@ -74,7 +73,6 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
         stats = json.loads(gateway.ask("stats", "--json"))
         reloaded = json.loads(gateway.ask("reload", "--json"))
 
-    assert [_calls(page) for page in pages] == [16] * 4
     assert stats["servers"]["one"]["total"]["calls"] == 16
     assert [one["gateway"] for one in reloaded] == [gateway.process.pid]
     assert [status for status, _ in entered] == [200, 401, 401, 401]
@@ -92,13 +90,14 @@ async def test_nothing_outlives_a_parent_that_is_killed(tmp_path):
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
-def _calls(page):
-    return sum(map(int, re.findall(r'calls_total\{server="one".*\} (\d+)', page)))
-
-
-async def _text(http, url):
-    async with http.get(url) as response:
-        return await response.text()
+async def _calls(http, origin):
+    """How many calls the metrics of several workers count."""
+    found = set()
+    for _ in range(6):
+        async with http.get(f"{origin}/metrics") as response:
+            lines = re.findall(r'calls_total\{server="one".*\} (\d+)', await response.text())
+            found.add(sum(map(int, lines)))
+    return found
 
 
 async def _status(http, url, cookies):

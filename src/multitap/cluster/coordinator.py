@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol
 
 import msgspec
@@ -256,6 +257,45 @@ class Subscriber:
             self._missed = False
             return None
         return await self._waiting.get()
+
+
+class Subscriptions:
+    """Who listens to which channel, in this process."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, set[Subscriber]] = {}
+
+    @property
+    def channels(self) -> AbstractSet[str]:
+        """Those that somebody listens to."""
+        return self._subscribers.keys()
+
+    @contextmanager
+    def listen(self, *channels: str) -> Generator[Subscriber]:
+        """Within the block, the value gets the messages of these channels."""
+        subscriber = Subscriber()
+        for channel in channels:
+            self._subscribers.setdefault(channel, set()).add(subscriber)
+        try:
+            yield subscriber
+        finally:
+            # nothing is awaited here: a second cancellation must not leave a subscriber behind
+            for channel in channels:
+                listening = self._subscribers[channel]
+                listening.discard(subscriber)
+                if not listening:
+                    del self._subscribers[channel]
+
+    def feed(self, message: Message) -> None:
+        """Bring a message to those who listen."""
+        # a copy; `Subscriber.feed` never blocks, so that a slow one cannot hold up the others
+        for subscriber in tuple(self._subscribers.get(message.channel, ())):
+            subscriber.feed(message)
+
+    def note_gap(self) -> None:
+        """Tell everybody that messages may have been missed."""
+        for subscriber in {one for many in self._subscribers.values() for one in many}:
+            subscriber.feed(None)
 
 
 def part_of(now: float, window: float) -> int:

@@ -16,7 +16,7 @@ from multitap.cluster.coordinator import (
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriber,
+    Subscriptions,
     part_of,
 )
 from multitap.records import dataclass
@@ -146,25 +146,15 @@ class LocalChannels:
     """See `Channels`."""
 
     def __init__(self) -> None:
-        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._subscriptions = Subscriptions()
 
     async def publish(self, channel: str, data: bytes) -> None:
-        # a copy, and no await: `feed` never blocks, so a slow subscriber cannot hold up the others
-        for subscriber in tuple(self._subscribers.get(channel, ())):
-            subscriber.feed(Message(channel, data))
+        self._subscriptions.feed(Message(channel, data))
 
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
-        subscriber = Subscriber()
-        for channel in channels:
-            self._subscribers.setdefault(channel, set()).add(subscriber)
-        try:
+        with self._subscriptions.listen(*channels) as subscriber:
             yield subscriber
-        finally:
-            for channel in channels:
-                self._subscribers[channel].discard(subscriber)
-                if not self._subscribers[channel]:
-                    del self._subscribers[channel]
 
 
 @dataclass(slots=True)

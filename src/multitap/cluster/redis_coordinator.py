@@ -20,7 +20,7 @@ from multitap.cluster.coordinator import (
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriber,
+    Subscriptions,
 )
 from multitap.errors import ConfigError
 from multitap.later import Later
@@ -222,7 +222,7 @@ class RedisChannels:
 
     def __init__(self, line: RedisLine) -> None:
         self._line = line
-        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._subscriptions = Subscriptions()
         self._wanted = Bell()
         self._subscribed: set[str] = set()
         self._asked_for: set[str] = set()
@@ -233,25 +233,14 @@ class RedisChannels:
 
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
-        subscriber = Subscriber()
-        keys = [self._key(channel) for channel in channels]
         # before Redis is asked: the first message may come with its confirmation
-        for key in keys:
-            self._subscribers.setdefault(key, set()).add(subscriber)
-        self._wanted.ring()
-        try:
+        with self._subscriptions.listen(*channels) as subscriber:
+            self._wanted.ring()
             # while Redis is away nothing can be missed that could have been said
             with anyio.move_on_after(_TIMEOUT):
-                while not self._subscribed.issuperset(keys):
+                while not self._subscribed.issuperset(channels):
                     await self._listening.wait()
             yield subscriber
-        finally:
-            # nothing is awaited here: a second cancellation must not leave a subscriber behind
-            for key in keys:
-                self._subscribers[key].discard(subscriber)
-                if not self._subscribers[key]:
-                    del self._subscribers[key]
-            self._wanted.ring()
 
     def stop(self) -> None:
         """Have `listen` return; its line is no longer open."""
@@ -270,13 +259,11 @@ class RedisChannels:
 
     async def _receive(self, pubsub: Any) -> None:
         # what was said since the last connection broke was not heard
-        for subscribers in tuple(self._subscribers.values()):
-            for subscriber in subscribers:
-                subscriber.feed(None)
+        self._subscriptions.note_gap()
         while self._line.is_open:
             await self._agree(pubsub)
             # looked at again: a bell has no memory, and `stop` may have rung during the await
-            if not self._subscribers and self._line.is_open:
+            if not self._subscriptions.channels and self._line.is_open:
                 await self._wanted.wait()
                 continue
             # short: what is wanted may change while nothing is said
@@ -287,24 +274,22 @@ class RedisChannels:
     async def _agree(self, pubsub: Any) -> None:
         # subscribers may come and go while we await: what is missed here is seen in the next turn.
         # What was asked for and is not confirmed yet must not be asked for twice.
-        wanted = set(self._subscribers)
+        wanted = set(self._subscriptions.channels)
         if added := wanted - self._subscribed - self._asked_for:
-            await pubsub.subscribe(*added)
+            await pubsub.subscribe(*map(self._key, added))
             self._asked_for |= added
         if gone := self._subscribed - wanted:
-            await pubsub.unsubscribe(*gone)
+            await pubsub.unsubscribe(*map(self._key, gone))
             self._subscribed -= gone
 
     def _take(self, found: Mapping[str, Any]) -> None:
-        key = found["channel"].decode()
+        channel = found["channel"].decode()[len(self._key("")) :]
         if found["type"] == "subscribe":
-            self._asked_for.discard(key)
-            self._subscribed.add(key)
+            self._asked_for.discard(channel)
+            self._subscribed.add(channel)
             self._listening.ring()
         elif found["type"] == "message":
-            message = Message(key[len(self._key("")) :], found["data"])
-            for subscriber in tuple(self._subscribers.get(key, ())):
-                subscriber.feed(message)
+            self._subscriptions.feed(Message(channel, found["data"]))
 
     def _key(self, channel: str) -> str:
         return self._line.key("channel", channel)
@@ -458,6 +443,10 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
         # we are usually cancelled here, and sockets left open would outlive the loop
         with anyio.CancelScope(shield=True):
             await client.aclose(close_connection_pool=True)
+            # it does not know those to the sentinels
+            watched = getattr(client.connection_pool, "sentinel_manager", None)
+            for one in watched.sentinels if watched is not None else ():
+                await one.aclose(close_connection_pool=True)
 
 
 def _client(url: str) -> tuple[Any, str]:

@@ -21,7 +21,7 @@ from multitap.cluster.coordinator import (
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriber,
+    Subscriptions,
 )
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.tasks import Tasks
@@ -90,7 +90,7 @@ class _Line:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
-        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._subscriptions = Subscriptions()
         self.health = Health(is_up=True)
         self.health_changed = Bell()
 
@@ -123,9 +123,7 @@ class _Line:
 
     def _take(self, outcome: _Outcome) -> None:
         if not outcome.number:
-            message = msgspec.msgpack.decode(outcome.result, type=Message)
-            for subscriber in tuple(self._subscribers.get(message.channel, ())):
-                subscriber.feed(message)
+            self._subscriptions.feed(msgspec.msgpack.decode(outcome.result, type=Message))
             return
         answered = self._waiting.get(outcome.number)
         # the caller may have been cancelled since
@@ -138,17 +136,11 @@ class _Line:
 
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
-        subscriber = Subscriber()
-        # before the order is sent: messages may arrive together with its outcome
-        for channel in channels:
-            self._subscribers.setdefault(channel, set()).add(subscriber)
-        try:
+        # before the order is sent: messages may arrive together with its outcome. At the end the
+        # other process is not told, and goes on sending: `feed` drops what nobody wants.
+        with self._subscriptions.listen(*channels) as subscriber:
             await self.order("channels", "subscribe", *channels)
             yield subscriber
-        finally:
-            # the other process is not told, and goes on sending: `_take` drops what nobody wants
-            for channel in channels:
-                self._subscribers[channel].discard(subscriber)
 
 
 class _SocketRecords:

@@ -7,6 +7,7 @@ from multitap.gateway.fronts.http_sessions import HttpSessions
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.http_request import HttpRequest, ToDo
 from multitap.hub.metrics import Metrics
+from multitap.tasks import in_task
 from multitap.wire.jsonrpc import envelope
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class StatusPages:
 
 
 async def _respond_for_all(crew: "Crew", http_request: HttpRequest) -> None:
+    await in_task(http_request)
     told = await crew.figures()
     _respond(http_request, told.metrics, len(told.sessions), told.waiting, told.private_links)
 

@@ -56,7 +56,9 @@ async def test_a_clock_that_is_off_is_refused(tmp_path):
 async def test_two_keys_are_refused(tmp_path):
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a"):
-        with pytest.raises(ConfigError, match="key differs from the one that this replica was given"):
+        with pytest.raises(
+            ConfigError, match="key differs from the one that this replica was given"
+        ):
             async with joined(coordinator, tmp_path, "b", key=b"x" * 32):
                 pass
         with pytest.raises(ConfigError, match="a key that this replica was not given"):

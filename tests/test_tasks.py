@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 
 import anyio
 import pytest
@@ -89,22 +88,6 @@ async def test_a_task_cleans_up_in_peace_however_often_its_owner_is_cancelled():
             await owner
 
     assert ended == [True]
-
-
-async def test_leaving_the_block_ends_a_task_whose_own_timeout_ends_at_that_moment():
-    async def wait_again_and_again():
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0):
-                    await asyncio.Event().wait()
-
-    with anyio.fail_after(20):
-        for _ in range(20):
-            async with Tasks() as tasks:
-                tasks.start_soon(wait_again_and_again, name="waiting")
-                (task,) = (one for one in asyncio.all_tasks() if one.get_name() == "waiting")
-                while not task.cancelling():
-                    await asyncio.sleep(0)
 
 
 async def test_a_cancelled_scope_ends_the_block_and_nothing_outside_it():

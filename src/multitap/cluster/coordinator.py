@@ -259,7 +259,7 @@ class Subscriber:
         return await self._waiting.get()
 
 
-class Subscriptions:
+class ChannelSubscribers:
     """Who listens to which channel, in this process."""
 
     def __init__(self) -> None:

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
+    ChannelSubscribers,
     Health,
     Lease,
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriptions,
     part_of,
 )
 from multitap.records import dataclass
@@ -146,7 +146,7 @@ class LocalChannels:
     """See `Channels`."""
 
     def __init__(self) -> None:
-        self._subscriptions = Subscriptions()
+        self._subscriptions = ChannelSubscribers()
 
     async def publish(self, channel: str, data: bytes) -> None:
         self._subscriptions.feed(Message(channel, data))

@@ -14,13 +14,13 @@ from multitap.cluster import redis_scripts as scripts
 from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
+    ChannelSubscribers,
     CoordinatorDown,
     Health,
     Lease,
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriptions,
 )
 from multitap.errors import ConfigError
 from multitap.later import Later
@@ -222,7 +222,7 @@ class RedisChannels:
 
     def __init__(self, line: RedisLine) -> None:
         self._line = line
-        self._subscriptions = Subscriptions()
+        self._subscriptions = ChannelSubscribers()
         self._wanted = Bell()
         self._subscribed: set[str] = set()
         self._asked_for: set[str] = set()

@@ -14,6 +14,7 @@ import msgspec
 
 from multitap.cluster.coordinator import (
     Allowance,
+    ChannelSubscribers,
     Coordinator,
     CoordinatorDown,
     Health,
@@ -21,7 +22,6 @@ from multitap.cluster.coordinator import (
     Message,
     StreamEnds,
     StreamEntry,
-    Subscriptions,
 )
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.tasks import Tasks
@@ -90,7 +90,7 @@ class _Line:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
-        self._subscriptions = Subscriptions()
+        self._subscriptions = ChannelSubscribers()
         self.health = Health(is_up=True)
         self.health_changed = Bell()
 

@@ -233,12 +233,12 @@ def test_the_whole_command_is_shown_and_nothing_in_it_can_hide(repository, tmp_p
     folder, home = tmp_path / "x", tmp_path / "home"
     folder.mkdir()
     home.mkdir()
-    hidden = "\\u001b[2K\\u202Eevil\\u200b" + "a" * 3000
+    hidden = "\\u001b[2K\\u202Eevil\\u200b\\u3164\\u2800\\ufe0f" + "a" * 3000
     (folder / "multitap.toml").write_text(
         f'[servers.a]\ncommand = "sh"\nargs = ["-c", "{hidden}"]\n'
     )
 
     shown = typed((folder, home, *repository[2:]), "trust").stdout
 
-    assert "\\x1b[2K\\u202eevil\\u200b" + "a" * 3000 in shown
-    assert not {"\x1b", "\u202e", "\u200b"} & {*shown}
+    assert "\\x1b[2K\\u202eevil\\u200b\\u3164\\u2800\\ufe0f" + "a" * 3000 in shown
+    assert not {"\x1b", "\u202e", "\u200b", "\u3164", "\u2800", "\ufe0f"} & {*shown}

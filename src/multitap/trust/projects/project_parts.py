@@ -13,6 +13,7 @@ from multitap.config.project_bounds import folders_only
 from multitap.config.scope import expand
 from multitap.config.secrets import in_value, is_telling
 from multitap.config.trust_gate import PartKind, Proposal
+from multitap.printable import is_seen
 from multitap.records import dataclass
 from multitap.trust.projects import project_files
 
@@ -102,12 +103,12 @@ def visible(text: str) -> str:
     """A text in which nothing is hidden: what a terminal would act on, or not show, is escaped."""
     # A project could otherwise hide half of its command from the person who reads it, with an
     # escape sequence or a right-to-left mark.
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(char if is_seen(char) else _escape(char) for char in text)
 
 
 def quote_word(text: str) -> str:
     """One word of a command as it is, to be told from its neighbours."""
-    plain = text.isprintable() and not {*text} & {*" \"'\\"}
+    plain = is_seen(text) and not {*text} & {*" \"'\\"}
     return text if plain and text else f'"{visible(text.replace(chr(92), chr(92) * 2))}"'
 
 

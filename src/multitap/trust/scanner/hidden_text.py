@@ -2,6 +2,8 @@
 
 import re
 
+from multitap.printable import is_seen
+
 _TAGS = re.compile("(?<![\U000e0020-\U000e007f\U0001f3f4])[\U000e0000-\U000e007f]+")
 """Letters without a shape; after a black flag they are the flag of a region."""
 _OVERRIDES = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -45,7 +47,7 @@ def find_hidden(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
 
 def visible(text: str) -> str:
     """`text` with all that is not shown written as escapes."""
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(char if is_seen(char) else _escape(char) for char in text)
 
 
 def _escape(char: str) -> str:

@@ -57,6 +57,7 @@ class _Inliner:
         return self.node(target, path, (*chain, id(target)))
 
     def _target(self, reference: Any) -> Any:
+        # nothing is ever fetched: a schema must not make us ask other machines
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         if reference == "#":

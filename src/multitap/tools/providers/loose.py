@@ -41,6 +41,7 @@ class Loose:
 
         def visit(part: Any, at: Path) -> Any:
             if not is_object(part):
+                # only there do providers take `true` and `false` as schemas
                 return part if at[-1] == "additionalProperties" else _boolean_to_schema(part)
             made, backs[at[len(path) :]] = self._node(part, note, at)
             return made
@@ -56,6 +57,7 @@ class Loose:
         return made, _back(names, backs)
 
     def _clean(self, schema: Mapping[str, Any], note: Note, path: Path) -> Schema:
+        # references are written out by now, so nothing needs the names of parts
         lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
         node = {word: value for word, value in schema.items() if word not in lost}
         if lost:
@@ -64,6 +66,7 @@ class Loose:
         kinds = kinds if is_list(kinds) else [kinds]
         if "array" in kinds or is_list(node.get("items")):
             self._set_items(node, note, path)
+        # some endpoints refuse an object that declares no properties
         if "object" in kinds and not is_object(node.get("properties")):
             node["properties"] = {}
         if "required" in node and not is_list(node["required"]):

@@ -52,6 +52,7 @@ def either(backs: Iterable[Back]) -> Back:
     found = [back for back in backs if back]
     if len(found) <= 1:
         return found[0] if found else SAME
+    # which alternative the model chose is not known, so all renames are undone
     names = {sent: name for back in found for sent, name in back.names.items()}
     inner = dict.fromkeys(name for back in found for name in back.properties)
     return Back(
@@ -70,6 +71,7 @@ def _object(value: Mapping[str, Any], back: Back) -> dict[str, Any]:
     return {
         name: restore_value(inner, back.properties.get(name, back.others or SAME))
         for name, inner in named.items()
+        # null is the model's word for left out: strict mode made it say something
         if not (inner is None and name in back.optional)
     }
 

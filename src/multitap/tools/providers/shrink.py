@@ -52,10 +52,12 @@ def say_less(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) ->
     if level >= step.levels:
         return _cut_description(outline(schema), step.words)
     kept = {word: value for word, value in schema.items() if word not in _DECORATION}
+    # all or none: a list that is cut would forbid values that the tool takes
     if is_list(values := kept.get("enum")) and len(values) > step.values:
         del kept["enum"]
 
     def visit(part: Any, at: Path) -> Any:
+        # an alternative is another way to say the same value, not a deeper one
         inner = level if at[0] in _SAME_LEVEL else level + 1
         return say_less(part, step, inner) if is_object(part) else part
 

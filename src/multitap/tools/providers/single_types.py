@@ -93,8 +93,10 @@ def _choice(node: Schema, branches: list[Any], note: Note, path: Path) -> Schema
             continue
         one = both(branch, shared) if is_object(branch) else shared
         inner = plain(one, note, (*path, "anyOf", at))
+        # a choice within a choice is one choice, unless it has words of its own
         made += inner["anyOf"] if "anyOf" in inner and not _about(inner) else [inner]
     about, found = _about(node), distinct(made)
+    # one alternative takes any value, so the whole does
     if not found or any(not one.keys() - set(_ABOUT) for one in found):
         return about
     return {**found[0], **about} if len(found) == 1 else {"anyOf": found, **about}
@@ -145,6 +147,7 @@ def _set_properties(made: Schema, note: Note, path: Path) -> None:
         for name, part in properties_of(made).items()
         if part is not False
     }
+    # providers refuse a required property that is not declared
     made["required"] = [name for name in required_of(made) if name in made["properties"]]
     if is_object(rest := made.get("additionalProperties")):
         made["additionalProperties"] = plain(rest, note, (*path, "additionalProperties"))
@@ -157,7 +160,9 @@ def _kinds(node: Schema) -> list[str]:
         kinds = _implied_types(node)
     if is_list(values := node.get("enum")) and values:
         fitting = [kind for kind in kinds or _TYPES if any(kind in _kinds_of(v) for v in values)]
+        # values that are all whole need no second alternative for numbers
         kinds = [one for one in fitting if not (one == "number" and "integer" in fitting)] or kinds
+    # OpenAPI's word, which many generated schemas still have
     if node.get("nullable") is True and kinds and "null" not in kinds:
         kinds.append("null")
     return distinct(kinds)

@@ -34,6 +34,7 @@ def map_schemas(schema: Mapping[str, Any], visit: Callable[[Any, Path], Any], pa
 def _part(word: str, value: Any, visit: Callable[[Any, Path], Any], path: Path) -> Any:
     if word in _NAMED and is_object(value):
         return {
+            # `dependencies` may hold a list of names in place of a schema
             name: part if is_list(part) else visit(part, (*path, name))
             for name, part in value.items()
         }

@@ -61,6 +61,7 @@ def _list_of(kind: str) -> str:
 
 
 def _either(kinds: Iterable[str], *, more: bool = False) -> str:
+    # that something may be null is said by `?` already
     distinct = [kind for kind in dict.fromkeys(kinds) if kind != "null"]
     return " | ".join([*distinct, *[MORE] * more]) or "null"
 

@@ -44,6 +44,7 @@ class SearchRequest:
 
 def parse_request(text: str, stems: Stems) -> SearchRequest:
     """What a text asks for."""
+    # models paste whole conversations
     text = text[:MOST_CHARACTERS]
     words = words_of(text)[:MOST_WORDS]
     return SearchRequest(
@@ -79,5 +80,6 @@ def _names(text: str) -> Iterator[str]:
     yield text.strip().casefold()
     for part in text.split():
         name = part.strip(_AROUND)
+        # names of tools have underscores or dashes; plain words rarely mean one
         if not name.isalnum():
             yield name.casefold()

@@ -34,6 +34,12 @@ def plain_name(naming: Naming, server: str, tool: str) -> str:
     return _plain(naming, server, tool, prefixed=naming is not Naming.BARE)
 
 
+def is_name_of(name: str, naming: Naming, server: str, tool: str) -> bool:
+    """Whether a name may have been made for a tool: its plain name, or one with a digest."""
+    plain = {_plain(naming, server, tool, prefixed=prefixed) for prefixed in (True, False)}
+    return name in plain or bool(_SUFFIX.search(name))
+
+
 def choose_names(
     server: str,
     tools: Collection[str],

@@ -1,11 +1,14 @@
 """`multitap add`: whatever people type or paste, written down only if it works."""
 
+import base64
 import json
+import re
 import stat
 import sys
 import tomllib
 import warnings
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -15,12 +18,13 @@ from multitap.cli.adding.trial_start import Trial
 from multitap.config import StdioServer
 from multitap.errors import ConfigError
 from multitap.trust.secrets.vault import Vault
-from multitap.wire.process.sandbox_support import support_here
+from multitap.wire.process.sandbox_support import sandbox_support, support_here
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 from tests.cli.test_server_questions import Terminal
 
 from .conftest import zoo
 
+CONFINED = Path(__file__).parent.parent / "attacks" / "confined_server.py"
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0"
 
 
@@ -277,6 +281,77 @@ def test_what_nobody_understands_gets_a_hint(words):
 
 
 @pytest.mark.parametrize(
+    ("words", "given", "complaint"),
+    [
+        (("a", "b"), {"command": ("x",)}, "'a b' is more than a name"),
+        (("a",), {"command": ("x",), "headers": ("K: v",)}, "`-H` is for the address"),
+        (("a",), {"command": ("x",), "transport": "sse"}, "`-t` is for the address"),
+        (("a", "https://x.dev/mcp"), {"env": ("K=v",)}, "`-e` is for programs"),
+        (("a", "ftp://x.dev/mcp"), {}, "no MCP server has an address such as 'ftp:"),
+        (('{"mcpServers": {}}',), {}, "there is no server in this text"),
+        (("cursor://a/mcp/install?name=x&config=zzz",), {}, "there is no server in this link"),
+        (("./nowhere.json",), {}, "there is no file './nowhere.json'"),
+    ],
+)
+def test_what_can_only_be_a_mistake_is_called_one(home, words, given, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
+        resolve(parse_words(words, **given))
+
+    assert caught.value.hint
+
+
+BUTTON = '{"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "${input:key}"}}'
+ENCODED = base64.b64encode(BUTTON.encode()).decode()
+REDIRECT = "https://insiders.vscode.dev/redirect/mcp/install"
+ASKED = '[{"id": "key", "type": "promptString", "description": "Key of thing"}]'
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        f"cursor://anysphere.cursor-deeplink/mcp/install?name=thing&config={quote(ENCODED)}",
+        f"cursor://anysphere.cursor-deeplink/mcp/install?name=thing&config={ENCODED.rstrip('=')}",
+        f"https://cursor.com/install-mcp?name=thing&config={quote(ENCODED)}",
+        f"{REDIRECT}?name=thing&config={quote(BUTTON)}&inputs={quote(ASKED)}",
+        f"vscode:mcp/install?{quote(json.dumps({'name': 'thing', **json.loads(BUTTON)}))}",
+        f"lmstudio://add_mcp?name=thing&config={quote(ENCODED)}",
+    ],
+)
+def test_a_link_behind_a_button_is_as_good_as_its_snippet(link):
+    [draft] = resolve(parse_words((link,)))
+
+    assert (draft.name, draft.fields["command"]) == ("thing", "npx")
+    assert [one.name for one in draft.inputs] == ["key"]
+    assert resolve(parse_words(("mine", link)))[0].name == "mine"
+
+
+def test_an_address_with_a_configuration_in_it_is_an_address():
+    url = "https://server.example.com/mcp?config=e30&name=x"
+
+    assert resolve(parse_words((url,)))[0].fields == {"url": url}
+
+
+def test_the_servers_of_a_client_s_file_are_added(multitap, home, written):
+    (home / "mcp.json").write_text(
+        '{"servers": {"one": {"command": "x"}, "two": {"url": "https://x.dev/mcp"}}}'
+    )
+    (home / "other.json").write_text('{"name": "nothing"}')
+
+    assert multitap("add ./mcp.json --no-check").code == 0
+    refused = multitap("add ./other.json --no-check")
+
+    assert written().keys() == {"one", "two"}
+    assert refused.code == 3
+    assert "other.json names no servers" in refused.err
+
+
+def test_an_input_that_no_client_declares_is_asked_for():
+    [draft] = resolve(parse_words((f'{{"mcpServers": {{"a": {BUTTON}}}}}',)))
+
+    assert [(one.name, one.secret) for one in draft.inputs] == [("key", True)]
+
+
+@pytest.mark.parametrize(
     ("url", "name"),
     [
         ("https://mcp.sentry.dev/mcp", "sentry"),
@@ -359,12 +434,15 @@ def test_a_name_that_is_taken_is_not_even_started(multitap, home):
     assert not (home / "started").exists()
 
 
-def test_a_published_server_needs_a_yes_without_a_terminal(multitap, written):
+def test_a_published_server_needs_a_yes_without_a_terminal(multitap, written, monkeypatch):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
     ended = multitap("add time")
 
     assert ended.code == 3
     assert "somebody else published" in ended.err
-    assert "may reach every public host while it is tried" in ended.err
+    assert ("may reach every public host while it is tried" in ended.err) is (
+        support_here().reason is None
+    )
     assert "--yes" in ended.err
     assert written() == {}
 
@@ -378,6 +456,78 @@ def test_hosts_that_it_reached_when_it_was_tried_become_its_rules():
     rules = written.config.sandbox_rules
     assert rules.hosts == ("api.example.com", "b.example.com:8443")
     assert _confine(one, None) is one
+
+
+HELLO = {
+    **MANIFEST,
+    "name": "hello",
+    "server": {"type": "python", "entry_point": "server/main.py"},
+}
+
+
+@pytest.mark.skipif(sandbox_support().reason is not None, reason="nothing is confined here")
+def test_a_confined_bundle_can_read_itself_and_nothing_else_of_ours(
+    multitap, home, written, monkeypatch
+):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
+    code = (entry("server/main.py"), CONFINED.read_bytes())
+    path = bundle(home / "hello.mcpb", code, manifest=HELLO)
+
+    added = multitap("add ./hello.mcpb --yes")
+    own, secret = written()["hello"]["args"][0], home / "../data/multitap/vault"
+    secret.mkdir(parents=True)
+    (secret / "secrets.json").write_text("{}")
+
+    assert added.code == 0, added.err
+    assert "urllib" in multitap("call hello_read", f"path={own}").out
+    assert "PermissionError" in multitap("call hello_read", f"path={secret}/secrets.json").err
+    assert path.exists()
+
+
+def test_a_bundle_that_is_not_added_leaves_no_files(multitap, home):
+    bundle(home / "hello.mcpb", (entry("server/main.py"), b"raise SystemExit"), manifest=HELLO)
+
+    ended = multitap("add ./hello.mcpb --yes")
+    multitap("add ./hello.mcpb --yes --dry-run")
+
+    assert ended.code == 4
+    assert not [*(home / "../data/multitap/bundles").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("known", "hosts"),
+    [
+        (("api.example.com",), ("api.example.com", "packages.example.com")),
+        (("*",), ("*",)),
+    ],
+)
+def test_hosts_that_are_known_beforehand_stay_among_its_rules(known, hosts):
+    server = StdioServer(command="x", provenance="registry", sandbox_rules={"hosts": known})
+
+    written = _confine(Addition("a", server, {}), Trial({}, hosts=("packages.example.com",)))
+
+    assert written.config.sandbox_rules.hosts == hosts
+
+
+def test_the_hosts_of_addresses_that_a_published_server_is_given_are_opened(multitap, written):
+    words = "add searxng --url https://search.example.com:8443/x --no-check --yes"
+
+    assert multitap(words).code == 0
+    assert written()["searxng"]["sandbox_rules"]["hosts"] == ["search.example.com:8443"]
+
+
+def test_a_server_that_no_sandbox_can_hold_says_so_beforehand(multitap, written):
+    ended = multitap("add playwright --no-check --yes")
+
+    assert "playwright runs without a sandbox" in ended.err
+    assert written()["playwright"]["sandbox"] is False
+
+
+def test_only_a_confined_server_is_said_to_be_one(multitap):
+    ended = multitap("add a -- no-such-program")
+
+    assert ended.code == 4
+    assert "sandbox" not in ended.err
 
 
 MEMO = {

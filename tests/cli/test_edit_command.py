@@ -4,6 +4,7 @@ import json
 import tomllib
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.trusting import trust
 
@@ -87,6 +88,8 @@ def test_a_removed_server_leaves_the_rest_as_it_was(multitap, file):
         ("filter.deny='rm_* x'", "filter", {"deny": ["rm_*", "x"]}),
         ("""timeouts='{"slow": "5m"}'""", "timeouts", {"slow": "5m"}),
         ("description='a = b'", "description", "a = b"),
+        ("sandbox=true", "sandbox", True),
+        ("sandbox=bubblewrap", "sandbox", "bubblewrap"),
     ],
 )
 def test_settings_get_the_type_they_have(multitap, file, words, key, value):
@@ -109,6 +112,7 @@ def test_settings_get_the_type_they_have(multitap, file, words, key, value):
         ("command=", "neither `command` nor `url`"),
         ("novalue", "write `key=value`"),
         ("env=x", "expected a JSON object"),
+        ("headers.X=1", "`servers.gh.headers.X`: has no effect for a program"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(multitap, file, words, complaint):
@@ -117,6 +121,29 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(multitap, file,
     assert ended.code == 3
     assert complaint in ended.err
     assert file.read_text() == CONFIG
+
+
+def test_a_name_that_no_server_can_have_is_refused(multitap, file):
+    ended = multitap("rename gh", "")
+
+    assert ended.code == 3
+    assert "a server's name has 1 to" in ended.err
+    assert file.read_text() == CONFIG
+
+
+@pytest.mark.parametrize("url", ["nope", "ftp://example.com"])
+def test_the_gateway_is_installed_at_addresses_only(multitap, home, url):
+    ended = multitap(f"install cursor --http {url}")
+
+    assert ended.code == 3
+    assert f"{url!r} is not the address of a gateway" in ended.err
+
+
+def test_an_import_says_where_a_client_would_have_its_file(multitap, home):
+    ended = multitap("import cursor")
+
+    assert "Cursor has no servers here: there is no" in ended.err
+    assert ".cursor/mcp.json" in ended.err
 
 
 def test_an_unknown_server_gets_a_suggestion(multitap, file):
@@ -180,6 +207,27 @@ def test_an_export_says_what_is_lost(multitap, file):
     }
     assert "gh: `env.T`: Cursor cannot express it" in ended.err
     assert "gh: `timeout`: Cursor cannot express it" in ended.err
+
+
+@pytest.mark.parametrize(("server", "wanted"), [("gh", {"cmd", "args"}), ("other", {"uri"})])
+def test_an_export_has_every_key_without_which_goose_skips_an_entry(
+    multitap, named, home, server, wanted
+):
+    multitap("export goose -o goose.yaml")
+
+    entry = YAML(typ="safe").load((home / "goose.yaml").read_text())["extensions"][server]
+    assert {"name", "type", "enabled", "description", *wanted} <= entry.keys()
+
+
+def test_a_new_file_of_continue_has_the_heading_that_it_asks_for(multitap, named, home):
+    multitap("export continue -o new.yaml")
+    (home / "old.yaml").write_text("name: Mine\nversion: 2.0.0\n")
+    multitap("export continue -o old.yaml")
+
+    new, old = (YAML(typ="safe").load((home / f"{one}.yaml").read_text()) for one in ("new", "old"))
+    assert new.keys() == {"name", "version", "schema", "mcpServers"}
+    assert old.keys() == {"name", "version", "mcpServers"}
+    assert old["name"] == "Mine"
 
 
 @pytest.mark.usefixtures("named")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,39 @@ def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, re
     shown = multitap(f"sandbox show {chosen} s")
     assert "s is confined: a registry describes it" in shown.out
     assert str(registry) in shown.out
+
+
+def test_rules_join_those_that_a_file_has_and_can_be_undone(multitap, home, registry):
+    file = home / "multitap.toml"
+    inline = 'sandbox_rules = { hosts = ["a.example.com"] }  # mine\n'
+    file.write_text(file.read_text() + inline)
+    before = file.read_bytes()
+
+    wanted = json.dumps({"path": str(registry)})
+    multitap("sandbox learn -c multitap.toml s --call", f"read={wanted}")
+    allowed = multitap("sandbox allow -c multitap.toml s b.example.com:8443")
+
+    rules = tomllib.loads(file.read_text())["servers"]["s"]["sandbox_rules"]
+    assert allowed.code == 0, allowed.err
+    assert str(registry) in rules["read"]
+    assert rules["hosts"] == ["a.example.com", "b.example.com:8443"]
+    assert "# mine" in file.read_text()
+    refused = multitap("sandbox allow -c multitap.toml s", "no host")
+    assert refused.code == 3
+    assert "'no host' is not a host" in refused.err
+    multitap("undo")
+    multitap("undo")
+    assert file.read_bytes() == before
+
+
+def test_a_failed_call_names_the_hosts_that_the_sandbox_refused(multitap, registry):
+    multitap("sandbox allow -c multitap.toml s other.example.com")
+
+    ended = multitap("call -c multitap.toml s_fetch url=http://example.com/")
+
+    assert ended.code == 1
+    assert "the sandbox of s did not let it reach example.com" in ended.err
+    assert "`multitap sandbox allow s example.com`" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,15 @@ def test_without_purge_nothing_is_removed(multitap, traces):
     assert (traces / "config" / "multitap" / "file").exists()
 
 
+def test_clients_that_still_start_it_are_named(multitap, traces):
+    assert "multitap uninstall" not in multitap("self uninstall").err
+    multitap("install cursor codex")
+
+    ended = multitap("self uninstall")
+
+    assert "run `multitap uninstall cursor codex` first" in ended.err
+
+
 def test_what_would_be_removed_is_shown_and_kept_without_a_yes(multitap, traces):
     ended = multitap("self uninstall --purge")
 

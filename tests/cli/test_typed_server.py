@@ -101,6 +101,7 @@ def test_nothing_is_left_of_a_typed_server(multitap, home):
         (TypedServer(("npx", "-y", "@scope/thing")), "thing"),
         (TypedServer(url="https://mcp.example.com/x"), "mcp-example-com"),
         (TypedServer(("./run",)), "run"),
+        (TypedServer(("python3", "-c", "import sys; sys.exit(2)")), "python3"),
     ],
 )
 def test_a_typed_server_is_called_what_it_runs(typed, name):
@@ -145,3 +146,11 @@ def test_tokens_are_counted_for_each_tool_and_server(multitap):
     assert [*server["tools"].values()] == sorted(server["tools"].values(), reverse=True)
     assert summary.lines[-1].split() == ["total", "(26", "tools)", f"{ended.json['tokens']:,}"]
     assert len(summary.lines) == 3
+
+
+def test_a_typed_server_that_fails_shows_what_it_wrote(multitap):
+    ended = multitap("tools --", sys.executable, "-c", "raise SystemExit('no key, sorry')")
+
+    assert ended.code == 4
+    assert "  | no key, sorry" in ended.err
+    assert "multitap logs" not in ended.err

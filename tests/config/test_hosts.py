@@ -1,5 +1,5 @@
 from multitap.config import DIALECTS, Search, Surroundings, host_files, load
-from multitap.config.hosts import OF_PROJECT, OF_SYSTEM, OF_USER
+from multitap.config.hosts import OF_PROJECT, OF_SYSTEM, OF_USER, host_file
 from tests.trusting import Gullible
 
 from .reading import FIXTURES
@@ -32,3 +32,45 @@ def test_the_files_that_are_there_are_found_and_can_be_read(tmp_path):
     ]
     servers = load(Search(found, folder), approval=Gullible()).settings.servers
     assert servers.keys() == {"docs", "figma", "fs", "perplexity", "slack"}
+
+
+def test_hosts_that_are_told_to_keep_their_files_elsewhere_are_found_there(tmp_path):
+    moved = {
+        "CODEX_HOME": "codex/config.toml",
+        "CLAUDE_CONFIG_DIR": "claude/.claude.json",
+        "XDG_CONFIG_HOME": "xdg/goose/config.yaml",
+        "CONTINUE_GLOBAL_DIR": "continue/config.yaml",
+    }
+    env = {name: str(tmp_path / path.partition("/")[0]) for name, path in moved.items()}
+    where = Surroundings(tmp_path / "work", tmp_path, tmp_path / "xdg" / "multitap", env)
+    for path in moved.values():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).touch()
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").touch()  # nobody reads it any more
+
+    assert {source.path for source in host_files(where)} == {
+        tmp_path / path for path in moved.values()
+    }
+    assert host_file("codex", where) == tmp_path / "codex" / "config.toml"
+
+
+def test_of_several_editions_the_one_that_is_installed_gets_new_servers(tmp_path):
+    where = Surroundings(tmp_path, tmp_path, tmp_path / "config" / "multitap", {})
+    assert host_file("vscode", where) == tmp_path / "config" / "Code" / "User" / "mcp.json"
+
+    insiders = tmp_path / "config" / "Code - Insiders" / "User"
+    insiders.mkdir(parents=True)
+
+    assert host_file("vscode", where) == insiders / "mcp.json"
+
+
+def test_continue_takes_json_of_other_clients_from_its_folder(tmp_path):
+    path = tmp_path / ".continue" / "mcpServers" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"mcpServers": {"one": {"command": "x"}}}')
+    where = Surroundings(tmp_path / "work", tmp_path, tmp_path / "config" / "multitap", {})
+
+    found = host_files(where)
+
+    assert load(Search(found, tmp_path)).settings.servers.keys() == {"one"}

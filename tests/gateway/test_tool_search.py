@@ -141,3 +141,15 @@ async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, er
                 await anyio.sleep(0.01)
 
         assert talker.hearsay("notifications/tools/list_changed") == []
+
+
+async def test_a_client_with_the_other_list_can_go_on_after_the_mode_has_changed(settings, era):
+    serve = Serve(tools="auto", token_budget=1_000_000)
+    async with gate(settings(serve)) as opened, Talker(era, opened.url) as talker:
+        listed = await names(talker)
+        called = await talker.client.call_tool(
+            "call_tool", {"name": "zoo_add", "arguments": {"a": 2, "b": 40}}
+        )
+
+    assert "call_tool" not in listed
+    assert words(called).startswith("42")

@@ -13,7 +13,7 @@ from multitap.catalog.address_directory import AddressDirectory, fits
 from multitap.catalog.name_books import NameBook, NameBooks
 from multitap.catalog.vetting import Reason, Vetted, Vetting
 from multitap.catalog.withheld_resources import WithheldResources
-from multitap.config import ToolFilter
+from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
 from multitap.names import prefix_description
 from multitap.records import dataclass
@@ -252,7 +252,11 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     """
     # unusable tools get no name: they must not take one from a tool that works
     usable, warnings = _usable(offers.tools)
-    names = books.tools.give(link.name, tuple(usable))
+    words, odd = _words(link.config, usable)
+    warnings += odd
+    given = books.tools.give(link.name, tuple(words.values()))
+    names = {raw: given[word] for raw, word in words.items()}
+    described = link.config.tool_descriptions
     vetted = vetting.vet(link, usable, names, offers)
     tools: dict[str, Tool] = {}
     withheld: dict[str, WithheldTool] = {}
@@ -260,7 +264,9 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     for raw_name, definition in usable.items():
         name = names[raw_name]
         description = prefix_description(
-            books.naming, link.name, _text(definition.get("description"))
+            books.naming,
+            link.name,
+            described.get(raw_name) or _text(definition.get("description")),
         )
         tool = Tool(name, link.name, raw_name, description, definition, link)
         if (hides := _hide(tool, policy)) is not None:
@@ -294,11 +300,29 @@ def _hide(tool: Tool, policy: Policy) -> Hidden | None:
     return None
 
 
-def reserve(server: str, offers: Offers, books: NameBooks) -> None:
+def _words(
+    config: ServerConfig, usable: Mapping[str, Definition]
+) -> tuple[dict[str, str], list[str]]:
+    """What the name of each tool is made of: the server's own word or its user's, and remarks."""
+    chosen = config.tool_names
+    odd = [
+        f"`{key}.{raw}`: the server has no such tool"
+        for key, told in (("tool_names", chosen), ("tool_descriptions", config.tool_descriptions))
+        for raw in told
+        if raw not in usable
+    ]
+    words = {raw: chosen.get(raw, raw) for raw in usable}
+    if len({*words.values()}) == len(words):
+        return words, odd
+    return {raw: raw for raw in usable}, [*odd, "`tool_names` has a name that another tool has"]
+
+
+def reserve(server: str, config: ServerConfig, offers: Offers, books: NameBooks) -> None:
     """Keep the names of what a server offered for it while it is not up."""
     usable, _ = _usable(offers.tools)
+    words, _ = _words(config, usable)
     # or a server that starts faster would take the names that callers know
-    books.tools.give(server, tuple(usable))
+    books.tools.give(server, tuple(words.values()))
     books.prompts.give(server, tuple(texts(offers.prompts, "name")))
     books.resources.give(server, tuple(texts(offers.resources, "uri")))
     books.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))

@@ -42,6 +42,13 @@ def complete_dialect(_ctx: click.Context, _param: click.Parameter, incomplete: s
     return [name for name in DIALECTS if name.startswith(incomplete)]
 
 
+def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Keys of a server that begin like that."""
+    from multitap.cli.editing.setting_words import setting_names  # noqa: PLC0415 - only a shell asks
+
+    return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
+
+
 def complete_published(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the bundled catalog that begin like that."""
     from multitap.published.bundled_catalog import servers  # noqa: PLC0415 - only a shell asks

@@ -11,6 +11,7 @@ from multitap.cli.completion import (
     complete_dialect,
     complete_published,
     complete_server,
+    complete_setting,
 )
 from multitap.cli.options import CommonOptions, Work, json_option, timeout_option, with_config
 
@@ -173,7 +174,13 @@ def rename(options: CommonOptions, old: str, new: str, *, scope: str | None, dry
 
 @click.command("set")
 @click.argument("name", shell_complete=complete_server)
-@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.argument(
+    "settings",
+    nargs=-1,
+    required=True,
+    metavar="KEY=VALUE...",
+    shell_complete=complete_setting,
+)
 @_editing
 def set_setting(
     options: CommonOptions,

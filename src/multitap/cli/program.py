@@ -12,7 +12,7 @@ from multitap.cli.commands import SECTIONS, multitap
 from multitap.cli.exits import Exit, exit_for
 from multitap.cli.stopping import Terminated, on_signal, stop
 from multitap.cli.terminal.output import complain
-from multitap.errors import MultitapError
+from multitap.errors import MultitapError, Unavailable
 
 _RARELY = 20_000
 """New objects after which garbage is looked for: what is imported is none."""
@@ -44,7 +44,10 @@ def run(arguments: Sequence[str]) -> int:
         complain(_words(exc))
         return Exit.FAILED
     except MultitapError as exc:
-        complain(str(exc), exc.hint)
+        if isinstance(exc, Unavailable) and _is_server_typed(arguments):
+            _explain_typed(exc)
+        else:
+            complain(str(exc), exc.hint)
         return exit_for(exc)
     except Terminated:
         # a gateway serves until it is told to stop, even if that is before it has begun
@@ -59,6 +62,19 @@ def _command(arguments: Sequence[str]) -> str:
     """The command that is typed; empty if there is none."""
     known = {name for section in SECTIONS.values() for name in section}
     return next((one for one in arguments if one in known), "")
+
+
+def _is_server_typed(arguments: Sequence[str]) -> bool:
+    """Whether the only server is one that no file names."""
+    return any(word == "--" or word.startswith("--url") for word in arguments)
+
+
+def _explain_typed(exc: Unavailable) -> None:
+    """Show what the server wrote: no log of it is kept that another command could show."""
+    from multitap.cli.terminal.last_lines import show_last_lines  # noqa: PLC0415 - rarely
+
+    complain(str(exc), None if "`multitap " in (exc.hint or "") else exc.hint)
+    show_last_lines(exc.failure.stderr if exc.failure else "")
 
 
 def _open_missing_streams() -> None:

@@ -316,3 +316,21 @@ def learn_sandbox(
     from multitap.cli.guarding.sandbox_command import learn_sandbox
 
     return learn_sandbox(options, server, calls, dry_run=dry_run, as_json=as_json)
+
+
+@sandbox.command("allow")
+@click.argument("server", shell_complete=complete_server)
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing")
+@with_config
+def allow_hosts(
+    options: CommonOptions, server: str, *, hosts: tuple[str, ...], dry_run: bool
+) -> int:
+    """Let a confined server reach more hosts
+
+    HOST is a name, '*.name', an address or a network, with a port, or without
+    one for ports 80 and 443; '*' is every public host.
+    """
+    from multitap.cli.guarding.sandbox_command import allow_hosts
+
+    return allow_hosts(options, server, hosts, dry_run=dry_run)

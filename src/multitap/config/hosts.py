@@ -18,7 +18,7 @@ OF_USER = (
     ("gemini", ".gemini/settings.json"),
     ("goose", ".config/goose/config.yaml"),
     ("continue", ".continue/config.yaml"),
-    ("continue", ".continue/mcpServers/*.yaml"),
+    *(("continue", f".continue/mcpServers/*.{suffix}") for suffix in ("yaml", "yml", "json")),
     ("opencode", ".config/opencode/opencode.json"),
     ("opencode", ".config/opencode/opencode.jsonc"),
     ("kode", ".kode.json"),
@@ -30,6 +30,10 @@ OF_USER = (
 OF_SYSTEM = (
     ("claude-desktop", "Claude/claude_desktop_config.json"),
     ("vscode", "Code/User/mcp.json"),
+    ("vscode", "Code/User/profiles/*/mcp.json"),
+    ("vscode", "Code - Insiders/User/mcp.json"),
+    ("vscode", "VSCodium/User/mcp.json"),
+    ("cline", "*/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
     ("otter", "otter/config.toml"),
 )
 """Below the directory where this system keeps configurations."""
@@ -45,31 +49,58 @@ OF_PROJECT = (
     ("kode", ".kode.json"),
     ("otter", "otter.toml"),
     ("excelmanus", "mcp.json"),
+    *(("continue", f".continue/mcpServers/*.{suffix}") for suffix in ("yaml", "yml", "json")),
 )
+_MOVABLE = (
+    ("CODEX_HOME", ".codex/"),
+    ("CLINE_DATA_DIR", ".cline/data/"),
+    ("CONTINUE_GLOBAL_DIR", ".continue/"),
+    ("XDG_CONFIG_HOME", ".config/"),
+)
+"""Variables by which hosts are told to keep a folder elsewhere."""
 
 
 def host_files(where: Surroundings) -> tuple[Source, ...]:
     """The configurations of other hosts that are there, the user's before the project's."""
-    places = (
-        (where.home, OF_USER, None),
-        (where.config.parent, OF_SYSTEM, None),
-        (where.folder, OF_PROJECT, where.folder),
-    )
+    of_user = [(dialect, *_of_user(where, pattern)) for dialect, pattern in OF_USER]
+    of_system = [(dialect, where.config.parent, pattern) for dialect, pattern in OF_SYSTEM]
+    of_project = [(dialect, where.folder, pattern) for dialect, pattern in OF_PROJECT]
     sources = [
         Source(path, dialect, project=project)
-        for folder, files, project in places
-        for dialect, pattern in files
+        for places, project in (
+            (of_user, None),
+            (of_system, None),
+            (of_project, where.folder),
+        )
+        for dialect, folder, pattern in places
         for path in _matching(folder, pattern)
     ]
     return tuple(source for source in sources if is_there(source.path))
 
 
 def host_file(dialect: str, where: Surroundings) -> Path | None:
-    """The file in which a host keeps its user's servers, there or not; None: in no file."""
-    below_home = [where.home / path for host, path in OF_USER if host == dialect]
-    below_config = [where.config.parent / path for host, path in OF_SYSTEM if host == dialect]
-    plain = [path for path in (*below_home, *below_config) if "*" not in str(path)]
-    return next((path for path in plain if is_there(path)), next(iter(plain), None))
+    """The file in which a host keeps its user's servers, there or not; None: in no file.
+
+    Of several editions of a host, it is that of the one that is installed.
+    """
+    of_user = [_of_user(where, path) for host, path in OF_USER if host == dialect]
+    of_system = [(where.config.parent, path) for host, path in OF_SYSTEM if host == dialect]
+    files = [folder / path for folder, path in of_user if "*" not in path]
+    editions = [folder / path for folder, path in of_system if "*" not in path]
+    there = [path for path in (*files, *editions) if is_there(path)]
+    installed = [path for path in editions if is_there(path.parent)]
+    return next(iter((*there, *files, *installed, *editions)), None)
+
+
+def _of_user(where: Surroundings, pattern: str) -> tuple[Path, str]:
+    """The folder that a pattern below the home directory starts at, and the rest of it."""
+    if pattern == ".claude.json" and (folder := where.env.get("CLAUDE_CONFIG_DIR")):
+        return Path(folder), pattern
+    for variable, prefix in _MOVABLE:
+        folder = where.env.get(variable)
+        if folder and pattern.startswith(prefix):
+            return Path(folder), pattern.removeprefix(prefix)
+    return where.home, pattern
 
 
 def _matching(folder: Path, pattern: str) -> Iterable[Path]:

@@ -64,6 +64,14 @@ def _one_line(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
+def _distinct(names: Mapping[str, str]) -> Mapping[str, str]:
+    if not all(names.values()):
+        raise ValueError("a name that is empty")
+    if len({*names.values()}) < len(names):
+        raise ValueError("two tools with the same name")
+    return names
+
+
 def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     for host in hosts:
         if not HOST.fullmatch(host):
@@ -249,6 +257,11 @@ class _Server(_Confidant):
     `scan = "block"`, one that looks like an attack is refused."""
     filter: ToolFilter = ToolFilter()
     """By the server's own tool names."""
+    tool_names: Mapping[str, str] = setting(default={}, after=_distinct)
+    """Other names for tools, by the server's own: with `create_issue = "new_issue"`, callers see
+    `github_new_issue`."""
+    tool_descriptions: Mapping[str, str] = {}
+    """What models read about a tool instead of its own description, by the server's own name."""
     policy: tuple[PolicyRule, ...] = ()
     """Which calls are allowed, asked about or denied; the first rule that applies counts. The
     settings' rules hold as well: the stricter of the two decides."""

@@ -79,7 +79,7 @@ class ToolCalls:
         route = view.routes.get(params.name)
         if route is None:
             await in_task(request.light)
-            if self._view(client.audience).searched and self._search.has(params.name):
+            if self._view(client.audience).answers_searches and self._search.has(params.name):
                 return await self._enter(request)
             since = anyio.current_time()
             if request.modern and self._parked_calls.issued(params.request_state):

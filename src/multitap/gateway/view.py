@@ -89,6 +89,15 @@ class View:
             return token_cost.estimate(self._all_tools()) > self._budget
         return self._listing == "search"
 
+    @property
+    def answers_searches(self) -> bool:
+        """Whether the three tools can be called.
+
+        With "auto" they can be whatever is listed now: servers come and go, and a client may still
+        have the other list.
+        """
+        return self._listing != "all"
+
     def route(self, tool: Tool) -> Route:
         """The way to a tool of the catalog."""
         route = self.routes.get(tool.name)

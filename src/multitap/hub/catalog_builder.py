@@ -11,6 +11,7 @@ from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings
 from multitap.events import ToolsChanged
 from multitap.hub.server_memory import ServerMemory
+from multitap.names import is_name_of
 from multitap.store import Store
 from multitap.trust.pins.pins import pin_mode
 from multitap.trust.policy.policy import Policy
@@ -127,11 +128,19 @@ class CatalogBuilder:
         # also for servers that are down: a newcomer must not take their names meanwhile
         for name, config in servers.items():
             if (offers := self._last_known(name, config, links)) is not None:
-                catalog.reserve(name, offers, self.books)
+                catalog.reserve(name, config, offers, self.books)
 
     def _locked_names(self, stored: Mapping[str, Choices], kind: str) -> dict[Pair, str]:
-        """The names in the locks, which outlive the store, and then those in the store."""
-        locked = self._vetting.pins.exposed_names(self._settings.servers)
+        """The names in the locks, which outlive the store, and then those in the store.
+
+        A lock may still have the name that a tool had before its user chose another.
+        """
+        servers, naming = self._settings.servers, self._settings.naming
+        locked: dict[Pair, str] = {}
+        for (server, raw), name in self._vetting.pins.exposed_names(servers).items():
+            word = servers[server].tool_names.get(raw, raw)
+            if is_name_of(name, naming, server, word):
+                locked[server, word] = name
         return {**locked, **_without(stored.get(kind, {}), locked)}
 
     def _tell(self, link: Link, shelf: Shelf) -> None:

@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.errors import quoted
-from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, unpack
+from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, bundles_folder, unpack
 from multitap.published.foreign_text import as_literal, clean, option_name, server_name
 from multitap.regular_file import read_regular
 
@@ -33,9 +34,12 @@ def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = No
     Raises:
         BadBundle: It must not be used, and why.
     """
-    folder = unpack(path, digest=digest, into=into)
+    place = into or bundles_folder()
+    before = {one.name for one in place.iterdir()} if place.is_dir() else set[str]()
+    folder = unpack(path, digest=digest, into=place)
     try:
-        return read_manifest(folder)
+        draft = read_manifest(folder)
+        return draft if folder.name in before else replace(draft, unpacked=folder)
     except BadBundle:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -26,12 +26,20 @@ class CatalogServer:
     args: Sequence[Any] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     inputs: tuple[DraftInput, ...] = ()
+    hosts: Sequence[str] = ()
+    """What its sandbox has to let it reach."""
+    can_be_confined: bool = True
+    """Whether it can do its work in a sandbox."""
 
     def draft(self) -> ServerDraft:
         command, *args = self.package.command()
         fields: dict[str, Any] = {"command": command, "args": [*args, *self.args]}
         if self.env:
             fields["env"] = dict(self.env)
+        if self.hosts:
+            fields["sandbox_rules"] = {"hosts": [*self.hosts]}
+        if not self.can_be_confined:
+            fields["sandbox"] = False
         note = f"{self.description} ({self.package.kind}: {self.package.name})"
         return ServerDraft(self.name, fields, self.inputs, provenance="registry", note=note)
 
@@ -63,4 +71,6 @@ def _server(name: str, table: Mapping[str, Any]) -> CatalogServer:
         table.get("args", ()),
         table.get("env", {}),
         tuple(DraftInput(key, **given) for key, given in table.get("inputs", {}).items()),
+        table.get("hosts", ()),
+        table.get("sandbox", True),
     )

@@ -55,7 +55,10 @@ class Package:
             ConfigError: Its name or version would mean something else to a program.
         """
         if len(self.name) > _LONGEST or not _NAMES[self.kind].fullmatch(self.name):
-            raise ConfigError(f"{quoted(self.name)} is not the name of {_WORDS[self.kind]}")
+            raise ConfigError(
+                f"{quoted(self.name)} is not the name of {_WORDS[self.kind]}",
+                hint=f"write `{self.kind}:NAME`; `multitap search WORD` finds some",
+            )
         for text in (self.version, self.program):
             if text is not None and (len(text) > _LONGEST or not _VERSION.fullmatch(text)):
                 raise ConfigError(f"{quoted(text)} is not an exact version of {self.name}")

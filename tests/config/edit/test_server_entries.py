@@ -50,6 +50,7 @@ PROGRAMS = st.fixed_dictionaries(
         "env": st.dictionaries(NAME, TEXT, max_size=3),
         "cwd": PATH,
         "env_file": PATH,
+        "sandbox": st.sampled_from([True, False, "auto", "bubblewrap"]),
         **COMMON,
     },
 ).map(lambda given: StdioServer(**given))

@@ -1,8 +1,10 @@
 """`multitap add`: turns what was typed into a server that is known to work."""
 
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,22 @@ from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
+from multitap.cli.terminal.last_lines import show_last_lines
 from multitap.cli.terminal.output import advise, complain, note, say
 from multitap.cli.terminal.tables import table
 from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
 from multitap.config.dialects import DIALECTS, Dialect
-from multitap.config.edit.changes import Change, Put
+from multitap.config.edit.changes import Change
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_draft import ServerDraft, fill, paths_in, with_named_paths
-from multitap.config.edit.server_entries import entry_place, write_entry
+from multitap.config.edit.server_draft import (
+    ServerDraft,
+    fill,
+    hosts_in,
+    paths_in,
+    with_named_paths,
+)
+from multitap.config.edit.server_entries import entry_place, place_entries, write_entry
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.project_sandbox import restrain
@@ -37,10 +46,9 @@ from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.trust.pins.lock_places import LockPlaces, places_of
+from multitap.trust.sandbox_rules.sandbox_plan import Confining, decide
 from multitap.trust.secrets.vault import Vault
-
-_SHOWN = 8
-"""Lines of a failed server's stderr."""
+from multitap.wire.process.sandbox_support import support_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,19 @@ class Addition:
 def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     """Add servers: say what they are, ask what is missing, start them once, write them down."""
     drafts = [with_options(draft, request) for draft in resolve(request)]
+    with ExitStack() as leftovers:
+        for draft, _ in drafts:
+            if draft.unpacked is not None:
+                leftovers.callback(shutil.rmtree, draft.unpacked, ignore_errors=True)
+        code = _add_drafts(options, drafts, how)
+        if code == Exit.DONE and not how.dry_run:
+            leftovers.pop_all()
+        return code
+
+
+def _add_drafts(
+    options: CommonOptions, drafts: Sequence[tuple[ServerDraft, AddRequest]], how: AddOptions
+) -> int:
     target = edit_target(options, project=how.project)
     loaded = load_configuration(options)
     additions = [_addition(draft, asked.inputs, target, how) for draft, asked in drafts]
@@ -141,8 +162,8 @@ def _addition(
     is_published = draft.provenance != "user"
     if is_published:
         fields["provenance"] = draft.provenance
-        if (paths := paths_in(draft, answers.values)) and "command" in fields:
-            fields["sandbox_rules"] = {"write": [*paths]}
+        if "command" in fields and (rules := _rules(draft, fields, answers.values)):
+            fields["sandbox_rules"] = rules
     if how.project and fields.get("cwd") == str(target.path.parent):
         del fields["cwd"]  # it is where a project's servers run, and others have it elsewhere
     config = _read(draft.name, fields, target)
@@ -154,6 +175,16 @@ def _addition(
     secrets = {**answers.secrets, **found}
     changed_config = config.model_copy(update=changed)
     return Addition(draft.name, changed_config, secrets, is_published=is_published)
+
+
+def _rules(
+    draft: ServerDraft, fields: Mapping[str, Any], answers: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[str]]:
+    """What the sandbox of a published program opens: what is known of it, and what you named."""
+    declared: Mapping[str, Any] = fields.get("sandbox_rules", {})
+    hosts = dict.fromkeys((*declared.get("hosts", ()), *hosts_in(draft, answers)))
+    rules = {"write": [*paths_in(draft, answers)], "hosts": [*hosts]}
+    return {key: values for key, values in rules.items() if values}
 
 
 def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServer | HttpServer:
@@ -219,10 +250,26 @@ def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> Non
     """Say it before it is agreed to: nobody knows yet which hosts a published program needs."""
     for one in additions:
         config = one.config
-        is_open = isinstance(config, StdioServer) and not config.sandbox_rules.hosts
-        if how.check and one.is_published and is_open:
+        if not one.is_published or not isinstance(config, StdioServer):
+            continue
+        decision = decide(config, support_here().reason)
+        if not decision.confined:
+            note(f"  {one.name} runs without a sandbox, as you: {_why_open(config, decision)}")
+        elif how.check:
             note(f"  {one.name} may reach every public host while it is tried, and later only")
-            note("  those that it reached then; your files and this machine stay closed")
+            note(f"  {_later_hosts(config)}; your files and this machine stay closed")
+
+
+def _why_open(config: StdioServer, decision: Confining) -> str:
+    return "it cannot do its work in one" if config.sandbox is False else decision.reason
+
+
+def _later_hosts(config: StdioServer) -> str:
+    known = [host for host in config.sandbox_rules.hosts if host != "*"]
+    then = "those that it reached then"
+    if "*" in config.sandbox_rules.hosts:
+        return "these again, which it is made for"
+    return f"{', '.join(known)} and {then}" if known else then
 
 
 def _writing(target: EditTarget, one: Addition) -> FileEdit:
@@ -235,7 +282,7 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
             raise ConfigError(f"{target.path}: {written.losses[0].reason}")
         for loss in written.losses:
             note(f"  warning: `{loss.key}`: {loss.reason}")
-        return [Put(place, dict(written.entry))]
+        return place_entries(found, document, {one.name: written.entry})
 
     return target.edit(changes)
 
@@ -251,7 +298,7 @@ def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
 def _name_taken(name: str, target: EditTarget) -> ConfigError:
     return ConfigError(
         f"{target.path}: there is a server named {name!r} already",
-        hint=f"choose another name, or `multitap remove {name}` first",
+        hint=f"`multitap add OTHER-NAME …` gives it another, `multitap remove {name}` makes room",
     )
 
 
@@ -259,8 +306,11 @@ def _confine(one: Addition, trial: Trial | None) -> Addition:
     """The same with what it reached when it was tried among the rules of its sandbox."""
     if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
         return one
-    note(f"{one.name} may reach {', '.join(trial.hosts)}: `multitap sandbox show {one.name}`")
-    rules = one.config.sandbox_rules.model_copy(update={"hosts": trial.hosts})
+    known = one.config.sandbox_rules.hosts
+    hosts = known if "*" in known else tuple(sorted({*known, *trial.hosts}))
+    shown = ", ".join("every public host" if host == "*" else host for host in hosts)
+    note(f"{one.name} may reach {shown}: `multitap sandbox show {one.name}`")
+    rules = one.config.sandbox_rules.model_copy(update={"hosts": hosts})
     return replace(one, config=one.config.model_copy(update={"sandbox_rules": rules}))
 
 
@@ -279,22 +329,15 @@ def _explain_failure(name: str, trial: Trial) -> int:
     # there is no server of that name, whose log could be looked at: the lines below are all
     known = hint if hint and "`multitap " not in hint else None
     complain(f"{name!r} does not start: {trial.reason}", known)
-    for words in _telling_lines(trial.failure.stderr if trial.failure else ""):
-        note(f"  | {words}")
+    show_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
-    if trial.is_confined:
+    if trial.is_confined and (known is None or trial.failure is None):
         note("it ran in a sandbox, with no files but those that you named")
         advise(
             f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
             f" `multitap set {name} sandbox=false` lets it run without one"
         )
     return Exit.UNAVAILABLE
-
-
-def _telling_lines(stderr: str) -> list[str]:
-    """The last lines that a server wrote, without npm's advertising."""
-    lines = (line for line in stderr.strip().splitlines() if not line.startswith("npm notice"))
-    return [*lines][-_SHOWN:]
 
 
 def _report(

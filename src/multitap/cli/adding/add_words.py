@@ -14,7 +14,8 @@ from multitap.names import slug
 from multitap.records import dataclass
 
 _ADDRESS = re.compile(r"https?://\S+")
-_PATH = re.compile(r"\.{0,2}/|~|(?!https?:).*\.(?:json|mcpb|dxt)$")
+_OTHER_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_PATH = re.compile(r"\.{0,2}/|~|(?!\w+:).*\.(?:jsonc?|toml|ya?ml|mcpb|dxt)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def parse_words(
         ConfigError: An option has no value, or is none.
     """
     plain, inputs = _inputs([word for word in words if word != "-"])
-    texts = [word for word in plain if any(char in word for char in " \n{")]
+    texts = [word for word in plain if not command and any(char in word for char in " \n{")]
     text = piped or shlex.join(line) or "".join(texts[:1])
     return AddRequest(
         tuple(word for word in plain if word not in texts),
@@ -122,11 +123,44 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
         a_server_json,
     )
 
+    _check_words(request)
     _check_file(request)
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
+            _check_options(request, drafts)
             return drafts
     raise ConfigError(f"cannot tell which server {_show(request)} means", hint=_HINT)
+
+
+def _check_words(request: AddRequest) -> None:
+    """What can only be a mistake is called one before anything guesses at it."""
+    if request.command and len(request.words) != 1:
+        names = shlex.join(request.words)
+        told = f"{names!r} is more than a name" if names else "the server has no name"
+        command = shlex.join(request.command)
+        raise ConfigError(told, hint=f"write `multitap add NAME -- {command}`")
+    for word in request.words:
+        if _OTHER_ADDRESS.match(word) and not (_ADDRESS.fullmatch(word) or _is_link(word)):
+            raise ConfigError(
+                f"no MCP server has an address such as {word!r}",
+                hint="expected one that starts with http:// or https://",
+            )
+
+
+def _check_options(request: AddRequest, drafts: Sequence[ServerDraft]) -> None:
+    """An option that would change nothing is a mistake as well."""
+    for draft in drafts:
+        if "command" in draft.fields and (request.headers or request.transport):
+            option = "-H" if request.headers else "-t"
+            raise ConfigError(
+                f"`{option}` is for the address of a server, and {draft.name!r} is a program",
+                hint="`-e KEY=VALUE` sets a variable for a program",
+            )
+        if "url" in draft.fields and request.env:
+            raise ConfigError(
+                f"`-e` is for programs, and {draft.name!r} is a remote server",
+                hint="`-H 'KEY: VALUE'` sends it a header",
+            )
 
 
 def _check_file(request: AddRequest) -> None:
@@ -135,14 +169,13 @@ def _check_file(request: AddRequest) -> None:
     if _PATH.match(word) and not is_there(Path(word).expanduser()):
         raise ConfigError(
             f"there is no file {word!r}",
-            hint="expected a `server.json` or a bundle (`.mcpb`); snippets of other files:"
-            " `multitap add - < FILE`",
+            hint="expected a `server.json`, a bundle (`.mcpb`) or the configuration of a client",
         )
 
 
 def a_command(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add NAME -- npx -y package`."""
-    if not request.command or len(request.words) != 1:
+    if not request.command:
         return ()
     program, *args = request.command
     fields = {"command": program, "args": args, "cwd": _here(request.command)}
@@ -159,6 +192,30 @@ def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
     return (ServerDraft(names[0] if names else name_of(found[0]), _without_empty(fields)),)
 
 
+def an_install_link(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add 'cursor://…'`: what a button "Add to Cursor" or "Install in VS Code" leads to."""
+    from multitap.cli.adding.install_links import snippet_in  # noqa: PLC0415 - rarely
+    from multitap.cli.adding.pasted_lines import from_snippet  # noqa: PLC0415
+
+    *names, word = request.words or ("",)
+    if request.command or len(names) > 1 or not _is_link(word):
+        return ()
+    name, text = snippet_in(word)
+    return from_snippet(text, names[0] if names else name)
+
+
+def a_configuration(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add [NAME] ./mcp.json`: the servers of a client's file."""
+    from multitap.cli.adding.pasted_lines import from_file  # noqa: PLC0415
+
+    *names, word = request.words or ("",)
+    path = Path(word).expanduser()
+    suffixes = {".json", ".jsonc", ".toml", ".yaml", ".yml"}
+    if request.command or len(names) > 1 or not _PATH.match(word) or path.suffix not in suffixes:
+        return ()
+    return from_file(path, names[0] if names else None)
+
+
 def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add 'claude mcp add …'`, or a snippet of a file: `add [NAME] '{"mcpServers": …}'`."""
     from multitap.cli.adding.pasted_lines import from_line, from_snippet  # noqa: PLC0415
@@ -166,7 +223,10 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
     if not request.text:
         return ()
     name = request.words[0] if len(request.words) == 1 else None
-    return from_line(request.text) or from_snippet(request.text, name)
+    drafts = from_line(request.text) or from_snippet(request.text, name)
+    if not drafts and request.text.lstrip().startswith(("{", "[", '"')):
+        raise ConfigError("there is no server in this text", hint=_SNIPPET)
+    return drafts
 
 
 def name_of(url: str) -> str:
@@ -191,9 +251,22 @@ def _show(request: AddRequest) -> str:
     return repr(shlex.join(request.words) or request.text[:40])
 
 
-RECOGNISERS: tuple[Recogniser, ...] = (a_command, an_address, a_pasted_text)
+def _is_link(word: str) -> bool:
+    from multitap.cli.adding.install_links import is_install_link  # noqa: PLC0415 - rarely
+
+    return ":" in word and is_install_link(word)
+
+
+RECOGNISERS: tuple[Recogniser, ...] = (
+    a_command,
+    an_install_link,
+    an_address,
+    a_configuration,
+    a_pasted_text,
+)
 """The first one that understands a request is right; those that ask other machines come last."""
 
+_SNIPPET = 'expected `{"mcpServers": {"NAME": {"command": …}}}` or `{… {"url": …}}`'
 _HINT = (
     "`multitap add NAME -- COMMAND ARGS…`, `multitap add NAME URL`, a line such as"
     " `claude mcp add …`, a JSON snippet from a README, a package, or a name that"

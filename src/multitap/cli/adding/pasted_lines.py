@@ -12,10 +12,12 @@ from multitap.config.dialects import DIALECTS
 from multitap.config.documents import Document, is_list, is_table
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.config.edit.server_entries import write_entry
+from multitap.config.formats.limits import LARGEST
 from multitap.config.layers import Layer, merge
 from multitap.config.problems import Severity
 from multitap.config.secrets import is_telling
 from multitap.errors import ConfigError
+from multitap.regular_file import read_regular
 
 PROGRAMS = frozenset(
     ("claude", "codex", "gemini", "code", "code-insiders", "cursor", "opencode", "cline", "amp")
@@ -40,7 +42,8 @@ _FLAGS = frozenset({"--trust", "--client-secret", "--yes", "-y", "--json"})
 _ADDRESS = re.compile(r"https?://\S+")
 _PAIR = re.compile(r"[A-Za-z_]\w*=")
 _PROMPT = re.compile(r"^\s*[$>%]\s+")
-_SECRET = re.compile(r"\$\{auth:([^}]+)\}")
+_SECRET = re.compile(r"\$\{(?:auth|input):([^}]+)\}")
+"""VS Code's `${input:…}` stands in snippets for other clients, too."""
 _BLANK = re.compile(r"<[^>]*>|\[?your[ _-].*|.*[_-]here\b.*|x{3,}|\.{3}|…", re.IGNORECASE)
 """What a README writes where its reader has to write something."""
 
@@ -92,6 +95,26 @@ def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
     return ()
 
 
+def from_file(path: Path, name: str | None) -> tuple[ServerDraft, ...]:
+    """The servers in another client's file.
+
+    Raises:
+        ConfigError: It cannot be read, or has none.
+    """
+    try:
+        document, problems = read_text(read_regular(path, LARGEST).decode("utf-8-sig"), path)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} cannot be read: {exc}") from None
+    if document is None:
+        raise ConfigError(plain_line(problems[0]), hint=problems[0].hint)
+    if drafts := _drafts(document, name):
+        return drafts
+    raise ConfigError(
+        f"{path} names no servers",
+        hint="expected a `server.json` with `packages` or `remotes`, or a client's configuration",
+    )
+
+
 def _candidates(text: str) -> Iterator[tuple[str, Path]]:
     stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     if stripped.startswith("{"):
@@ -107,9 +130,11 @@ def _candidates(text: str) -> Iterator[tuple[str, Path]]:
 def _drafts(document: Document, name: str | None) -> tuple[ServerDraft, ...]:
     data = document.data
     if is_table(data) and isinstance(data.get("name"), str) and data.keys() & {"command", "url"}:
-        name = data["name"]
-        inner = {key: value for key, value in data.items() if key != "name"}
-        document = Document(document.path, {"mcpServers": {name: inner}})
+        name = name or data["name"]
+        inner = {key: value for key, value in data.items() if key not in {"name", "inputs"}}
+        inputs = data.get("inputs")
+        known = {"servers": {name: inner}, "inputs": inputs} if inputs else None
+        document = Document(document.path, known or {"mcpServers": {name: inner}})
     elif name and is_table(data) and data.keys() & {"command", "url", "serverUrl", "httpUrl"}:
         document = Document(document.path, {"mcpServers": {name: data}})
     elif is_table(data) and isinstance(data.get("command"), str) and "args" in data:
@@ -192,7 +217,7 @@ def _parse_add(program: str, words: list[str]) -> ServerDraft:
             while _VALUED[key] == "env" and queue and _PAIR.match(queue[0]):
                 values.append(queue.pop(0))
         elif word not in _FLAGS:
-            hint = f"`multitap add NAME -- COMMAND …` takes any command of {program}'s servers"
+            hint = "leave it out, or write `multitap add NAME -- COMMAND …`"
             raise ConfigError(f"the option {word!r} of {program} is not understood", hint=hint)
     if not rest:
         raise ConfigError(f"the `{program} mcp add` line names no server")

@@ -11,6 +11,7 @@ from multitap.cli.adding.add_words import AddRequest
 from multitap.cli.running import run_async
 from multitap.config import Surroundings, load, native
 from multitap.config.edit.server_draft import ServerDraft
+from multitap.config.models import URL
 from multitap.errors import ConfigError, Unavailable
 from multitap.published import bundled_catalog
 from multitap.published.bundle_file import MAX_MANIFEST
@@ -114,6 +115,11 @@ PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_packag
 def registry_address() -> str:
     """Where the registry is: as the environment says, else the files, else the official one."""
     if told := os.environ.get(VARIABLE):
+        if not URL.match(told):
+            raise ConfigError(
+                f"{VARIABLE} is not the address of a registry: {told!r}",
+                hint="expected one that starts with http:// or https://",
+            )
         return told
     return load(native(Surroundings.here())).settings.registry or DEFAULT
 

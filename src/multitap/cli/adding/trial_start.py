@@ -113,7 +113,7 @@ async def _watch(opening: AbstractAsyncContextManager[Hub], name: str, wait: flo
         if server.state is not LinkState.CONNECTED:
             failure = server.failure
             reason = str(failure) if failure else f"it is not up after {wait:.0f} s"
-            confined = server.sandbox is not None
+            confined = server.sandbox is not None and server.sandbox.confined
             return Trial({}, is_confined=confined, failure=failure, reason=reason)
         hosts = server.sandbox.hosts if server.sandbox else ()
         tools = {tool.raw_name: _cost(name, tool) for name, tool in hub.catalog.tools.items()}
@@ -125,13 +125,14 @@ def _cost(name: str, tool: Tool) -> int:
 
 
 def _reaching_all(config: StdioServer | HttpServer) -> StdioServer | HttpServer:
-    """The server with every public host within reach, if nobody has said which ones it needs.
+    """The server with every public host within reach: where its package is, nobody has said.
 
     Its files stay closed: all that it could tell anybody is what it was given.
     """
-    if not isinstance(config, StdioServer) or config.sandbox_rules.hosts:
+    if not isinstance(config, StdioServer):
         return config
-    rules = config.sandbox_rules.model_copy(update={"hosts": ("*",)})
+    hosts = tuple(dict.fromkeys(("*", *config.sandbox_rules.hosts)))
+    rules = config.sandbox_rules.model_copy(update={"hosts": hosts})
     return config.model_copy(update={"sandbox_rules": rules})
 
 

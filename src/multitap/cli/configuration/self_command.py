@@ -7,6 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
+from multitap.cli.editing.install_command import installed_in
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.output import advise, complain, note, say
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
@@ -29,6 +30,9 @@ class Trace:
 
 def uninstall(*, purge: bool, yes: bool) -> int:
     """Say how to remove the program; with `purge`, remove what it keeps, once that is confirmed."""
+    if clients := [*installed_in()]:
+        note(f"configured as a server of {', '.join(clients)}, which would look for it in vain")
+        advise(f"run `multitap uninstall {' '.join(clients)}` first")
     if not purge:
         advise(f"`{removal()}` removes the program")
         note("what it keeps stays; `multitap self uninstall --purge` removes that too")

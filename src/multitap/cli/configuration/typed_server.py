@@ -21,6 +21,8 @@ from multitap.names import Naming
 PLACE = Path("(command line)")
 _STATE = "multitap.typed_state"
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_NAME = re.compile(r"(?!-)[^\n;(){}'\"]+")
+"""What may be a script or a package: no option, and no code of `python -c`."""
 _RUNNERS = frozenset({"python", "node", "bun", "deno", "npx", "uvx", "uv", "run", "docker"})
 
 
@@ -49,7 +51,7 @@ def name_of(server: TypedServer) -> str:
     plain = [
         word
         for typed, word in zip(server.command, words, strict=True)
-        if not typed.startswith("-") and word.rstrip("0123456789.") not in _RUNNERS
+        if _NAME.fullmatch(typed) and word.rstrip("0123456789.") not in _RUNNERS
     ]
     return _tidy(next(iter(plain), words[0])) or "server"
 

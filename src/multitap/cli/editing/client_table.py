@@ -39,7 +39,7 @@ CLIENTS: Mapping[str, McpClient] = {
     # without it, `codex exec` asks its model before the tools are there
     "codex": McpClient("codex", {"required": True}),
     "gemini": McpClient("gemini"),
-    "goose": McpClient("goose", {"enabled": True}),
+    "goose": McpClient("goose"),
     "continue": McpClient("continue"),
     "opencode": McpClient("opencode", {"enabled": True}),
     "kode": McpClient("kode"),

@@ -165,11 +165,14 @@ def _dropping(place: EntryPlace, name: str) -> FileEdit:
 
 
 def _renaming(place: EntryPlace, new: str) -> FileEdit:
-    def changes(_: Document, found: Dialect) -> list[Change]:
+    def changes(document: Document, found: Dialect) -> list[Change]:
         key = found.writing.name_key
-        if key and found.writing.listed:
-            return [Put((*place.key, key), new)]
-        return [Rename(place.key, new)]
+        made: list[Change] = [Rename(place.key, new)]
+        if key is not None and found.writing.listed:
+            made = [Put((*place.key, key), new)]
+        after = Document(document.path, apply_changes(document.data, made), document.format)
+        check_servers(after, found, [new])
+        return made
 
     return place.target.edit(changes)
 
@@ -193,7 +196,8 @@ def _setting(
     def changes(document: Document, found: Dialect) -> list[Change]:
         made = _make_changes(document, found, place, name, assignments)
         after = Document(document.path, apply_changes(document.data, made), document.format)
-        check_servers(after, found, [name])
+        typed = [".".join(one.path) for one in assignments if one.value is not None]
+        check_servers(after, found, [name], given=typed)
         return made
 
     return place.target.edit(changes)

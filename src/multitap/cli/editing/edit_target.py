@@ -120,8 +120,16 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
     return tuple(places)
 
 
-def check_servers(document: Document, found: Dialect, names: Sequence[str]) -> None:
+def check_servers(
+    document: Document, found: Dialect, names: Sequence[str], *, given: Sequence[str] = ()
+) -> None:
     """Make sure that a document says nothing wrong about these servers.
+
+    Args:
+        document: As it would be written.
+        found: Its dialect.
+        names: The servers.
+        given: Dotted settings that were just typed: of these, one without any effect is wrong too.
 
     Raises:
         ConfigError: It does; says where, what was expected and what to do.
@@ -129,7 +137,11 @@ def check_servers(document: Document, found: Dialect, names: Sequence[str]) -> N
     reading = read_document(document, document.path.parent, told=found.name)
     problems = merge([Layer(reading)]).problems
     for problem in problems:
-        if problem.server in names and problem.severity is Severity.ERROR:
+        idle = any(f"{problem.key}.".endswith(f".{key}.") for key in given)
+        is_wrong = problem.severity is Severity.ERROR or (
+            idle and problem.severity is Severity.WARNING
+        )
+        if problem.server in names and is_wrong:
             expected = f" (expected {problem.expected})" if problem.expected else ""
             known = expected if problem.expected and problem.expected not in problem.message else ""
             hint = problem.hint or "nothing was written"

@@ -12,9 +12,9 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note, say
 from multitap.config import Document, HttpServer, StdioServer
 from multitap.config.dialects import Dialect, dialect
-from multitap.config.edit.changes import Change, Put
+from multitap.config.edit.changes import Change
 from multitap.config.edit.edited_text import apply_edits
-from multitap.config.edit.server_entries import WrittenEntry, entry_place, write_entry
+from multitap.config.edit.server_entries import WrittenEntry, place_entries, write_entry
 from multitap.errors import counted
 
 
@@ -42,19 +42,10 @@ def export(
     lost = _report(entries)
     told = found.name
 
+    whole = {one: written.entry for one, written in entries.items() if written.entry is not None}
+
     def changes(document: Document, _: Dialect) -> list[Change]:
-        made: list[Change] = []
-        for server, written in entries.items():
-            if written.entry is not None:
-                place = entry_place(found, document, server)
-                is_more = found.writing.listed and document.root.find(*map(str, place)) is None
-                moved = (*place[:-1], int(place[-1]) + len(made)) if is_more else place
-                made.append(Put(moved, dict(written.entry)))
-        whole = [one.entry for one in entries.values() if one.entry is not None]
-        return [
-            *made,
-            *(Put(path, value) for path, value in found.writing.also(document.root, whole)),
-        ]
+        return place_entries(found, document, whole)
 
     code = Exit.CONFIG if lost else Exit.DONE
     if output is None:

@@ -29,13 +29,13 @@ from multitap.config import (
     Surroundings,
     masked,
 )
-from multitap.config.dialects import Dialect
+from multitap.config.dialects import Dialect, dialect
 from multitap.config.edit.changes import Change, Put
 from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
 from multitap.config.edit.host_import import Arrival, HostFile, arrivals, read_host
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.server_entries import entry_place, write_entry
-from multitap.config.hosts import host_files
+from multitap.config.hosts import host_file, host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
 from multitap.trust.pins.lock_places import places_of
@@ -63,6 +63,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
         for one in host_files(where)
         if "all" in hosts or not hosts or (one.dialect or "") in wanted
     ]
+    _say_missing(sorted(wanted - {one.dialect for one in chosen}), where)
     target = edit_target(options, project=how.project)
     files = _own([read_host(source, where.folder) for source in chosen], target)
     vault = Vault()
@@ -98,6 +99,12 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     write_edits(label, edits, secrets=secrets, pins=pins)
     _conclude(new, in_clear, secrets, target)
     return Exit.DONE
+
+
+def _say_missing(dialects: Sequence[str], where: Surroundings) -> None:
+    for name in dialects:
+        if (path := host_file(name, where)) is not None:
+            note(f"{dialect(name).title} has no servers here: there is no {short_path(path)}")
 
 
 def _own(files: Sequence[HostFile], target: EditTarget) -> list[HostFile]:
@@ -184,7 +191,7 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
         whose = "" if file.trusted else ", of this project"
         note(f"{short_path(file.path)} ({file.title}{whose}): {count}")
     if not files:
-        note("found no configuration of another MCP client on this machine")
+        note("found no configuration of an MCP client")
     rows = [(one.old_name, one.origin.title, _what(one), _fate(one)) for one in found]
     rows += [
         (name, file.title, "-", "broken, not imported") for file in files for name in file.broken

@@ -25,6 +25,7 @@ from multitap.config.files import is_there
 from multitap.config.hosts import host_file
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
+from multitap.config.models import URL
 from multitap.config.search import Source
 from multitap.errors import ConfigError, counted
 from multitap.own_program import own_program
@@ -39,6 +40,11 @@ def install(
     options: CommonOptions, names: Sequence[str], *, url: str | None, replace: bool, dry_run: bool
 ) -> int:
     """Add the gateway to clients."""
+    if url is not None and not URL.match(url):
+        raise ConfigError(
+            f"{url!r} is not the address of a gateway",
+            hint=f"expected one that starts with http:// or https://, such as {DEFAULT_URL}",
+        )
     config = HttpServer(url=url) if url else _own_command(options)
     present = load_configuration(options).settings.servers
     own = {
@@ -75,6 +81,18 @@ def uninstall(names: Sequence[str], *, dry_run: bool) -> int:
     targets = [_target(client.dialect or "") for _, client in clients]
     edits = [_removing(target) for target in targets if is_there(target.path)]
     return _carry_out(f"uninstall {' '.join(names)}", edits, dry_run=dry_run)
+
+
+def installed_in() -> Iterator[str]:
+    """The clients whose own file has the gateway."""
+    where = Surroundings.here()
+    for name, client in CLIENTS.items():
+        path = host_file(client.dialect, where) if client.dialect else None
+        if path is None or not is_there(path):
+            continue
+        servers = read_host(Source(path, client.dialect), where.folder).servers
+        if any(is_gateway(server, config) for server, config in servers.items()):
+            yield name
 
 
 def _choose_clients(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
@@ -140,7 +158,8 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
         place = entry_place(found, document, NAME)
         if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
             place = (*place[:-1], place[-1] - len(drops))
-        return [*drops, Put(place, entry)]
+        besides = found.writing.also(document.root, [entry])
+        return [*drops, Put(place, entry), *(Put(path, value) for path, value in besides)]
 
     return target.edit(changes)
 

@@ -15,6 +15,8 @@ from multitap.errors import ConfigError
 from multitap.records import dataclass
 
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
+_OR_FLAGS = frozenset({("sandbox",)})
+"""Settings that take a word as well as `true` and `false`."""
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -40,12 +42,19 @@ def assignment(word: str) -> Assignment:
         )
     path = _path(key)
     kind = _kind(path)
+    if path in _OR_FLAGS and text.lower() in _TRUE | _FALSE:
+        kind = bool
     return Assignment(path, _to_type(key, text, kind) if text else None)
+
+
+def setting_names() -> list[str]:
+    """What can be set."""
+    return sorted(_fields())
 
 
 def _path(key: str) -> tuple[str, ...]:
     """The first step is a setting; the rest may hold dots only where names are free."""
-    first, _, rest = key.partition(".")
+    first, _, rest = key.rstrip(".").partition(".")
     if not rest:
         return (first,)
     kind = bare_type(_fields().get(first, str))
@@ -122,7 +131,7 @@ def _words(key: str, text: str) -> list[Any]:
 
 
 def _table(key: str, text: str) -> Mapping[str, Any]:
-    expected = f"a JSON object, or one member: `{key}.NAME=value`"
+    expected = f"a JSON object, or one member: `{key.rstrip('.')}.NAME=value`"
     value = _json(key, text, expected)
     if is_table(value):
         return value

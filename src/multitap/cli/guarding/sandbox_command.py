@@ -12,8 +12,9 @@ import anyio
 import click
 
 from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.editing.edit_command import EditOptions, assign
+from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.exits import Exit
-from multitap.cli.guarding.sandbox_file import write_rules
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
@@ -63,7 +64,7 @@ def learn_sandbox(
 ) -> int:
     """Start a server under observation, and write down the rules that it needs."""
     loaded = load_configuration(options)
-    _program(loaded, name)
+    config = _program(loaded, name)
     if (reason := support_here().reason) is not None:
         raise MultitapError(reason, hint="nothing can be learned on this machine")
     note(f"starting {name} with access to every host and to all files that are not private")
@@ -79,27 +80,35 @@ def learn_sandbox(
     if not rules:
         note("it needs no more rules than it has")
     elif not (dry_run or as_json or trouble):
-        _keep(loaded, name, rules)
+        _keep(options, name, config, rules)
     elif not as_json:
         say(toml({"servers": {name: {"sandbox_rules": rules}}}))
     return Exit.DONE if trouble is None else Exit.UNAVAILABLE
 
 
-def _keep(loaded: Loaded, name: str, rules: Mapping[str, Sequence[str]]) -> None:
-    place = loaded.place(name)
-    merged = {**rules}
-    config = loaded.settings.servers[name]
-    if isinstance(config, StdioServer):
-        for key in ("read", "write", "hosts"):
-            known = [str(one) for one in getattr(config.sandbox_rules, key)]
-            merged[key] = [*dict.fromkeys((*known, *rules.get(key, ())))]
-    merged = {key: values for key, values in merged.items() if values}
-    if place is not None and write_rules(place.file, name, merged):
-        note(f"wrote the rules to {place.file}")
-        say(toml({"servers": {name: {"sandbox_rules": merged}}}))
-        return
+def allow_hosts(options: CommonOptions, name: str, hosts: Sequence[str], *, dry_run: bool) -> int:
+    """Let a confined server reach more hosts."""
+    config = _program(load_configuration(options), name)
+    known = [*dict.fromkeys((*config.sandbox_rules.hosts, *hosts))]
+    wanted = [Assignment(("sandbox_rules", "hosts"), known)]
+    return assign(options, name, wanted, EditOptions(dry_run=dry_run))
+
+
+def _keep(
+    options: CommonOptions, name: str, config: StdioServer, rules: Mapping[str, Sequence[str]]
+) -> None:
+    merged: dict[str, list[str]] = {}
+    for key in ("read", "write", "hosts"):
+        known = [str(one) for one in getattr(config.sandbox_rules, key)]
+        if values := [*dict.fromkeys((*known, *rules.get(key, ())))]:
+            merged[key] = values
+    wanted = [Assignment(("sandbox_rules", key), values) for key, values in merged.items()]
     say(toml({"servers": {name: {"sandbox_rules": merged}}}))
-    advise("add these lines to your `multitap.toml`: they amend the server")
+    try:
+        assign(options, name, wanted, EditOptions())
+    except ConfigError as exc:  # a client's file, which has no such rules, or a read-only one
+        note(str(exc))
+        advise("add these lines to your `multitap.toml`: they amend the server")
 
 
 async def _learn(

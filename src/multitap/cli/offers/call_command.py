@@ -1,6 +1,8 @@
 """`multitap call`: calls one tool."""
 
+import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,13 @@ from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, note, say_text
+from multitap.cli.terminal.output import advise, complain, note, say_text
 from multitap.cli.terminal.progress import ticker
 from multitap.cli.terminal.saving import attachments, save_all
 from multitap.cli.terminal.typed_lines import is_somebody_there
 from multitap.config import Loaded
 from multitap.errors import BadArguments, Unavailable
-from multitap.events import Phase
+from multitap.events import Phase, Snapshot
 from multitap.records import dataclass
 from multitap.results import KeptResults, ToolResult
 
@@ -52,6 +54,8 @@ class Called:
     tool: str
     cap: int
     """Characters after which its text is cut."""
+    refused: tuple[str, ...] = ()
+    """Hosts that its sandbox kept from it, if it failed."""
 
 
 def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) -> int:
@@ -91,7 +95,10 @@ def _call_live(live: Live, loaded: Loaded, options: CommonOptions, name: str, fi
             at_the_prompt(),
             person=is_somebody_there(),
         )
-    return Called(raw, told.server, told.tool, told.cap)
+    called = Called(raw, told.server, told.tool, told.cap)
+    if _result(called).success:
+        return called
+    return replace(called, refused=_refused_hosts(live.picture().snapshot, told.server))
 
 
 async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
@@ -116,7 +123,18 @@ async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -
             context = CallContext(timeout=options.timeout, on_progress=on_progress)
             result = await hub.call(name, fill(tool.input_schema), context=context)
         cap = cap_of(tool, hub.settings.result_cap)
-        return Called(result.raw, result.server, result.tool, cap)
+        refused = () if result.success else _refused_hosts(hub.snapshot(), result.server)
+        return Called(result.raw, result.server, result.tool, cap, refused)
+
+
+def _refused_hosts(snapshot: Snapshot, server: str) -> tuple[str, ...]:
+    sandbox = next((one.sandbox for one in snapshot.servers if one.name == server), None)
+    hosts = (one.host for one in sandbox.refused) if sandbox else ()
+    return tuple(host.removesuffix(":443").removesuffix(":80") for host in hosts)
+
+
+def _result(called: Called) -> ToolResult:
+    return ToolResult(called.raw, server=called.server, tool=called.tool)
 
 
 async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) -> "Tool":
@@ -134,7 +152,7 @@ async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) 
 
 
 def _show(called: Called, name: str, show: Show) -> Exit:
-    result = ToolResult(called.raw, server=called.server, tool=called.tool)
+    result = _result(called)
     if show.save is not None:
         save_all(attachments(result.blocks), show.save, name)
     if show.as_json:
@@ -143,6 +161,10 @@ def _show(called: Called, name: str, show: Show) -> Exit:
     text = result.text if show.full else _cut(result, called.cap)
     if not result.success:
         complain(text or "the tool failed without giving a reason")
+        if called.refused:
+            hosts = shlex.join(called.refused)
+            note(f"the sandbox of {called.server} did not let it reach {', '.join(called.refused)}")
+            advise(f"`multitap sandbox allow {called.server} {hosts}` lets it")
         return Exit.FAILED
     if text:
         say_text(text)

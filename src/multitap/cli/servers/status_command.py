@@ -61,7 +61,8 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
             note(f"degraded: {reason}")
         if ours:
             explain_emptiness(loaded)
-        _suggest(told)
+        if options.typed is None:
+            _suggest(told)
     return verdict(known, told)
 
 

@@ -1,6 +1,8 @@
 """Continue: a list of servers, each with its name."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
 from multitap.config.dialects.draft import Draft, Reading
@@ -18,7 +20,7 @@ from multitap.config.dialects.rules import (
     transport_as,
     unsupported,
 )
-from multitap.config.documents import Document, Node, is_list, is_table
+from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 
 
 def _key(draft: Draft, node: Node) -> None:
@@ -65,7 +67,11 @@ def read(document: Document, folder: Path) -> Reading:
     # The older `config.json` has servers without names, under `experimental`.
     old = transcript.root.find("experimental", "modelContextProtocolServers")
     transcript.list(old, unnamed="mcp")
-    transcript.list(transcript.root.find("mcpServers"))
+    servers = transcript.root.find("mcpServers")
+    if servers is not None and is_table(servers.value):  # another client's JSON, dropped in
+        transcript.table(servers)
+    else:
+        transcript.list(servers)
     return transcript.reading()
 
 
@@ -73,6 +79,12 @@ def matches(document: Document) -> bool:
     root = document.root
     lists = (root.find("mcpServers"), root.find("experimental", "modelContextProtocolServers"))
     return any(node is not None and is_list(node.value) for node in lists)
+
+
+def _heading(root: Node, _entries: Iterable[Mapping[str, Any]]) -> Iterable[tuple[KeyPath, Any]]:
+    """Continue refuses a file that says neither its name nor its version."""
+    new = () if root.value else (("name", "Local"), ("version", "1.0.0"), ("schema", "v1"))
+    return [((key,), text) for key, text in new]
 
 
 WRITING = Writing(
@@ -87,6 +99,7 @@ WRITING = Writing(
     suffix=".yaml",
     listed=True,
     name_key="name",
+    also=_heading,
 )
 CONTINUE = Dialect(
     "continue",

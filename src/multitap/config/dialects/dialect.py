@@ -35,6 +35,9 @@ class Writing:
     """Servers stand in a list, not in a table."""
     name_key: str | None = None
     """The key by which an entry says its name itself."""
+    required: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What its host wants in every entry, though it says nothing: without it, the host skips the
+    entry."""
     also: Callable[[Node, Iterable[Mapping[str, Any]]], Iterable[tuple[KeyPath, Any]]] = (
         nothing_else
     )

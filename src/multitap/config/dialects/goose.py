@@ -9,11 +9,12 @@ from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
     TwoWay,
-    arguments,
+    all_arguments,
     duration,
     env,
     flag,
     ignore,
+    nothing,
     one_of,
     pick,
     program,
@@ -52,6 +53,12 @@ def _tools(draft: Draft, node: Node) -> None:
         strings("filter", "allow")(draft, node)
 
 
+def _description(draft: Draft, node: Node) -> None:
+    """An empty one stands there because Goose wants the key."""
+    if node.value != "":
+        string("description")(draft, node)
+
+
 def _fill_headers(draft: Draft) -> None:
     """Headers of a remote server may name its `envs` and `env_keys`, which have no other use."""
     if ("url",) not in draft.fields:
@@ -70,17 +77,18 @@ def _fill_headers(draft: Draft) -> None:
 KEYS: Rules = {
     "type": one_of("stdio", "streamable_http", "sse"),
     "cmd": program,
-    "args": arguments,
+    "args": all_arguments,
     "envs": env,
     "env_keys": _secrets,
     "uri": string("url"),
     "headers": table("headers"),
     "socket": unsupported("servers behind a Unix socket are not supported"),
     "enabled": flag("enabled"),
-    "description": string("description"),
+    "description": TwoWay(_description, lambda fields: fields.text("description")),
     "timeout": duration("timeout", bare="s"),
     "available_tools": _tools,
-    **dict.fromkeys(("name", "display_name", "bundled"), ignore),
+    "name": nothing,
+    **dict.fromkeys(("display_name", "bundled"), ignore),
 }
 # Goose expands variables in headers only, and only from `envs` and `env_keys`; elsewhere `${` is
 # text.
@@ -122,5 +130,6 @@ WRITING = Writing(
     within("extensions"),
     suffix=".yaml",
     name_key="name",
+    required={"enabled": True, "description": ""},
 )
 GOOSE = Dialect("goose", "Goose", read, matches, WRITING, ("goose/config.yaml",))

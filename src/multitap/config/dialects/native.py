@@ -199,7 +199,7 @@ SERVER: Rules = {
     "env": env,
     "oauth": oauth(rules_of(OAuth, "oauth")),
     "policy": policy,
-    "sandbox": _sandbox,
+    "sandbox": TwoWay(_sandbox, lambda fields: fields.take("sandbox")),
 }
 GENERAL: Rules = {
     **rules_of(Settings),

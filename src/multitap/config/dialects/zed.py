@@ -7,6 +7,7 @@ from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
     Rules,
+    all_arguments,
     arguments,
     duration,
     env,
@@ -34,7 +35,7 @@ def _command(draft: Draft, node: Node) -> None:
 
 KEYS: Rules = {
     "command": _command,
-    "args": arguments,
+    "args": all_arguments,
     "env": env,
     "url": string("url"),
     "headers": table("headers"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from multitap.config.documents import is_list, is_table
 from multitap.config.files import is_there
@@ -53,6 +54,8 @@ class ServerDraft:
     """For the person who adds it: where it comes from, what it needs."""
     warnings: tuple[str, ...] = field(default=())
     """What of its source cannot be expressed, or should be looked at."""
+    unpacked: Path | None = None
+    """A folder that was made for it, and goes again if it is not added."""
 
 
 def fill(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -101,6 +104,12 @@ def paths_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tupl
     return tuple(map(_in_full, given))
 
 
+def hosts_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The hosts of the addresses that the user gave it, as rules of a sandbox name them."""
+    given = (text for one in draft.inputs if not one.secret for text in answers.get(one.name, ()))
+    return tuple(dict.fromkeys(host for text in given if (host := _host(text))))
+
+
 def how_to_give(one: DraftInput) -> str:
     """How to give an input on the command line."""
     about = f" ({one.description})" if one.description else ""
@@ -109,6 +118,18 @@ def how_to_give(one: DraftInput) -> str:
 
 def _names_place(text: str) -> bool:
     return bool(_PLACE.match(text)) and is_there(Path(text).expanduser())
+
+
+def _host(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not host or "$" in host:
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port in {None, 80, 443} else f"{shown}:{port}"
 
 
 def _in_full(path: str) -> str:

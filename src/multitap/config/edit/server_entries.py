@@ -11,7 +11,7 @@ from multitap.config.dialects.rewrites import canonical
 from multitap.config.dialects.rules import write_table
 from multitap.config.dialects.unwritten import Unwritten
 from multitap.config.documents import Document, KeyPath, is_table
-from multitap.config.edit.changes import Put, apply_changes
+from multitap.config.edit.changes import Change, Put, apply_changes
 from multitap.config.mask import masked
 from multitap.config.models import HttpServer, StdioServer
 from multitap.config.stacks import Stack
@@ -55,7 +55,22 @@ def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
         entry = {key: name, **entry}
     losses = tuple(_losses(config, _read_again(name, entry, dialect), dialect))
     lost = any(loss.key.partition(".")[0] in _ESSENTIAL for loss in losses)
-    return WrittenEntry(None if lost else entry, losses)
+    missing = {key: it for key, it in dialect.writing.required.items() if key not in entry}
+    return WrittenEntry(None if lost else {**entry, **missing}, losses)
+
+
+def place_entries(
+    dialect: Dialect, document: Document, entries: Mapping[str, Mapping[str, Any]]
+) -> list[Change]:
+    """The changes that put entries into a document, with all that its host needs besides."""
+    made: list[Change] = []
+    for name, entry in entries.items():
+        place = entry_place(dialect, document, name)
+        is_more = dialect.writing.listed and document.root.find(*map(str, place)) is None
+        moved = (*place[:-1], int(place[-1]) + len(made)) if is_more else place
+        made.append(Put(moved, dict(entry)))
+    besides = dialect.writing.also(document.root, entries.values())
+    return [*made, *(Put(path, value) for path, value in besides)]
 
 
 def fields_of(config: Program) -> dict[FieldPath, Any]:

@@ -53,6 +53,7 @@ _ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 """Inherited variables that name places outside, or proxies that cannot be reached."""
+_BUNDLE = re.compile(r"[0-9a-f]{64}(?=/)")
 _INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "container"})
 FOLDER = "sandboxes"
@@ -155,6 +156,7 @@ def plan_sandbox(
         [
             *(one for path in given for one in private.openable(path)),
             *(one for _, opened in readable for one in opened),
+            *_own_bundles(config),
             *(path for path in _MACHINE if Path(path).exists()),
         ]
     )
@@ -245,6 +247,19 @@ def _around_program(program: str, home: Path) -> Iterator[str]:
     real = os.path.realpath(program)
     yield real
     yield from _installation(Path(real), home)
+
+
+def _own_bundles(config: StdioServer) -> Iterator[str]:
+    """The unpacked bundles that its command names: of all that we keep, these are its own code."""
+    from multitap.published.bundle_file import bundles_folder  # noqa: PLC0415 - few are of bundles
+
+    if config.provenance == "project":
+        return
+    place = os.path.realpath(bundles_folder())
+    for word in (config.command, *config.args):
+        rest = os.path.realpath(word).removeprefix(f"{place}/")
+        if os.path.isabs(word) and (bundle := _BUNDLE.match(rest)):
+            yield os.path.join(place, bundle[0])
 
 
 def _script(config: StdioServer, home: Path) -> Iterator[str]:

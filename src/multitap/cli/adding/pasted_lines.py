@@ -12,12 +12,11 @@ from multitap.config.dialects import DIALECTS
 from multitap.config.documents import Document, is_list, is_table
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.config.edit.server_entries import write_entry
-from multitap.config.formats.limits import LARGEST
+from multitap.config.files import read_file
 from multitap.config.layers import Layer, merge
 from multitap.config.problems import Severity
 from multitap.config.secrets import is_telling
 from multitap.errors import ConfigError
-from multitap.regular_file import read_regular
 
 PROGRAMS = frozenset(
     ("claude", "codex", "gemini", "code", "code-insiders", "cursor", "opencode", "cline", "amp")
@@ -101,12 +100,10 @@ def from_file(path: Path, name: str | None) -> tuple[ServerDraft, ...]:
     Raises:
         ConfigError: It cannot be read, or has none.
     """
-    try:
-        document, problems = read_text(read_regular(path, LARGEST).decode("utf-8-sig"), path)
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{path} cannot be read: {exc}") from None
+    document, problems = read_file(path)
     if document is None:
-        raise ConfigError(plain_line(problems[0]), hint=problems[0].hint)
+        words = plain_line(problems[0]) if problems else f"there is no file {path}"
+        raise ConfigError(words, hint=problems[0].hint if problems else None)
     if drafts := _drafts(document, name):
         return drafts
     raise ConfigError(

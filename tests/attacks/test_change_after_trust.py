@@ -9,6 +9,7 @@ import pytest
 from keyring.backends import fail
 
 from multitap import open_hub
+from multitap.config.models import Limits
 from multitap.config.trust_gate import Standing, Untrusted
 from multitap.events import LinkState, Reloaded
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
@@ -158,6 +159,19 @@ def _inline(value):
     if not isinstance(value, dict):
         return json.dumps(value)
     return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items()) + " }"
+
+
+def test_a_project_raises_no_limits_of_its_servers(folder):
+    limits = "limits = { message = 10_000_000_000, tools = 5, in_flight = 9_999 }"
+    (folder / "multitap.toml").write_text(
+        f'[servers.a]\ncommand = "x"\n{limits}\n[servers.b]\nurl = "https://x.example"\n{limits}\n'
+    )
+    trust(folder)
+    loaded = load_trusted()
+
+    for server in loaded.settings.servers.values():
+        assert server.limits == Limits(tools=5)
+    assert {one.key.rpartition(".")[2] for one in loaded.errors} == {"message", "in_flight"}
 
 
 def test_mcpoison_where_a_link_leads_is_part_of_the_trust(folder, tmp_path):

@@ -163,6 +163,7 @@ def test_a_confined_server_of_a_project_starts_in_the_project(tmp_path):
     )
 
     assert plan.cwd == project
+    assert Path(plan.env["PYTHONPYCACHEPREFIX"]).is_relative_to(tmp_path / "state")
 
 
 def test_a_rule_does_not_guess_where_a_confined_server_starts(tmp_path):

@@ -1,10 +1,10 @@
-"""What a project's file may say about the sandbox of its servers."""
+"""What a project's file may say about the sandbox and the limits of its servers."""
 
 import os
 from pathlib import Path
 
 from multitap.config.dialects.draft import Entry
-from multitap.config.models import HttpServer, SandboxRules, StdioServer
+from multitap.config.models import HttpServer, Limits, SandboxRules, StdioServer
 from multitap.config.problems import Problem, Severity
 
 _HINT = "describe the server in your own configuration if it needs that"
@@ -19,10 +19,10 @@ def restrain(
         model: What the project's file describes.
         entry: Where it is written.
     """
+    limits, problems = _within_usual(model.limits, entry)
+    changes: dict[str, object] = {} if limits is model.limits else {"limits": limits}
     if not isinstance(model, StdioServer):
-        return model, ()
-    problems: list[Problem] = []
-    changes: dict[str, object] = {}
+        return (model.model_copy(update=changes) if changes else model), tuple(problems)
     if model.sandbox is False:
         changes["sandbox"] = "auto"
         message = "a project cannot switch the sandbox off"
@@ -49,6 +49,18 @@ def restrain(
             problems.append(_problem(entry, ("sandbox_rules", field), message))
             changes["sandbox_rules"] = kept
     return (model.model_copy(update=changes) if changes else model), tuple(problems)
+
+
+def _within_usual(limits: Limits, entry: Entry) -> tuple[Limits, list[Problem]]:
+    """Limits that protect us from the server, which its own author can only lower."""
+    usual, problems, lowered = Limits(), list[Problem](), dict[str, int]()
+    for field in Limits.model_fields:
+        most: int = getattr(usual, field)
+        if getattr(limits, field) > most:
+            lowered[field] = most
+            message = f"a project's server may have at most {most:,}"
+            problems.append(_problem(entry, ("limits", field), message))
+    return (limits.model_copy(update=lowered) if lowered else limits), problems
 
 
 def _inside(paths: tuple[Path, ...], entry: Entry) -> tuple[Path, ...]:

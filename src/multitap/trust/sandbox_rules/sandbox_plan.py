@@ -309,6 +309,9 @@ def _environment(
         if name not in kept and (home / usual).is_dir()
     }
     own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+    if config.provenance == "project":
+        # Compiled files of the project's run in place of the sources that a person has trusted.
+        own["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
     return {**kept, **places, **own, **config.env}
 
 

@@ -139,6 +139,30 @@ def test_the_gateway_is_installed_at_addresses_only(multitap, home, url):
     assert f"{url!r} is not the address of a gateway" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mcp.json", '{"mcpServers": {"a": {"command": "x"}}}\r\n'),
+        ("mcp.toml", '[servers.a]\r\ncommand = "x"\r\n'),
+        ("mcp.yaml", "extensions:\r\n  a:\r\n    type: stdio\r\n    cmd: x\r\n    args: []\r\n"),
+    ],
+)
+def test_marks_and_line_ends_of_windows_stay(multitap, home, name, text):
+    path = home / name
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    before = path.read_bytes()
+
+    ended = multitap(f"add -c {name} b --no-check -- y")
+
+    after = path.read_bytes()
+    assert ended.code == 0, ended.err
+    assert after.startswith(b"\xef\xbb\xbf")
+    assert after.count(b"\n") == after.count(b"\r\n")
+    assert b"y" in after
+    multitap("undo")
+    assert path.read_bytes() == before
+
+
 def test_an_import_says_where_a_client_would_have_its_file(multitap, home):
     ended = multitap("import cursor")
 

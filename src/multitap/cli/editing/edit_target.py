@@ -22,6 +22,9 @@ from multitap.config.search import FILE, project_folder
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
 
+_MARK = "\ufeff"
+"""What some editors on Windows put before the text; it stays there."""
+
 
 @dataclass(frozen=True, slots=True)
 class EditTarget:
@@ -37,15 +40,18 @@ class EditTarget:
         """The edit that makes changes, worked out from what is in the file at that moment."""
 
         def change_text(text: str) -> str:
-            document = self.document(text)
+            plain = text.removeprefix(_MARK)
+            document = self.document(plain)
             found = dialect(self.told) if self.told else dialect_of(document)
-            return apply_edits(text, self.path, change(document, found))
+            mark = text[: len(text) - len(plain)]
+            return mark + apply_edits(plain, self.path, change(document, found))
 
         return FileEdit(self.path, change_text, SHARED if self.is_project else PRIVATE)
 
     def document(self, text: str) -> Document:
-        if text.strip():
-            return parse(text, self.path)
+        plain = text.removeprefix(_MARK)
+        if plain.strip():
+            return parse(plain, self.path)
         return Document(self.path, {}, SUFFIXES.get(self.path.suffix.lower(), "json"))
 
     @property

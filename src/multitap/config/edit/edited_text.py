@@ -24,6 +24,9 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     """
     wanted = [*changes]
     before, kind = _document(text, path)
+    if kind == "yaml" and (ends := text.count("\r\n")) and ends == text.count("\n"):
+        # this editor knows one kind of line end; the others go by what is around a change
+        return apply_edits(text.replace("\r\n", "\n"), path, wanted).replace("\n", "\r\n")
     expected = apply_changes(before, wanted)
     editor = _editor(kind)
     after = text or ("{}\n" if kind == "json" else "")

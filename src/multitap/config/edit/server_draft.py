@@ -54,7 +54,7 @@ class ServerDraft:
     """For the person who adds it: where it comes from, what it needs."""
     warnings: tuple[str, ...] = field(default=())
     """What of its source cannot be expressed, or should be looked at."""
-    unpacked: Path | None = None
+    unpacked: Path | None = field(default=None, compare=False)
     """A folder that was made for it, and goes again if it is not added."""
 
 

@@ -163,6 +163,18 @@ def test_marks_and_line_ends_of_windows_stay(multitap, home, name, text):
     assert path.read_bytes() == before
 
 
+def test_one_client_that_cannot_have_it_keeps_it_from_no_other(multitap, home):
+    multitap("install claude cursor")
+
+    ended = multitap("install all --http")
+    refused = multitap("install claude --http")
+
+    assert ended.code == 0, ended.err
+    assert "claude is left out" in ended.err
+    assert "changed" in ended.err
+    assert refused.code == 3
+
+
 def test_an_import_says_where_a_client_would_have_its_file(multitap, home):
     ended = multitap("import cursor")
 

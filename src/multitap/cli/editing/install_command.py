@@ -59,6 +59,9 @@ def install(
             _instruct(client, options, url)
             continue
         target = _target(client.dialect)
+        if name not in names and write_entry(NAME, config, dialect(client.dialect)).entry is None:
+            note(f"{name} is left out: it can only start the gateway itself")  # one of `all`
+            continue
         _check_expressible(name, client.dialect, config)
         edits.append(_adding(target, client, config, own if replace else set()))
         if not replace and (count := _count_copies(target, own)):

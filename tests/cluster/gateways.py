@@ -9,14 +9,26 @@ import sys
 import threading
 from pathlib import Path
 
+import anyio
+from anyio import to_thread
+
 from tests.cluster.redis_server import free_port
 from tests.waiting import wait_for
 
 
 class GatewayProcess:
-    """`multitap serve --http` with more options, in a home of its own."""
+    """`multitap serve --http` with more options, in a home of its own.
 
-    def __init__(self, folder, config, *options, port=None, console=False):
+    Args:
+        folder: Has its log and its home.
+        config: What it serves.
+        options: More for the command line.
+        port: Where; any if not given.
+        console: Whether it has one.
+        source: Another version of the package.
+    """
+
+    def __init__(self, folder, config, *options, port=None, console=False, source=None):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._multitap = [sys.executable, "-m", "multitap", "--config", str(config)]
@@ -28,6 +40,8 @@ class GatewayProcess:
         home = Path(folder, f"home-{self.port}")
         home.mkdir(exist_ok=True)
         self._env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        if source is not None:
+            self._env["PYTHONPATH"] = str(source)
         self.process = None
 
     def start(self):
@@ -71,7 +85,8 @@ class GatewayProcess:
 def running(*gateways):
     try:
         for one in gateways:
-            one.start()
+            if one.process is None:
+                one.start()
         for one in gateways:
             one.wait_up()
         yield gateways
@@ -81,3 +96,15 @@ def running(*gateways):
             one.start()
         for one in stopping:
             one.join()
+
+
+@contextlib.asynccontextmanager
+async def running_beside(*gateways):
+    """The same for gateways that need what this loop runs, such as their way to Redis."""
+    stack = contextlib.ExitStack()
+    await to_thread.run_sync(stack.enter_context, running(*gateways))
+    try:
+        yield gateways
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(stack.close)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 
 TOOLS = [{"name": "note", "inputSchema": {"type": "object"}}]
 ABOUT = {
@@ -22,7 +23,8 @@ def answer(message, ledger):
             return {"result": {}}
         case "tools/call":
             nonce = message["params"]["arguments"]["nonce"]
-            os.write(ledger, f"{nonce}\n".encode())
+            # with its process: a ledger shows who executed what, and in which order
+            os.write(ledger, f"{nonce} {os.getpid()}\n".encode())
             return {"result": {"content": [{"type": "text", "text": nonce}]}}
         case _:
             return {"error": {"code": -32601, "message": "Method not found"}}
@@ -30,12 +32,24 @@ def answer(message, ledger):
 
 def main():
     ledger = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    lock = threading.Lock()
+
+    def say(told):
+        with lock:
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
+
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message:
             told = {"jsonrpc": "2.0", "id": message["id"], **answer(message, ledger)}
-            sys.stdout.write(json.dumps(told) + "\n")
-            sys.stdout.flush()
+            arguments = message.get("params", {}).get("arguments") or {}
+            if pause := arguments.get("pause"):
+                later = threading.Timer(pause, say, (told,))
+                later.daemon = True
+                later.start()
+            else:
+                say(told)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ class RedisServer:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def close(self):
         self.stop()
         self._folder.cleanup()

@@ -233,3 +233,24 @@ async def test_nothing_listens_at_the_address():
     async with open_redis(f"redis://127.0.0.1:{free_port()}") as coordinator:
         with pytest.raises(CoordinatorDown, match="does not answer"):
             await coordinator.time()
+
+
+async def test_an_entry_that_comes_during_the_look_is_not_slept_through(redis_server, monkeypatch):
+    async with open_on_redis(redis_server) as coordinator:
+        streams = coordinator.streams
+        look, rung = streams._after, anyio.Event()
+
+        async def slow(key, *given):
+            found = await look(key, *given)
+            if not rung.is_set():
+                waiting = streams._grown[key].coming()
+                await streams.append("s", b"1", most=10)
+                await waiting.wait()
+                rung.set()
+            return found
+
+        monkeypatch.setattr(streams, "_after", slow)
+        with anyio.fail_after(10):
+            found = await streams.entries("s", wait=60)
+
+    assert [one.data for one in found] == [b"1"]

@@ -74,7 +74,7 @@ async def test_the_cluster_keeps_a_key_for_those_without_one(tmp_path):
     ):
         assert first.key == second.key
         with pytest.raises(ConfigError, match="a key of its own"):
-            await agree_on_key(coordinator.records, b"x" * 32)
+            await agree_on_key(coordinator.records, b"x" * 32, patience=0)
 
 
 def test_keys_come_from_a_file_or_the_environment(tmp_path):
@@ -119,20 +119,40 @@ def test_a_fingerprint_tells_configurations_apart_and_no_machines():
     assert fingerprint(settings) != fingerprint(Settings())
 
 
-async def test_what_a_flushed_coordinator_lost_is_written_down_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("multitap.cluster.replica._KEEP", 0.05)
+async def test_what_a_flushed_coordinator_lost_is_written_down_again(tmp_path):
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a", key=None) as first:
         first.apply({"zoo": zoo()})
         with anyio.fail_after(10):
             lease = await first.ownership.wait_owner("zoo")
         token = lease.token
-        coordinator.leases.forget()
-        for key in await coordinator.records.scan(""):
-            await coordinator.records.delete(key)
-        await until(lambda: lease.token > token)
-
-        assert lease.is_valid
+        await forget(coordinator)
+        # at once, and so before the other one can have noticed
         async with joined(coordinator, tmp_path, "b", key=None) as second:
             assert second.key == first.key
             await until(lambda: set(second.membership.members) == {"a", "b"})
+        await until(lambda: lease.token > token)
+        assert lease.is_valid
+
+
+async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_away(tmp_path):
+    coordinator = LocalCoordinator()
+    async with joined(coordinator, tmp_path, "a", key=None) as first:
+        first.apply({"zoo": zoo()})
+        with anyio.fail_after(10):
+            await first.ownership.wait_owner("zoo")
+        await forget(coordinator)
+        async with joined(coordinator, tmp_path, "b", key=None, is_fresh=True) as second:
+            assert second.key != first.key
+            await until(lambda: first.concerns)
+            assert "another key" in first.concerns[0]
+            second.apply({"zoo": zoo()})
+            with anyio.fail_after(10):
+                await second.ownership.wait_owner("zoo")
+            await until(lambda: second.ownership.lease("zoo") is not None)
+
+
+async def forget(coordinator):
+    coordinator.leases.forget()
+    for key in await coordinator.records.scan(""):
+        await coordinator.records.delete(key)

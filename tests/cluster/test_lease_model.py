@@ -2,7 +2,11 @@
 
 The code is the real one. Each replica has a clock of its own that runs a little fast or slow; each
 request to the coordinator takes any time, its answer may be lost, a replica may be cut off or stand
-still for seconds, and the coordinator may forget everything.
+still for seconds, and the coordinator may forget everything. One server is a pool of two.
+
+What it does not have: a coordinator that comes back with older data, as a Redis that lost its last
+writes does (see "What it does not do" in docs/cluster.md), and a replica that stands still between
+its look at the lease and the write to the pipe.
 """
 
 import asyncio
@@ -18,7 +22,8 @@ from multitap.cluster.ownership import Ownership, ServerPool
 from multitap.tasks import Tasks
 from tests.simulation.clock import run
 
-SERVERS = ("calc", "files")
+SERVERS = {"calc": 1, "files": 1, "pool": 2}
+"""How many replicas run each."""
 SECONDS = 30.0
 
 
@@ -57,10 +62,14 @@ class Adversary:
         self.cut_off = False
         self.slow = 0.05
         self.loss = 0.02
+        self.going = asyncio.Event()
+        """Cleared while the replica stands still: its clock and its leases run on."""
+        self.going.set()
 
     async def _travel(self):
         chance = self.world.random
         await asyncio.sleep(chance.random() * self.slow)
+        await self.going.wait()
         if self.cut_off or chance.random() < self.loss:
             await asyncio.sleep(chance.random() * 2)
             raise CoordinatorDown("lost")
@@ -81,7 +90,9 @@ class Adversary:
 
     async def release(self, name, token):
         await self._travel()
-        return await self.world.leases.release(name, token)
+        was_held = await self.world.leases.release(name, token)
+        await self._travel()
+        return was_held
 
     async def look(self, *names):
         await self._travel()
@@ -96,7 +107,6 @@ class SimulatedReplica:
         self.name = name
         self.adversary = Adversary(world)
         rate, offset = world.random.uniform(0.97, 1.03), world.random.uniform(0, 1000)
-        self.standing_until = 0.0
         self.ownership = Ownership(
             self.adversary,
             name,
@@ -106,7 +116,7 @@ class SimulatedReplica:
             clock=lambda: offset + world.loop.time() * rate,
         )
         self._names = names
-        self.ownership.apply({server: ServerPool() for server in SERVERS})
+        self.ownership.apply({server: ServerPool(slots) for server, slots in SERVERS.items()})
 
     def candidates(self, _):
         return self._names
@@ -115,6 +125,8 @@ class SimulatedReplica:
         """Execute requests as an owner does: a look at the lease, and then at once the write."""
         while True:
             await asyncio.sleep(self.world.random.random() * 0.1)
+            # whatever it wanted to do, it does as soon as it goes on
+            await self.adversary.going.wait()
             for server in SERVERS:
                 lease = self.ownership.lease(server)
                 if lease is not None and lease.is_valid:
@@ -124,19 +136,23 @@ class SimulatedReplica:
         chance = self.world.random
         while True:
             await asyncio.sleep(chance.random() * 6)
-            match chance.randrange(5):
+            match chance.randrange(6):
                 case 0:
                     self.adversary.cut_off = True
                     await asyncio.sleep(chance.random() * 6)
                     self.adversary.cut_off = False
                 case 1:
-                    # stopped: what it asked is answered when it goes on, long after
+                    # a bad network: answers come long after they were given
                     self.adversary.slow = 10.0
                     await asyncio.sleep(chance.random() * 6)
                     self.adversary.slow = 0.05
                 case 2:
                     await self.ownership.hand_over()
                     self.ownership.is_draining = False
+                case 3:
+                    self.adversary.going.clear()
+                    await asyncio.sleep(chance.random() * 6)
+                    self.adversary.going.set()
                 case _:
                     pass
 

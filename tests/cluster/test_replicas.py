@@ -25,7 +25,6 @@ def redis():
         yield server
 
 
-@pytest.mark.wide
 async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tmp_path, redis):
     ledger = Ledger(tmp_path / "zoo")
     config = config_of(tmp_path, zoo=ledger)

@@ -8,11 +8,14 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+import anyio
+
 from multitap.cluster.coordinator import Records
 from multitap.errors import ConfigError
 
 VARIABLE = "MULTITAP_CLUSTER_KEY"
 _SIZE = 32
+_LOOK = 0.1  # seconds between two looks for a key
 _LEAST = 16  # characters; the key protects everything that replicas say to each other
 _PROOF = b"the key of a multitap cluster"
 _HINT = f"give all replicas the same key: `--cluster-key-file FILE`, {VARIABLE}, or none of them"
@@ -42,43 +45,71 @@ def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
     return hashlib.sha256(text.strip().encode()).digest()
 
 
-async def agree_on_key(records: Records, given: bytes | None) -> bytes:
+async def agree_on_key(records: Records, given: bytes | None, *, patience: float) -> bytes:
     """The key of the cluster.
+
+    Args:
+        records: Where replicas write it down, or a proof of it.
+        given: What this replica was started with.
+        patience: Seconds for others to write it down again, before a new one is made.
 
     Raises:
         ConfigError: It is another one than this replica was given.
     """
     if given is None:
-        if await records.read("key-proof") is not None and await records.read("key") is None:
-            raise ConfigError("the cluster has a key that this replica was not given", hint=_HINT)
-        fresh = base64.b64encode(secrets.token_bytes(_SIZE))
-        # replicas that start together all offer one: the first is kept, and all read that
-        await records.swap("key", None, fresh)
-        kept = await records.read("key") or fresh
-        try:
-            given = base64.b64decode(kept, validate=True)
-        except binascii.Error:
-            raise ConfigError("the key that the cluster keeps is damaged", hint=_HINT) from None
-        await keep_key(records, given, is_shared=True)
+        key = await _shared_key(records, patience)
     elif await records.read("key") is not None:
         raise ConfigError(
             "the cluster has a key of its own, and this replica was given another one", hint=_HINT
         )
     else:
-        await keep_key(records, given, is_shared=False)
-    # read again: another replica may have written its own proof first
-    if not hmac.compare_digest(await records.read("key-proof") or b"", _proof(given)):
+        key = given
+    if not await keep_key(records, key, is_shared=given is None):
         raise ConfigError(
             "the cluster's key differs from the one that this replica was given", hint=_HINT
         )
-    return given
+    return key
 
 
-async def keep_key(records: Records, key: bytes, *, is_shared: bool) -> None:
-    """Write down what newcomers need; again after the coordinator has lost it."""
-    if is_shared:
-        await records.swap("key", None, base64.b64encode(key))
-    await records.swap("key-proof", None, _proof(key))
+async def keep_key(records: Records, key: bytes, *, is_shared: bool) -> bool:
+    """Write down what newcomers need, unless it is there; whether the cluster has this key."""
+    proof, shared = _proof(key), base64.b64encode(key)
+    # the key before its proof: a proof beside somebody else's key would keep everybody out
+    if is_shared and not await _kept(records, "key", shared):
+        return False
+    return await _kept(records, "key-proof", proof)
+
+
+async def _kept(records: Records, name: str, value: bytes) -> bool:
+    # read first: it nearly always is there, and a script costs Redis more
+    if await records.read(name) == value or await records.swap(name, None, value):
+        return True
+    # another replica was quicker, perhaps with the same
+    return await records.read(name) == value
+
+
+async def _shared_key(records: Records, patience: float) -> bytes:
+    """The key that the cluster keeps; a new one if there is none."""
+    until = anyio.current_time() + patience
+    while True:
+        is_proved = await records.read("key-proof") is not None
+        kept = await records.read("key")
+        if is_proved and kept is None:
+            raise ConfigError("the cluster has a key that this replica was not given", hint=_HINT)
+        # A coordinator without a key is new, or has lost everything. In that case the replicas
+        # that run write their key down again, and a new one would keep this one apart from them.
+        if kept is not None or anyio.current_time() >= until:
+            break
+        await anyio.sleep(_LOOK)
+    if kept is None:
+        fresh = base64.b64encode(secrets.token_bytes(_SIZE))
+        # replicas that start together all offer one: the first is kept, and all read that
+        await records.swap("key", None, fresh)
+        kept = await records.read("key") or fresh
+    try:
+        return base64.b64decode(kept, validate=True)
+    except binascii.Error:
+        raise ConfigError("the key that the cluster keeps is damaged", hint=_HINT) from None
 
 
 def _proof(key: bytes) -> bytes:

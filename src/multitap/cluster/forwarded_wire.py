@@ -12,7 +12,7 @@ from msgspec import Raw
 from multitap.cluster import peer_messages as say
 from multitap.cluster.peer_connection import PeerConnection
 from multitap.errors import BadAnswer, CallTimeout, Overloaded, Unavailable, ungrouped
-from multitap.faults import Elsewhere, Moved, RequestFailed, WireFault
+from multitap.faults import AnswerTimeout, Elsewhere, Moved, RequestFailed, WireFault
 from multitap.redaction import Redactor
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc import envelope
@@ -34,7 +34,9 @@ _PUBLIC = {
 PATIENCE = 15.0
 """Seconds for an owner to finish what is under way: well beyond its own limit for draining."""
 
-HANDSHAKE = frozenset({"initialize", "server/discover", "ping"})
+CONNECTING = frozenset({"initialize", "server/discover"})
+"""What a link asks before the server is connected."""
+HANDSHAKE = CONNECTING | {"ping"}
 """What the owner answers by itself: it has shaken hands with the server already."""
 
 
@@ -93,8 +95,9 @@ class ForwardedWire:
         # nothing reached the server, so it is safe to send it again to the next owner
         except Elsewhere as exc:
             exchange.fail(pending, exc, None)
-            # it runs while the link connects: the link itself looks for the new owner
-            if request.method in HANDSHAKE:
+            # the link itself looks for the new owner. A health check waits like a call: its failure
+            # would end the wire, and with it the calls that the owner still works on.
+            if request.method in CONNECTING:
                 raise
             await in_task(request.light)
             raise await self._leave(request) from None
@@ -103,13 +106,18 @@ class ForwardedWire:
             raise
         return exchange.result(pending, answer)
 
-    async def _leave(self, request: Request) -> Moved:
+    async def _leave(self, request: Request) -> WireFault:
         """The owner begins nothing more, but finishes what it has: the wire closes after that."""
         self._is_leaving = True
-        with anyio.move_on_after(min(request.deadline.at - self._loop.time(), PATIENCE)):
+        left = request.deadline.at - self._loop.time()
+        with anyio.move_on_after(min(left, PATIENCE)):
             await self.closed.wait()
-        # if it does not: the next one who asks has to find the new owner
-        self.cut("its owner has left")
+        if not self.closed.is_set():
+            # one request's own end is not the end of the wire: others may still be answered on it
+            if left < PATIENCE:
+                return AnswerTimeout("its owner has left, and there is no other yet", sent=False)
+            # the next one who asks has to find the new owner
+            self.cut("its owner has left")
         return Moved("another replica owns it by now", sent=False)
 
     async def notify(

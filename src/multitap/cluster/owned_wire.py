@@ -8,7 +8,7 @@ import anyio
 from msgspec import Raw
 
 from multitap.cluster.owner_lease import OwnerLease
-from multitap.faults import Moved, RequestFailed, WireFault
+from multitap.faults import Moved, RequestFailed, WireClosed, WireFault
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import Request
@@ -109,6 +109,10 @@ class OwnedWire:
         self.in_flight += 1
         try:
             return await self._send(request)
+        except WireClosed as exc:
+            if self._lease.is_lost:  # the program is ended for that, and has no reason of its own
+                raise Moved("its owner lost the lease on it", sent=exc.sent) from None
+            raise
         finally:
             self.in_flight -= 1
 
@@ -138,10 +142,13 @@ class OwnedWire:
         with anyio.move_on_after(left if lease.is_leaving else min(left, PATIENCE)):
             while not lease.is_valid and not lease.is_lost:
                 await lease.changed.wait()
-        if lease.is_lost or lease.is_leaving:
+        if lease.is_lost:
+            # `watch` may not have had its turn: who asks again must not find this wire
+            self.closed.set()
             raise Moved("another replica owns it by now", sent=False)
         if not lease.is_valid:
-            raise RequestFailed(_UNCERTAIN, sent=False)
+            words = "its owner has left, and there is no other yet"
+            raise RequestFailed(words if lease.is_leaving else _UNCERTAIN, sent=False)
 
 
 class _SharedInbound:

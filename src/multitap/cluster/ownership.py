@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -57,6 +59,14 @@ class Candidates(Protocol):
         ...
 
 
+def steady_clock() -> Clock:
+    """Seconds that also pass while the machine sleeps, where the system counts them."""
+    # the loop's clock stands still in a suspended machine, whose leases others take meanwhile
+    if (boot_time := getattr(time, "CLOCK_BOOTTIME", None)) is not None:
+        return partial(time.clock_gettime, boot_time)
+    return time.monotonic
+
+
 class Ownership:
     """Takes leases on servers, keeps them, and knows who has the others.
 
@@ -86,7 +96,7 @@ class Ownership:
         self._address = address
         self._peers = peers
         self._on_change = on_change
-        self._clock = clock or asyncio.get_running_loop().time
+        self._clock = clock or steady_clock()
         self._wanted: dict[str, ServerPool] = {}
         self.held: dict[str, OwnerLease] = {}
         """The leases that we have, by server."""

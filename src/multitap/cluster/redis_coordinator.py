@@ -68,6 +68,7 @@ class RedisLine:
         """False once nobody uses it; `redis` may swallow the cancellation of a task."""
         self._place = place
         self._namespace = namespace
+        self._has_answered = False
         self._scripts: dict[str, Any] = {}
 
     def key(self, kind: str, name: str) -> str:
@@ -91,6 +92,7 @@ class RedisLine:
                 raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
             self._note(Health(is_up=False, reason=reason))
             raise CoordinatorDown(f"Redis at {self._place} does not answer: {reason}") from None
+        self._has_answered = True
         self._note(Health(is_up=True))
         return result
 
@@ -106,7 +108,7 @@ class RedisLine:
             self.health = health
             if health.is_up:
                 logger.warning("Redis at %s answers again", self._place)
-            else:
+            elif self._has_answered:  # else nothing starts, and the error says it
                 logger.warning("Redis at %s does not answer: %s", self._place, health.reason)
             self.health_changed.ring()
 
@@ -325,10 +327,11 @@ class RedisStreams:
             # asyncio's own: a scope of anyio may take a cancellation of its task for its own
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    # a ring during the look goes unheard: the wait then lasts its full time, and
-                    # the caller looks again
+                    # taken before the look: an entry may come while that is under way
+                    rung = bell.coming()
                     while not (found := await self._after(key, after, limit)):
-                        await bell.wait()
+                        await rung.wait()
+                        rung = bell.coming()
             return found
         finally:
             self._waiting[key] -= 1

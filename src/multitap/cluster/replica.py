@@ -25,7 +25,6 @@ from multitap.cluster.shared_breaker import SharedBreaker
 from multitap.cluster.shared_logins import SharedLogins
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
-from multitap.events import LinkState
 from multitap.faults import Elsewhere, Moved
 from multitap.records import dataclass
 from multitap.tasks import Tasks
@@ -35,7 +34,12 @@ from multitap.wire.wire import Wire
 
 logger = logging.getLogger(__name__)
 
-_KEEP = 5.0  # seconds between two checks that the coordinator still has what newcomers need
+_KEEP = 1.0  # seconds between two checks that the coordinator still has what newcomers need
+_PATIENCE = 3.0  # seconds for one such check, and for a renewed connection to the coordinator
+_OUTDATED = (
+    "the cluster has another key since its coordinator lost everything: restart this replica, which"
+    " no longer runs servers for the others"
+)
 _HASTE = 0.01  # seconds; polled, because a counter costs each request less than an event would
 
 
@@ -92,6 +96,7 @@ class Replica:
         self._owned: dict[str, OwnedWire] = {}
         self._ended: dict[str, asyncio.Event] = {}
         self._forwarded: dict[str, dict[ForwardedWire, Owner]] = {}
+        self._is_outdated = False
         self._random = Random()  # noqa: S311 - any of several owners will do
         self.ownership: Ownership
 
@@ -109,6 +114,8 @@ class Replica:
                 f"the cluster's coordinator is away ({health.reason}):"
                 " servers that it runs stay where they are, and nothing new is shared"
             )
+        if self._is_outdated:
+            found.append(_OUTDATED)
         if drifted := self.membership.drifted:
             names = ", ".join(sorted(one.id for one in drifted))
             found.append(f"the configuration differs from that of other replicas: {names}")
@@ -180,12 +187,9 @@ class Replica:
                 wire.cut("another replica owns it by now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
-        # its link may be backing off after a failure that was the old owner's; one that sleeps is
-        # left alone
-        if link is not None and (
-            link.state is LinkState.ERROR
-            or (link.state is LinkState.DISCONNECTED and not link.availability.is_asleep)
-        ):
+        # after a failure that was the old owner's. An attempt under way finds the new owner itself:
+        # restarted, it would end the server that it is about to start.
+        if link is not None and link.is_backing_off:
             link.retry()
 
     @asynccontextmanager
@@ -267,10 +271,14 @@ class Replica:
 
     async def keep(self, *, is_shared: bool) -> None:
         """Write down again what newcomers need, should the coordinator have lost it."""
-        while True:
+        records = self.coordinator.records
+        while not self._is_outdated:
             await anyio.sleep(_KEEP)
             with contextlib.suppress(CoordinatorDown):
-                await keep_key(self.coordinator.records, self.key, is_shared=is_shared)
+                self._is_outdated = not await keep_key(records, self.key, is_shared=is_shared)
+        logger.error(_OUTDATED)
+        # others cannot reach our servers: they need owners that they share a key with
+        await self.ownership.hand_over()
 
 
 @asynccontextmanager
@@ -283,7 +291,8 @@ async def open_replica(
         ConfigError: This replica does not fit, or the coordinator cannot be reached.
     """
     try:
-        key = await agree_on_key(coordinator.records, options.key)
+        patience = 0.0 if options.is_fresh else _PATIENCE
+        key = await agree_on_key(coordinator.records, options.key, patience=patience)
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"

@@ -166,6 +166,7 @@ class FrozenModel:
         exclude: AbstractSet[str] | None = None,
         exclude_unset: bool = False,
         exclude_none: bool = False,
+        exclude_defaults: bool = False,
     ) -> dict[str, Any]:
         """Its fields as a table, and those of the values in them."""
         table: dict[str, Any] = SchemaSerializer(self._core_schema).to_python(
@@ -175,6 +176,7 @@ class FrozenModel:
             exclude=None if exclude is None else {*exclude},
             exclude_unset=exclude_unset,
             exclude_none=exclude_none,
+            exclude_defaults=exclude_defaults,
         )
         return table
 

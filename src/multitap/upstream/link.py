@@ -105,6 +105,8 @@ class Link:
         self._starts = 0
         self._is_ordered = False
         self._lost_healthy = False
+        self.is_backing_off = False
+        """Whether the last attempt is over, and the next one has yet to begin."""
         self.availability = Availability(
             name,
             LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED,
@@ -268,12 +270,13 @@ class Link:
         attempt = self._attempt = Attempt(  # this is the restart that was asked for
             self._restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
         )
-        self._is_ordered = self._lost_healthy = False
+        self._is_ordered = self._lost_healthy = self.is_backing_off = False
         self._starts += 1
         began = now()
         try:
             await self._live(attempt)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
+            self.is_backing_off = True
             pause = self._on_end(attempt, sole(exc), began)
         else:
             raise AssertionError("a life ends with an exception")

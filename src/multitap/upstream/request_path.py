@@ -21,6 +21,7 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
+    Moved,
     RequestFailed,
     WireClosed,
     WireFault,
@@ -176,7 +177,8 @@ class RequestPath:
                 return CallTimeout(name, words, hint="raise `timeout` if it needs that long")
             case AnswerInvalid():
                 return BadAnswer(name, words)
-            case WireClosed():
+            # after a move the server itself may be well, and says nothing that is worth a wait
+            case WireClosed() if not isinstance(fault, Moved):
                 return await self._availability.wait_lost(
                     f"the connection was lost during {method!r}"
                 )
@@ -184,6 +186,8 @@ class RequestPath:
                 failure = self._availability.failure
                 return Unavailable(name, words, hint=fault.hint, failure=failure)
             case _:
+                if isinstance(fault, Moved):
+                    words = f"the connection was lost during {method!r}: {words}"
                 return Unavailable(name, words, failure=self._availability.failure)
 
     async def _queue(self, request: Request) -> None:
@@ -224,7 +228,8 @@ class RequestPath:
         while repeats < _MOST_REPEATS and _may_repeat(
             fault, harmless=request.repeatable and not repeats
         ):
-            repeats += 1
+            # not counted: nothing was done, the wire is closed, and the next owner is waited for
+            repeats += not isinstance(fault, Moved) or fault.sent
             session = self._availability.session or await self._session(request)
             try:
                 result = await session.request(request)

@@ -34,3 +34,7 @@ class Bell:
 
     async def wait(self) -> None:
         await self._event.wait()
+
+    def coming(self) -> asyncio.Event:
+        """What the next ring sets; taken before a look that awaits, so that no ring is missed."""
+        return self._event

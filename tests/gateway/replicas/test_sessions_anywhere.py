@@ -1,5 +1,6 @@
 """A client of the handshake era whose requests reach one replica after the other."""
 
+import itertools
 import json
 
 import anyio
@@ -127,6 +128,40 @@ async def test_a_stream_is_resumed_on_another_replica(redis_server, two):
 
     assert steps + [one["params"]["progress"] for one in told] == [*range(1, 41)]
     assert answer["result"]["content"][0]["text"] == "40 steps"
+
+
+async def test_a_stream_that_breaks_again_and_again_loses_nothing(redis_server, two):
+    async with replicas(redis_server, *two()) as opened:
+        client = await SessionClient(opened.port(0)).shake_hands()
+        told = []
+        async with client.streams(progress(7, 300, interval=0.005)) as stream:
+            told += [await stream.event() for _ in range(20)]
+        for turn in itertools.count(1):
+            client.port = opened.port(turn % 2)
+            async with client.listens(stream.last_id) as stream:
+                while "result" not in told[-1] and len(told) < 20 * (turn + 1):
+                    told.append(await stream.event())
+            if "result" in told[-1]:
+                break
+    *steps, answer = told
+
+    assert [one["params"]["progress"] for one in steps] == [*range(1, 301)]
+    assert answer["result"]["content"][0]["text"] == "300 steps"
+
+
+async def test_progress_of_a_relayed_call_comes_before_its_answer(redis_server, two):
+    async with replicas(redis_server, *two(session="per-client")) as opened:
+        client = await SessionClient(opened.port(0)).shake_hands()
+        await client.post(tool(1, "pid"))
+        client.port = opened.port(1)
+        told = []
+        for request_id in range(2, 12):
+            async with client.streams(progress(request_id, 20, interval=0)) as stream:
+                told.append(await stream.rest())
+
+    for *steps, answer in told:
+        assert [one["params"]["progress"] for one in steps] == [*range(1, 21)]
+        assert answer["result"]["content"][0]["text"] == "20 steps"
 
 
 async def test_the_client_of_a_call_whose_replica_dies_is_told_so(redis_server, two):

@@ -90,12 +90,13 @@ async def drain(joined: "replica.Replica") -> None:
 
 def fingerprint(settings: Settings) -> str:
     """A digest of what all replicas should have alike; nothing can be learned from it."""
+    # without defaults: a newer version has settings that an older one does not know
     servers = {
-        name: config.model_dump(mode="json")
+        name: (config.transport, config.model_dump(mode="json", exclude_defaults=True))
         for name, config in settings.servers.items()
         if not isinstance(config, LocalServer)  # made in each process
     }
-    told = settings.model_dump(mode="json", exclude={*_OWN, "servers"})
+    told = settings.model_dump(mode="json", exclude={*_OWN, "servers"}, exclude_defaults=True)
     canonical = msgspec.json.encode({**told, "servers": servers}, order="sorted")
     return hashlib.sha256(b"multitap cluster configuration\n" + canonical).hexdigest()[:16]
 

@@ -61,6 +61,7 @@ class StreamsElsewhere:
         writer = EventWriter()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._feed, session, name, after, writer)
+            tasks.start_soon(self._show_life, session, name, kept[-1].replica)
             try:
                 first = opening(name, after, is_primed=session.streams.is_primed())
                 await writer.pour(response, extra, first)
@@ -70,14 +71,10 @@ class StreamsElsewhere:
         return True
 
     async def _feed(self, session: HttpSession, name: str, after: int, writer: EventWriter) -> None:
-        request_id, number, told_at, last = b"", after, -_SIGN_OF_LIFE, None
+        request_id, number, last = b"", after, None
         try:
             async for one in self._events.follow(session.id, name):
                 last = one
-                if anyio.current_time() - told_at > _SIGN_OF_LIFE:
-                    told_at = anyio.current_time()
-                    note = InSession(session.id, name.encode()).pack()
-                    self._bus.tell_soon(one.replica, "resumed", note)
                 if not one.number:
                     request_id = one.encoded
                 number = max(number, one.number)
@@ -97,6 +94,13 @@ class StreamsElsewhere:
             final = KeptEvent(name, number + 1, encoded, True, self._bus.name)
             self._events.keep(session.id, final)
         writer.end()
+
+    async def _show_life(self, session: HttpSession, name: str, replica: str) -> None:
+        # by the clock, not with each event: a call may be silent for longer than a minute
+        note = InSession(session.id, name.encode()).pack()
+        while True:
+            self._bus.tell_soon(replica, "resumed", note)
+            await anyio.sleep(_SIGN_OF_LIFE)
 
     def _keep(self, session: HttpSession, logged: LoggedEvent) -> None:
         kept = KeptEvent(

@@ -1,6 +1,8 @@
 """Requests that only another replica can answer, where a call or a session of its own waits."""
 
+import asyncio
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -59,27 +61,31 @@ class _RelayOutlet:
     def __init__(self, bus: ReplicaBus, note: Note) -> None:
         self._bus = bus
         self._note = note
-        self._waiting: list[bytes] = []
-        self._is_sending = False
+        self._waiting: deque[bytes] = deque()
+        self._sent = asyncio.Event()
+        self._sent.set()
 
     def send(self, message: bytes) -> bool:
         # one sender at a time: notes sent side by side could arrive in another order
         self._waiting.append(message)
-        if not self._is_sending:
-            self._is_sending = True
-            self._bus.tasks.start_soon(self.drain)
+        if self._sent.is_set():
+            self._sent.clear()
+            self._bus.tasks.start_soon(self._drain)
         return True
 
-    async def drain(self) -> None:
-        """Send what waits."""
+    async def flush(self) -> None:
+        """Wait until everything is sent, also what the sender has already taken."""
+        await self._sent.wait()
+
+    async def _drain(self) -> None:
         try:
             while self._waiting:
-                data = _encode((self._note.key, self._waiting.pop(0)))
+                data = _encode((self._note.key, self._waiting.popleft()))
                 with suppress(CoordinatorDown):
                     await self._bus.tell(self._note.sender, "relayed", data)
         finally:
             # no await since the queue was found empty, so nothing can have been left in it
-            self._is_sending = False
+            self._sent.set()
 
 
 class RelayedRequests:
@@ -140,8 +146,8 @@ class RelayedRequests:
                 outcome = await self._outcome(relayed, message, outlet)
         finally:
             del self._running[note.key]
-        # what still waits goes out before the answer
-        await outlet.drain()
+        # the answer must not overtake what precedes it
+        await outlet.flush()
         return _encode(outcome)
 
     async def _outcome(

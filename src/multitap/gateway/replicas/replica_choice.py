@@ -37,14 +37,12 @@ class Seats:
         owner = f"principal {client.principal}" if elsewhere is None else elsewhere.session_id
         key = f"seat:{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{server}"
         own = self._bus.name.encode()
-        # a lost swap means that another replica was quicker, which the next look finds
-        for _ in range(3):
+        # Each change is a swap, so of several replicas that look at the same time one gets the
+        # seat. A lost one means that another was quicker, which the next look finds.
+        while True:
             seat = await self._records.read(key)
-            if seat == own:
-                await self._records.touch(key, SEAT)
-                return
-            if seat is not None and self._bus.is_alive(seat.decode()):
+            if seat is not None and seat != own and self._bus.is_alive(seat.decode()):
                 raise AtReplica(seat.decode())
-            # free, or its replica is gone: another one may be quicker
+            # free, ours, or its replica is gone
             if await self._records.swap(key, seat, own, ttl=SEAT):
                 return

@@ -56,6 +56,10 @@ class HttpLimits:
     """Seconds for requests in progress when the server ends; then their connections are closed."""
 
 
+_FIRST_REQUEST = 0.25
+"""Seconds for the first request of a connection that was made just before the end."""
+
+
 class OpenConnection(TurnTaker, Protocol):
     """One connection."""
 
@@ -124,7 +128,8 @@ class Connections:
 
     def enter(self, member: OpenConnection) -> bool:
         """Count a new connection; False: there are too many."""
-        if self.closing or (len(self._members) >= self.most and not self._make_room()):
+        # also while it closes: the system had accepted it before the last answers go out
+        if len(self._members) >= self.most and not self._make_room():
             return False
         self._members.add(member)
         return True
@@ -189,6 +194,12 @@ class Connections:
     async def close(self) -> None:
         """Let requests under way be answered, for a moment."""
         self.closing = True
+        # a client that has only just connected is about to ask, and cannot know that we leave
+        late = self.loop.time() + min(_FIRST_REQUEST, self.limits.drain)
+        while self.loop.time() < late and any(_is_new(one) for one in self._members):
+            for member in [one for one in self._members if not _is_new(one)]:
+                member.close()
+            await anyio.sleep(0.01)
         for member in tuple(self._members):
             member.close()
         with anyio.move_on_after(self.limits.drain):
@@ -206,3 +217,8 @@ def address_of(host: str) -> str:
         return host
     whole = int(ipaddress.IPv6Address(host.partition("%")[0]))
     return f"{ipaddress.IPv6Address(whole >> _NETWORK << _NETWORK)}/{_NETWORK}"
+
+
+def _is_new(member: OpenConnection) -> bool:
+    """Whether nothing was asked on it yet."""
+    return member.idle and not member.answered

@@ -203,6 +203,61 @@ async def test_a_server_that_asks_is_answered_in_the_page(served, page):
     await closed(page)
 
 
+async def calls(page, tool, **known):
+    """Call a tool by its form, up to the question of its server."""
+    await visit(page, "3", tool)
+    await filtered(page, f"tool:{tool}")
+    await on_row(page, tool)
+    await page.press("c")
+    await dialog(page, "Call")
+    for name in known:
+        await page.run(f"{DIALOG}.querySelector('[name={name}]').click()")
+    await page.click("Call", DIALOG)
+    await page.until("document.querySelectorAll('dialog[open]').length === 2")
+
+
+LAST = "[...document.querySelectorAll('dialog[open]')].at(-1)"
+
+
+async def test_a_request_for_a_model_is_answered_or_refused_in_the_page(served, page):
+    await calls(page, "zoo_sample")
+    await page.until(f"{LAST}.innerText.includes('Say hello')")
+    await page.until("document.activeElement.id === 'sampled'")
+    await page.type("hello from a person")
+    await page.press("Tab", "Enter")
+    await page.until("document.querySelectorAll('dialog[open]').length === 1")
+    await dialog(page, "hello from a person")
+    await dialog(page, "human")
+    await closed(page)
+
+    await calls(page, "zoo_sample")
+    await page.click("Refuse", LAST)
+    await dialog(page, "the person refused")
+    await closed(page)
+
+
+async def test_a_page_that_a_server_wants_visited_is_opened_only_on_request(served, page):
+    await calls(page, "zoo_ask", url=True)
+    await page.until(f"{LAST}.innerText.includes('https://example.com/sign-in')")
+    await page.until(f"{LAST}.innerText.includes('on the host example.com')")
+    await page.click("Decline", LAST)
+    await dialog(page, "decline")
+    await closed(page)
+
+    await calls(page, "zoo_ask", url=True)
+    link = f"{LAST}.querySelector('a[href^=https]')"
+    assert await page.run(f"[{link}.href, {link}.target, {link}.rel]") == [
+        "https://example.com/sign-in",
+        "_blank",
+        "noopener noreferrer",
+    ]
+    # the page itself is not opened: this machine need not reach it
+    await page.run(f"{link}.addEventListener('click', (event) => event.preventDefault())")
+    await page.click("Open the page", LAST)
+    await dialog(page, "accept")
+    await closed(page)
+
+
 async def test_a_call_that_the_policy_asks_about_waits_for_the_page(served, page):
     async with asyncio.TaskGroup() as tasks:
         # a client that cannot be asked itself

@@ -24,7 +24,9 @@ function elicitation(params, finish) {
     // to open it is the consent: whoever waits for the person to come back must know before they do
     const page = link(params.url, "Open the page");
     page.addEventListener("click", () => finish({ result: { action: "accept" } }));
-    return h("div", {}, words, h("p", {}, h("code", {}, params.url)), h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a web address."), decline));
+    // as the browser reads it: letters that look like others are spelled out
+    const warning = page.href && h("p", { class: "quiet" }, "on the host ", h("strong", {}, page.hostname), "; do not open what you do not trust");
+    return h("div", {}, words, h("p", {}, h("code", {}, params.url)), warning, h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a web address."), decline));
   }
   const form = formFor(params.requestedSchema ?? {});
   const wrong = h("p", { class: "note error", role: "alert", hidden: true });

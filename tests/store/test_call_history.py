@@ -47,3 +47,16 @@ async def test_spans_of_every_length_are_answered_and_few_are_kept(tmp_path):
         store.log_call(call(time.time()))
         for span in (0, -5, 1e12, *range(60, 60 * (MOST_SPANS + 4), 60)):
             assert counted(await store.history(span)) == {"add": (1, 0)}
+
+
+async def test_the_mean_is_that_of_all_calls_of_a_step_whenever_they_were_counted(tmp_path):
+    at = time.time()
+    async with open_store(tmp_path) as store:
+        store.log_call(call(at, seconds=1.0))
+        await store.history(86_400)
+        store.log_call(call(at, seconds=2.0))
+        store.log_call(call(at, seconds=6.0))
+        store.log_call(call(at, outcome=Outcome.CANCELLED, seconds=100.0))
+        ((found,),) = [one.steps for one in (await store.history(86_400)).tools]
+
+    assert (found.calls, found.mean, found.slowest) == (4, 3.0, 6.0)

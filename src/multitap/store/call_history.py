@@ -11,18 +11,18 @@ POINTS = 60
 LONGEST_SPAN = 7 * 86_400.0
 MOST_ROWS = 20_000
 """Rows that are read; with more servers and tools than that the rest is left out."""
-LATE = 2.0
-"""Seconds after which no call of a step is still to be written."""
 MOST_SPANS = 8
 """Spans of time whose steps are kept."""
 
 _BAD = "outcome IN ('error', 'failed', 'timeout')"
 _TIMED = "outcome NOT IN ('cancelled', 'refused')"
+_NEWEST = "SELECT coalesce(max(id), 0) FROM calls"
+# `+at`: by their number, in which the new ones are next to each other, not by the index of times
 _SELECT = f"""
-SELECT server, tool, CAST(at / ? AS INTEGER) AS step, count(*), sum({_BAD}),
-    coalesce(avg(CASE WHEN {_TIMED} THEN seconds END), 0),
+SELECT server, tool, CAST(at / ? AS INTEGER) AS step, count(*), sum({_BAD}), sum({_TIMED}),
+    coalesce(sum(CASE WHEN {_TIMED} THEN seconds END), 0),
     coalesce(max(CASE WHEN {_TIMED} THEN seconds END), 0)
-FROM calls WHERE at >= ? GROUP BY server, tool, step ORDER BY step LIMIT ?
+FROM calls WHERE id > ? AND id <= ? AND +at >= ? GROUP BY server, tool, step ORDER BY step LIMIT ?
 """  # noqa: S608 - made of our own words only
 
 
@@ -60,19 +60,21 @@ class CallHistory(msgspec.Struct, frozen=True):
 
 Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement with its values."""
-_Steps = dict[tuple[str, str], dict[int, tuple[Any, ...]]]
+_Sums = tuple[int, int, int, float, float]
+"""Calls, errors, calls with a time, their seconds together, and those of the slowest."""
+_Steps = dict[tuple[str, str], dict[int, _Sums]]
 """By server and tool, then by the number of the step since the epoch."""
 
 
 class CallHistories:
-    """Adds up calls, each of them once: what a step had when it was over stays as it was.
+    """Adds up calls, each of them once.
 
     A page asks every few seconds, and there are up to 100,000 calls.
     """
 
     def __init__(self) -> None:
         self._kept: dict[float, tuple[int, _Steps]] = {}
-        """By the length of a step: the first step that is not over, and what was counted."""
+        """By the length of a step: the last call that was counted, and all that was counted."""
 
     def read(self, span: float, rows: Rows) -> CallHistory:
         """The last `span` seconds.
@@ -83,23 +85,41 @@ class CallHistories:
         """
         step, now = max(1.0, min(span, LONGEST_SPAN) / POINTS), time.time()
         first = int(now / step) - POINTS + 1
-        known, steps = self._kept.pop(step, (first, {}))
-        since = max(first, known)
-        for server, tool, at, *counted in rows(_SELECT, (step, since * step, MOST_ROWS)):
-            steps.setdefault((server, tool), {})[at] = tuple(counted)
-        # A step is final `LATE` seconds after its end: until then, calls that ended in it may still
-        # wait in the backlog.
-        self._kept[step] = (max(since, int((now - LATE) / step)), _within(steps, first))
+        counted, steps = self._kept.pop(step, (0, {}))
+        ((newest,),) = rows(_NEWEST, ())
+        if newest < counted:  # all were removed, and numbers may begin again
+            counted, steps = 0, {}
+        wanted = (step, counted, newest, first * step, MOST_ROWS)
+        for server, tool, at, *sums in rows(_SELECT, wanted):
+            found = steps.setdefault((server, tool), {})
+            found[at] = _added(found.get(at, _NOTHING), sums)
+        self._kept[step] = (newest, _within(steps, first))
         if len(self._kept) > MOST_SPANS:
             del self._kept[next(iter(self._kept))]
         tools = (
-            ToolHistory(
-                *names,
-                tuple(HistoryStep(at - first, *counted) for at, counted in sorted(found.items())),
-            )
+            ToolHistory(*names, tuple(_shown(at - first, one) for at, one in sorted(found.items())))
             for names, found in self._kept[step][1].items()
         )
         return CallHistory(first * step, step, tuple(tools))
+
+
+_NOTHING: _Sums = (0, 0, 0, 0.0, 0.0)
+
+
+def _added(before: _Sums, more: Sequence[Any]) -> _Sums:
+    calls, errors, timed, seconds, slowest = more
+    return (
+        before[0] + calls,
+        before[1] + errors,
+        before[2] + timed,
+        before[3] + seconds,
+        max(before[4], slowest),
+    )
+
+
+def _shown(step: int, sums: _Sums) -> HistoryStep:
+    calls, errors, timed, seconds, slowest = sums
+    return HistoryStep(step, calls, errors, seconds / timed if timed else 0.0, slowest)
 
 
 def _within(steps: _Steps, first: int) -> _Steps:

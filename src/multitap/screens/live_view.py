@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -38,14 +38,16 @@ from multitap.store.record_filter import RecordFilter
 
 MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
-MOST_CALLS = 50
+MOST_CALLS = 30
 """Calls in one pulse: more than a list shows; the counters are exact anyway."""
-BEAT = 0.08
+BEAT = 0.09
 """Seconds between two pulses: a busy screen still manages ten a second."""
 AGAIN = 1.0
 """Seconds until a gateway that is gone is looked for again."""
 SELDOM = 5
 """Every how many looks what only the Access place shows is looked at while it is not in sight."""
+MOST_NAMES = 4
+"""Names in the first line; the list has them all."""
 MOST_READ = 20
 """Servers whose standard error is read every second, each from its file; others are left out."""
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
@@ -99,15 +101,15 @@ class LiveView:
             audit: What to show of the audit log; None: it is not in sight.
         """
         try:
+            # the first line says if tools have changed, which need not be known at once
+            if audit is not None or self._looks % SELDOM == 0:
+                self.access = await self.client.ask(AskAccess(), AccessPicture)
+            self._looks += 1
             await self._look()
             if log is not None:
                 await self._look_at_log(log)
             if audit is not None:
                 self.audit = (await self.client.ask(AskAudit(audit), AuditPage)).records
-            # the first line says if tools have changed, which need not be known at once
-            if audit is not None or self._looks % SELDOM == 0:
-                self.access = await self.client.ask(AskAccess(), AccessPicture)
-            self._looks += 1
         except MultitapError as exc:
             self._on_lost(exc)
 
@@ -190,9 +192,9 @@ class LiveView:
         up = sum(row.state == "connected" for row in self.servers)
         parts = (
             f"{up} of {counted(len(self.servers), 'server')} connected",
-            f"needs attention: {', '.join(bad)}" if bad else "",
+            f"needs attention: {name_few(bad)}" if bad else "",
             f"{counted(len(self.questions), 'question')}: press 5" if self.questions else "",
-            f"changed tools: {', '.join(changed)}: press 5" if changed else "",
+            f"changed tools: {name_few(changed)}: press 5" if changed else "",
             self.trouble,
             f"{counted(self.recent.made, 'call')}",
             f"{self.recent.in_flight} under way" if self.recent.in_flight else "",
@@ -203,3 +205,10 @@ class LiveView:
     def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
         self.about = None  # another gateway may take its place
+
+
+def name_few(names: Sequence[str]) -> str:
+    """Names in one line: the first ones, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    words = ", ".join(names[:MOST_NAMES])
+    return f"{words} and {more} more" if more > 0 else words

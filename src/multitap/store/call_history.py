@@ -92,7 +92,7 @@ class CallHistories:
         wanted = (step, counted, newest, first * step, MOST_ROWS)
         for server, tool, at, *sums in rows(_SELECT, wanted):
             found = steps.setdefault((server, tool), {})
-            found[at] = _added(found.get(at, _NOTHING), sums)
+            found[at] = _add(found.get(at, _NOTHING), sums)
         self._kept[step] = (newest, _within(steps, first))
         if len(self._kept) > MOST_SPANS:
             del self._kept[next(iter(self._kept))]
@@ -106,7 +106,7 @@ class CallHistories:
 _NOTHING: _Sums = (0, 0, 0, 0.0, 0.0)
 
 
-def _added(before: _Sums, more: Sequence[Any]) -> _Sums:
+def _add(before: _Sums, more: Sequence[Any]) -> _Sums:
     calls, errors, timed, seconds, slowest = more
     return (
         before[0] + calls,

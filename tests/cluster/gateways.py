@@ -39,7 +39,14 @@ class GatewayProcess:
         self.log = Path(folder, f"gateway-{self.port}.log")
         home = Path(folder, f"home-{self.port}")
         home.mkdir(exist_ok=True)
-        self._env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        self.data = home / "data"
+        self._env = {
+            **os.environ,
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_DATA_HOME": str(self.data),
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+        }
         if source is not None:
             self._env["PYTHONPATH"] = str(source)
         self.process = None

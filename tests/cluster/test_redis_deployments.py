@@ -206,7 +206,7 @@ async def test_calls_go_on_during_a_failover(tmp_path):
                         result = await client.call("zoo_echo", {"text": f"{made}"})
                         assert result["content"][0]["text"] == f"{made}"
 
-                with anyio.fail_after(90):
+                with anyio.fail_after(50):
                     await call()
                     primary.stop()
                     while "role:master" not in info(second):

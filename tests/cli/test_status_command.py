@@ -169,7 +169,7 @@ def test_without_any_configuration_it_says_where_it_looked(multitap, home):
 
     assert (ended.code, ended.out) == (0, "")
     assert f"no servers are configured; looked in {home.parent}/config" in ended.err
-    assert "hint: `multitap add NAME -- COMMAND` adds one" in ended.err
+    assert "`multitap add NAME -- COMMAND` adds one" in ended.err
 
 
 def test_a_host_s_file_that_is_there_is_suggested(multitap, home):

@@ -126,4 +126,7 @@ def explain_emptiness(loaded: Loaded) -> None:
     elif others:
         advise("`multitap import` brings in the servers of your other MCP clients")
     else:
-        advise("`multitap add NAME -- COMMAND` adds one, `multitap search WORD` finds some")
+        advise(
+            "`multitap import` brings in those of other clients, `multitap add NAME -- COMMAND`"
+            " adds one, `multitap search WORD` finds some"
+        )

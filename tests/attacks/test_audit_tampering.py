@@ -68,7 +68,7 @@ def test_a_chain_that_is_made_again_does_not_fit_the_last_entry_that_is_known(fi
     last, rows = Head(0, "0" * 64), []
     for entry in entries:
         body = entry.body.replace("call", "none")
-        last = Head(entry.seq, chain_hash(last, body))
+        last = Head(entry.seq, chain_hash(last.hash, entry.seq, body))
         rows.append((entry.seq, body, last.hash))
     values = ", ".join(f"({seq}, '{body}', '{hash_}')" for seq, body, hash_ in rows)
 

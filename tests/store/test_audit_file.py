@@ -48,7 +48,7 @@ def test_each_hash_follows_from_the_one_before(file):
     entries = [*file.entries()][::-1]
 
     for before, entry in pairwise(entries):
-        assert entry.hash == chain_hash(Head(before.seq, before.hash), entry.body)
+        assert entry.hash == chain_hash(before.hash, entry.seq, entry.body)
 
 
 def test_the_files_are_private(file):

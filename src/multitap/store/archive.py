@@ -75,7 +75,9 @@ class Archive:
             call_records.MAX_CALLS,
         )
         said = [
-            (one.exchange, one.at) for one in records if isinstance(one.exchange, RecordedExchange)
+            (exchange, one.at)
+            for one in records
+            if (exchange := one.exchange) is not None and isinstance(exchange, RecordedExchange)
         ]
         if said:
             rows = [exchange.row(at) for exchange, at in said]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from multitap.store.rows import insert
+from multitap.store.rows import Row, insert
 
 FILE_NAME = "audit.sqlite3"
 HEAD_NAME = "audit.head"
@@ -86,9 +86,9 @@ class _Own(msgspec.Struct, omit_defaults=True):
     words: str = ""
 
 
-def chain_hash(before: Head, body: str) -> str:
-    """The hash of the entry that follows another."""
-    return sha256(f"{before.hash}\n{before.seq + 1}\n{body}".encode()).hexdigest()
+def chain_hash(before: str, seq: int, body: str) -> str:
+    """The hash of an entry, by the hash before it and its own number."""
+    return sha256(f"{before}\n{seq}\n{body}".encode()).hexdigest()
 
 
 class AuditFile:
@@ -249,12 +249,13 @@ def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> lis
 
 
 def _add_entries(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:
-    rows: list[AuditEntry] = []
-    for body in bodies:
-        last = Head(last.seq + 1, chain_hash(last, body))
-        rows.append(AuditEntry(last.seq, body, last.hash))
+    seq, hash_ = last
+    rows: list[Row] = []
+    for seq, body in enumerate(bodies, start=seq + 1):  # noqa: B020 - the last one counts
+        hash_ = chain_hash(hash_, seq, body)
+        rows.append((seq, body, hash_))
     insert(connection, _INSERT, rows)
-    return last
+    return Head(seq, hash_)
 
 
 def _trim(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
@@ -302,7 +303,7 @@ def _walk(
         before = last or _beginning(connection, seq)
         if before is None or before.seq != seq - 1:
             report(_missing((before.seq if before else 0) + 1, seq - 1))
-        elif chain_hash(before, body) != hash_:
+        elif chain_hash(before.hash, seq, body) != hash_:
             report(f"entry {seq} was changed, or is not where it was")
         if head is not None and head.seq == seq and head.hash != hash_:
             report(f"entry {seq} is not the one that was written: the log was rewritten")

@@ -3,7 +3,7 @@
 import getpass
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import msgspec
 
@@ -12,9 +12,11 @@ from multitap.store.log_query import encodable
 if TYPE_CHECKING:
     from multitap.store.call_records import CallRecord
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 
 
+@final
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is written down; its fields are in this order in the file."""
 
@@ -64,9 +66,13 @@ class Author(NamedTuple):
 
 def bodies_of(records: "Iterable[AuditRecord | CallRecord]", author: Author) -> list[str]:
     """Entries as they are stored."""
-    return [
-        (one if isinstance(one, AuditRecord) else of_call(one, *author)).body() for one in records
-    ]
+    user, pid = author
+    entries = [one if type(one) is AuditRecord else of_call(one, user, pid) for one in records]
+    try:
+        # in one go: JSON has no line breaks in it, and is never in need of any
+        return _encoder.encode_lines(entries).decode().split("\n")[:-1]
+    except UnicodeEncodeError:  # `body` knows what to do about the one that it is
+        return [entry.body() for entry in entries]
 
 
 def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
@@ -83,7 +89,7 @@ def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
         call.server,
         call.tool,
         "",
-        call.outcome.value,
+        call.outcome,
         decision,
         rule,
         call.error or "",

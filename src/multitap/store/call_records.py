@@ -48,6 +48,7 @@ _NAMES = (
     "queued, connecting, encoding, exchange"
 )
 _LATER: tuple[Any, ...] = (None, None, 0.0, 0.0, 0.0, None)
+_WORDS = {outcome: outcome.value for outcome in Outcome}
 INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
 INSERT = f"INSERT INTO calls ({_NAMES})"
 # Ids are given in order and never again, so that the highest tells how many there can be.
@@ -55,7 +56,7 @@ TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
 _SELECT = f"SELECT id, {_NAMES} FROM calls"  # noqa: S608 - all of it is ours
 
 
-class CallRecord(msgspec.Struct, frozen=True):
+class CallRecord(msgspec.Struct, frozen=True, gc=False):
     """That a call was made, and what became of it."""
 
     at: float
@@ -114,7 +115,7 @@ class CallRecord(msgspec.Struct, frozen=True):
             encodable(self.server),
             encodable(self.tool),
             self.seconds,
-            self.outcome.value,
+            _WORDS[self.outcome],
             self.bytes_in,
             self.bytes_out,
             None if self.error is None else encodable(self.error[:_LONGEST_ERROR]),

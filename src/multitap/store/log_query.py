@@ -71,7 +71,7 @@ def position_of(cursor: str, kind: type[_Position]) -> _Position:
 
 def encodable(text: str) -> str:
     """`text` without the half characters that cannot be stored."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _like(text: str) -> str:

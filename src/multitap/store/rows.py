@@ -2,13 +2,16 @@
 
 import sqlite3
 from collections.abc import Sequence
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, compress
 from typing import Any
 
 Row = tuple[Any, ...]
 
 _AT_ONCE = (512, 64, 8, 1)
 """Rows of one statement, which may have 32,766 values; few sizes, so that SQLite knows them all."""
+_KNOWN = 64
+"""Statements that are kept as text."""
 
 
 def insert(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
@@ -22,10 +25,22 @@ def insert(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) 
         statement: `INSERT INTO table (columns)`.
         rows: The values.
     """
+    if not rows:
+        return
+    columns = [*zip(*rows, strict=True)]
+    # Written as NULL, not bound: for each None, Python looks for somebody who adapts it.
+    filled = tuple(column[0] is not None or column.count(None) < len(rows) for column in columns)
+    if not all(filled):
+        rows = [*zip(*compress(columns, filled), strict=True)] or [()] * len(rows)
     at = 0
     for size in _AT_ONCE:
-        row = f"({', '.join('?' * len(rows[0]))})" if rows else ""
-        sql = f"{statement} VALUES {', '.join([row] * size)}"
         while len(rows) - at >= size:
+            sql = _for_rows(statement, filled, size)
             connection.execute(sql, [*chain.from_iterable(rows[at : at + size])])
             at += size
+
+
+@lru_cache(_KNOWN)
+def _for_rows(statement: str, filled: tuple[bool, ...], rows: int) -> str:
+    row = f"({', '.join('?' if one else 'NULL' for one in filled)})"
+    return f"{statement} VALUES {', '.join([row] * rows)}"

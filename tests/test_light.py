@@ -21,6 +21,7 @@ HEAVY = (
     "anthropic",
     "jsonschema_rs",
     "importlib.metadata",
+    "yarl",
 )
 FOR_SERVERS = ("asyncio", "anyio", "sqlite3", "watchfiles")
 """What only those need that talk to servers."""

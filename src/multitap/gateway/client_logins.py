@@ -19,14 +19,16 @@ from multitap.hub.hub import Hub
 from multitap.later import Later
 from multitap.tasks import Tasks
 from multitap.upstream.handlers import RequestOrigin
-from multitap.upstream.oauth.account import LOGIN_TIMEOUT, Account
 from multitap.upstream.oauth.oauth_errors import LoginFailed
 from multitap.upstream.on_behalf_of import OnBehalfOf
 from multitap.wire.wire import RpcError
 
 if TYPE_CHECKING:
+    from multitap.upstream.oauth import account as oauth_account
     from multitap.upstream.oauth import loopback_callback
+    from multitap.upstream.oauth.account import Account
 else:
+    oauth_account = Later("multitap.upstream.oauth.account")
     loopback_callback = Later("multitap.upstream.oauth.loopback_callback")
 
 _ELICIT = "elicitation/create"
@@ -94,14 +96,14 @@ class ClientLogins:
 
     async def _run(
         self,
-        account: Account,
+        account: "Account",
         client: Client | None,
         asker: OnBehalfOf,
         done: "asyncio.Future[str | None]",
     ) -> None:
         reason: str | None = "the gateway is closing"
         try:
-            with anyio.fail_after(LOGIN_TIMEOUT):
+            with anyio.fail_after(oauth_account.LOGIN_TIMEOUT):
                 await self._visit(account, client, asker)
             reason = None
         except TimeoutError:
@@ -116,7 +118,7 @@ class ClientLogins:
             if not done.done():
                 done.set_result(reason)
 
-    async def _visit(self, account: Account, client: Client | None, asker: OnBehalfOf) -> None:
+    async def _visit(self, account: "Account", client: Client | None, asker: OnBehalfOf) -> None:
         known, name = account.known, account.name
         question = secrets.token_urlsafe(12)
         async with loopback_callback.open_callback(
@@ -140,7 +142,7 @@ class ClientLogins:
             told = {"elicitationId": question}
             client.outlet.send(notification("notifications/elicitation/complete", told))
 
-    def _account(self, server: str) -> Account | None:
+    def _account(self, server: str) -> "Account | None":
         logins = self._hub.logins
         return None if logins is None else logins.find(server)
 

@@ -2,18 +2,25 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from multitap.config import HttpServer, OAuth
 from multitap.faults import AuthRequired
+from multitap.later import Later
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.handlers import Login
-from multitap.upstream.oauth.account import Account
 from multitap.upstream.oauth.login_book import LoginBook
 from multitap.upstream.oauth.login_sharing import LoginSharing
+
+if TYPE_CHECKING:
+    from multitap.upstream.oauth import account as oauth_account
+    from multitap.upstream.oauth.account import Account
+else:
+    # with the HTTP client, which a hub of programs alone does not need
+    oauth_account = Later("multitap.upstream.oauth.account")
 
 _LOOK = 0.5  # seconds between two looks at the store: a login shows within a second
 
@@ -39,7 +46,7 @@ class Logins:
         self._book = LoginBook(self._store, sharing)
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
 
-    def account(self, name: str, config: HttpServer) -> Account | None:
+    def account(self, name: str, config: HttpServer) -> "Account | None":
         """The account with a server; None where the configuration says how to be authorized."""
         given = any(header.lower() == "authorization" for header in config.headers)
         if config.oauth is False or given:
@@ -50,7 +57,7 @@ class Logins:
                 self._tasks.start_soon(self._watch, name="token store")
                 if self._sharing is not None:
                     self._tasks.start_soon(self._sharing.follow, self._reload)
-            account = self._accounts[key] = Account(
+            account = self._accounts[key] = oauth_account.Account(
                 name,
                 config,
                 book=self._book,
@@ -60,7 +67,7 @@ class Logins:
             )
         return account
 
-    def find(self, name: str) -> Account | None:
+    def find(self, name: str) -> "Account | None":
         """The account with a server as it was last reached; None where there is none."""
         accounts = [one for one in self._accounts.values() if one.name == name]
         return accounts[-1] if accounts else None
@@ -88,6 +95,6 @@ class Logins:
                 if await account.reload():
                     self._on_changed(account)
 
-    def _on_changed(self, account: Account) -> None:
+    def _on_changed(self, account: "Account") -> None:
         if self.on_change is not None:
             self.on_change(account.name, account.is_logged_in)

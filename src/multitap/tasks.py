@@ -6,6 +6,7 @@ running loop. Inside the tasks all of anyio works as ever.
 """
 
 import asyncio
+import inspect
 import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -194,7 +195,6 @@ class LightTask(msgspec.Struct, eq=False):
     stopped: bool = False
     """Whether it was given up."""
     _coroutine: Coroutine[Any, None, None] | None = None
-    _is_running: bool = False
 
     def run(self, begun: Coroutine[Any, None, None] | None = None) -> None:
         """Run as far as it goes: what is begun here, or what waits and now has its answer."""
@@ -203,8 +203,6 @@ class LightTask(msgspec.Struct, eq=False):
         coroutine = self._coroutine
         if coroutine is None:
             return
-        # a coroutine cannot be entered twice: `cancel` leaves it to `run` from here on
-        self._is_running = True
         try:
             wanted = coroutine.send(None)
         except StopIteration:
@@ -213,8 +211,6 @@ class LightTask(msgspec.Struct, eq=False):
         except BaseException as exc:  # noqa: BLE001 - boundary: who steps it has others to serve
             self._end(exc)
             return
-        finally:
-            self._is_running = False
         if wanted is not WAIT or self.stopped:
             self._go_on(coroutine, wanted)
 
@@ -243,7 +239,7 @@ class LightTask(msgspec.Struct, eq=False):
         self.stopped = True
         if self.task is not None:
             self.task.cancel()
-        elif self._coroutine is not None and not self._is_running:
+        elif self._coroutine is not None and not _is_running(self._coroutine):
             self._throw(self._coroutine)
 
     def recover(self) -> None:
@@ -252,7 +248,6 @@ class LightTask(msgspec.Struct, eq=False):
             self.task.uncancel()
 
     def _throw(self, coroutine: Coroutine[Any, None, None]) -> None:
-        self._is_running = True
         try:
             wanted = coroutine.throw(asyncio.CancelledError())
         except StopIteration:
@@ -262,8 +257,6 @@ class LightTask(msgspec.Struct, eq=False):
         else:
             if wanted is _TASK:
                 self._become_task(coroutine)
-        finally:
-            self._is_running = False
 
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
         # first: the answer may still come, and must not step what is a task now
@@ -274,6 +267,11 @@ class LightTask(msgspec.Struct, eq=False):
     def _let_go(self, _: object) -> None:
         """A task that was cancelled keeps the frames it ended in, and these keep us."""
         self.task = None
+
+
+def _is_running(coroutine: Coroutine[Any, None, None]) -> bool:
+    """Whether it cannot be entered; `run` then sees that it was given up when it waits."""
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_RUNNING
 
 
 async def in_task(light: LightTask | None) -> None:

@@ -22,6 +22,7 @@ from multitap.results import (
     cap,
 )
 from multitap.results.image_dimensions import dimensions
+from multitap.results.sifting import parse_sound
 
 LONG = "some words\n" * 10_000
 words = st.text(st.characters(codec="utf-8"))
@@ -697,3 +698,24 @@ def test_images_are_found_among_everything_else():
 
     assert [one.width for one in result(text('"image"'), image, None).images] == [1]
     assert list(large(b'{"type":"text","text":"\xff"}').images) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param([{"type": "text", "text": "one"}], id="one text"),
+        pytest.param([{"type": "text", "text": "é\n"}, {"type": "text", "text": ""}], id="two"),
+        pytest.param([{"type": "text", "text": ""}], id="an empty one"),
+        pytest.param([], id="none at all"),
+        pytest.param(
+            [{"type": "text", "text": "a"}, {"type": "image", "data": "aGk=", "mimeType": "a/b"}],
+            id="a text and an image",
+        ),
+    ],
+)
+def test_a_result_that_was_decoded_to_check_it_says_the_same(content):
+    raw = msgspec.Raw(msgspec.json.encode({"content": content, "structuredContent": {"n": 1}}))
+
+    checked = ToolResult(raw, "server", "tool", 0.0, False, parse_sound(raw))
+
+    assert checked.text == ToolResult(raw).text

@@ -50,7 +50,7 @@ class ClientMessage(msgspec.Struct):
         return known and self.jsonrpc == "2.0"
 
 
-class Params(msgspec.Struct):
+class Params(msgspec.Struct, gc=False):
     """The parameters of a request, as far as we have to look."""
 
     name: str = ""
@@ -62,7 +62,7 @@ class Params(msgspec.Struct):
     request_state: str | None = msgspec.field(default=None, name="requestState")
 
 
-class CallMessage(msgspec.Struct):
+class CallMessage(msgspec.Struct, gc=False):
     """A request for a tool, which most messages are, parsed as a whole."""
 
     jsonrpc: Literal["2.0"]

@@ -25,6 +25,8 @@ from multitap.upstream.on_behalf_of import CallContext
 from multitap.upstream.session import Era
 from multitap.wire.jsonrpc.deadline import Deadline
 
+_HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # once: each look takes a while
+
 
 class ToolCalls:
     """Makes the calls of clients: the plain ones straight away, the others in turn.
@@ -91,14 +93,15 @@ class ToolCalls:
                 await in_task(request.light)
                 return await self._call_in_turn(request, route, since)
             link = route.link
-            told = "progressToken" in params.meta
+            said = params.meta
+            told = said and "progressToken" in said
             context = request.context() if told else CallContext(client=request)
             deadline = None if since is None else route.deadline(context, since)
             meta = extra = b""
             if (
                 params.request_state is not None
                 or len(params.input_responses)
-                or not RESERVED.issuperset(params.meta)
+                or (said and not RESERVED.issuperset(said))
             ):
                 meta, extra = extra_members(request, link)
             called = await hub.calls.make(
@@ -115,7 +118,7 @@ class ToolCalls:
         try:
             if link.name in view.renaming:
                 return self._translate(request, link, called.raw)
-            if request.modern is (link.era is Era.STATELESS):
+            if request.modern is (link.era is _STATELESS):
                 return called.raw
             return to_stateless(called.raw) if request.modern else to_handshake(called.raw)
         except UNPARSABLE as exc:
@@ -166,7 +169,7 @@ class ToolCalls:
         references = self._view(request.client.audience).references(link.name)
         if references is not None:
             result = references.in_result(result)
-        if request.modern is (link.era is Era.STATELESS):
+        if request.modern is (link.era is _STATELESS):
             return result
         return to_stateless(result) if request.modern else to_handshake(result)
 
@@ -194,8 +197,7 @@ class ToolCalls:
             return True
         is_asked_between = route.guard is not None and route.guard.may_ask
         if is_asked_between or (
-            era is Era.HANDSHAKE
-            and (request.log_level is not None or request.capabilities != EMPTY)
+            era is _HANDSHAKE and (request.log_level is not None or request.capabilities != EMPTY)
         ):
             return False
         state = request.params.request_state

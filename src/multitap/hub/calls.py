@@ -1,8 +1,7 @@
 """Makes every call: permission, argument check, deadline, request, result check, metrics."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time
 from typing import Any
 
@@ -43,10 +42,10 @@ from multitap.wire.jsonrpc.envelope import encode
 from multitap.wire.jsonrpc.request import Request
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+# once: to look up a member of an enumeration takes longer than anything else in a line
+_OK, _ERROR, _CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
 _LONGEST_ERROR = 4096  # characters of a tool's own words; to decode all could take long
 
-RECENT = 500
-"""How many past calls are at hand without a look at the disk."""
 LARGE = 256 * 1024
 """Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
 SMALL = 64 * 1024
@@ -91,10 +90,18 @@ class Calls:
         self._clock = asyncio.get_running_loop().time
         self.recording: Recording = "off"
         """Of which calls arguments and results are kept."""
-        self.made = 0
+
+    @property
+    def made(self) -> int:
         """How many have ended since the start."""
-        self.recent: deque[CallRecord] = deque(maxlen=RECENT)
+        self._metrics.count_up()
+        return self._metrics.made
+
+    @property
+    def recent(self) -> Sequence[CallRecord]:
         """The last of them, for screens: to hear of each by an event would cost every call."""
+        self._metrics.count_up()
+        return self._metrics.recent
 
     async def make(  # noqa: C901, PLR0912, PLR0915, PLR0917 - in one piece: every call takes this way
         self,
@@ -128,15 +135,18 @@ class Calls:
         started = perf_counter()
         result: ToolResult | None = None
         # what holds if nothing below says otherwise: no `except` here sees a cancellation
-        outcome, error, size = Outcome.CANCELLED, None, 0
+        outcome, error, size = _CANCELLED, None, 0
         request: Request | None = None
         given: bytes | Raw = b""
         answered = 0.0
         ruling: Ruling | None = None
-        client = context.client
+        tool, client = route.tool, context.client
+        slot_holder = caller = principal = None
+        if client is not None:
+            slot_holder, caller, principal = client.slot_holder, client.caller, client.principal
         try:
             if context.agent_id is not None:
-                self._permit(context.agent_id, route.tool)
+                self._permit(context.agent_id, tool)
             if route.check != "off":
                 _check(route, arguments)
             given = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
@@ -149,18 +159,17 @@ class Calls:
                 now = self._clock()
                 if context.timeout is None and context.hard_timeout is None:
                     # as `TimeLimits.deadline` does it, which would be one more frame
-                    latest = now + route.hard_timeout
-                    at = now + route.patience
-                    deadline = Deadline(route.timeout, route.hard_timeout, latest, at)
+                    most = route.hard_timeout
+                    deadline = Deadline(route.timeout, most, now + most, now + route.patience)
                 else:
                     deadline = route.deadline(context, now)
             request = Request(
                 "tools/call",
-                b"%b%b%b" % (route.head, given, extra),
+                b"".join((route.head, given, extra)),
                 deadline,
-                route.tool.raw_name,
+                tool.raw_name,
                 context,
-                None if client is None else client.slot_holder,
+                slot_holder,
                 light,
                 context.on_progress,
                 meta,
@@ -170,36 +179,35 @@ class Calls:
             answered = perf_counter()
             if route.is_vetted_easily and len(raw) <= SMALL:  # nearly always
                 try:
-                    is_error = parse_sound(raw).is_error
+                    sound = parse_sound(raw)
                 except UNREADABLE:
                     result = _vet(route, raw)
                 else:
-                    tool = route.tool
-                    result = ToolResult(raw, tool.server, tool.raw_name, 0.0, is_error)
-            elif route.scan == "off" and not _is_large(route.tool, raw):
+                    result = ToolResult(raw, tool.server, tool.raw_name, 0.0, sound.is_error, sound)
+            elif route.scan == "off" and not _is_large(tool, raw):
                 result = _vet(route, raw)
             else:
                 await in_task(light)
                 result = await _vet_large(route, raw)
-            outcome = Outcome.ERROR if result.is_error_known else Outcome.OK
+            outcome = _ERROR if result.is_error_known else _OK
         except MultitapError as exc:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
                 outcome, error = _outcome(exc), route.link.report.redact(str(exc))
                 raise
-            outcome, result = Outcome.ERROR, _failure(exc, route.tool)
+            outcome, result = _ERROR, _failure(exc, tool)
         finally:
             # in `finally`, so that calls that are given up are counted, too
             ended, received = perf_counter(), 0
             seconds = ended - started
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
-                if outcome is Outcome.ERROR:
+                if outcome is _ERROR:
                     error = _failure_words(result, route)
             record = CallRecord(
                 time(),
-                route.tool.server,
-                route.tool.raw_name,
+                tool.server,
+                tool.raw_name,
                 seconds,
                 outcome,
                 received,
@@ -207,26 +215,24 @@ class Calls:
                 error,
                 context.agent_id,
                 context.session_id,
-                None if client is None else client.caller,
+                caller,
                 0.0 if request is None else request.queued,
                 0.0 if request is None else request.connecting,
                 ended - answered if answered else 0.0,
                 None
                 if self.recording == "off"
                 else self._keep(route, outcome, given, b"" if result is None else result.raw),
-                None if client is None else client.principal,
+                principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
                 self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
             )
-            self.made += 1
-            self.recent.append(record)
             self._count(record)
             if self._trail.is_enabled:
                 self._audit.append(record)
             log = self._log
             log.append(record)
             # rarely: all three are processed together, in batches
-            if len(log) == 1 or len(log) >= FLUSH_COUNT:
+            if not 1 < len(log) < FLUSH_COUNT:
                 self._metrics.count_up()
                 self._backlog.stir()
                 self._audited.stir()
@@ -237,7 +243,7 @@ class Calls:
     def _keep(
         self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
     ) -> RecordedExchange | None:
-        if self.recording == "errors" and outcome is Outcome.OK:
+        if self.recording == "errors" and outcome is _OK:
             return None
         return keep_exchange(bytes(arguments), bytes(result), route.link.report.redact)
 

@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from math import ceil, log
@@ -25,6 +26,8 @@ OTHER = "(other)"
 # own.
 MAX_TOOLS = 10_000
 _LONGEST_ERROR = 500
+RECENT = 500
+"""How many past calls are at hand without a look at the disk."""
 
 _SHORTEST = 1e-6
 _LONGEST = 3600.0
@@ -121,6 +124,10 @@ class Metrics:
         self._max_tools = max_tools
         self._tools: dict[str, dict[str, MetricsRow]] = {}
         self._errors = 0
+        self.made = 0
+        """How many calls were counted."""
+        self.recent: deque[CallRecord] = deque(maxlen=RECENT)
+        """The last of them."""
         self._uncounted: list[CallRecord] = []
         self.record = self._uncounted.append
         """Notes one call; who looks, or `count_up` now and then, counts it."""
@@ -145,31 +152,34 @@ class Metrics:
 
     def count_up(self) -> None:
         """Count the calls noted since the last time: all at once costs less than one by one."""
+        self.made += len(self._uncounted)
+        self.recent.extend(self._uncounted)
+        server = tool = row = None
         for call in self._uncounted:
-            self._count(call)
+            if row is None or call.tool is not tool or call.server is not server:
+                # most follow one of the same tool, whose names are the same objects
+                server, tool = call.server, call.tool
+                try:
+                    row = self._tools[server][tool]
+                except KeyError:
+                    row = self._new_row(server, tool)
+            outcome, seconds = call.outcome, call.seconds
+            row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
+            row.bytes_in += call.bytes_in
+            row.bytes_out += call.bytes_out
+            if outcome not in _UNTIMED:
+                bucket = 0  # which holds times up to `_SHORTEST * _GROWTH ** bucket`
+                if _SHORTEST < seconds < _LONGEST:
+                    bucket = ceil(log(seconds / _SHORTEST) * _PER_BUCKET)
+                elif seconds >= _LONGEST:
+                    bucket = _LAST_BUCKET
+                row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
+                row.timed += 1
+                row.seconds += seconds
+            if call.error is not None:
+                self._errors += 1
+                row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
         self._uncounted.clear()
-
-    def _count(self, call: "CallRecord") -> None:
-        try:
-            row = self._tools[call.server][call.tool]
-        except KeyError:
-            row = self._new_row(call.server, call.tool)
-        outcome, seconds = call.outcome, call.seconds
-        row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
-        row.bytes_in += call.bytes_in
-        row.bytes_out += call.bytes_out
-        if outcome not in _UNTIMED:
-            bucket = 0  # which holds times up to `_SHORTEST * _GROWTH ** bucket`
-            if _SHORTEST < seconds < _LONGEST:
-                bucket = ceil(log(seconds / _SHORTEST) * _PER_BUCKET)
-            elif seconds >= _LONGEST:
-                bucket = _LAST_BUCKET
-            row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
-            row.timed += 1
-            row.seconds += seconds
-        if call.error is not None:
-            self._errors += 1
-            row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
 
     def _new_row(self, server: str, tool: str) -> MetricsRow:
         tools = self._tools.setdefault(server, {})

@@ -77,6 +77,11 @@ class Sound(msgspec.Struct):
     is_error: bool = msgspec.field(default=False, name="isError")
     resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
 
+    def text(self) -> str | None:
+        """All that it says, where that is nothing but text."""
+        texts = [block.text for block in self.content if isinstance(block, _Text)]
+        return "\n".join(texts) if len(texts) == len(self.content) else None
+
 
 class Large(msgspec.Struct):
     """The outline of a result that may be sound."""

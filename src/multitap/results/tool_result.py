@@ -17,6 +17,7 @@ from multitap.results.sifting import (
     AT_ONCE,
     UNREADABLE,
     Sifted,
+    Sound,
     is_sound,
     parse_large,
     parse_outlined,
@@ -60,6 +61,8 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
     """Duration of the call, with all attempts."""
     is_error_known: bool | None = None
     """Whether the tool reported a failure, if known already."""
+    _sound: Sound | None = None
+    """All of a small result, if it was decoded already."""
     code: int | None = None
     """The code of the protocol error, if it was one."""
     data: Any = None
@@ -132,6 +135,8 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
         A text that is too long is cut, with a note on how to get the rest.
         """
+        if self._sound is not None and self._cap is None and (text := self._sound.text()):
+            return text
         return self.answer.text.whole() if self._kept is None else self._kept.shown
 
     def beginning(self, length: int) -> str:
@@ -185,7 +190,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
         table = self.answer.read(_parse_table, self.raw)
         table["content"] = Raw(sifted.content)
         self.raw = Raw(msgspec.json.encode(table))
-        self._answer = None
+        self._answer = self._sound = None
         self.warnings += (f"malformed content was dropped: {sifted.problem}",)
 
     def _sifted_large(self) -> Sifted | None:

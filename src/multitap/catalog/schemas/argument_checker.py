@@ -60,10 +60,13 @@ class Checker:
         """
         if size is not None and size <= MAX_ARGUMENT_DEPTH and self._validator.is_valid(arguments):
             return
-        depth, items = _extent(arguments)
-        if depth > MAX_ARGUMENT_DEPTH:
-            raise BadArguments(f"nested more than {MAX_ARGUMENT_DEPTH} levels deep", path="")
-        plain = dict(arguments)
+        depth, items, plain = 1, 0, arguments
+        # most have nothing inside each other, which is seen without a look at each
+        if arguments.__class__ is not dict or not _FLAT.issuperset(map(type, arguments.values())):
+            depth, items = _extent(arguments)
+            if depth > MAX_ARGUMENT_DEPTH:
+                raise BadArguments(f"nested more than {MAX_ARGUMENT_DEPTH} levels deep", path="")
+            plain = dict(arguments)
         try:
             if self._validator.is_valid(plain):
                 return

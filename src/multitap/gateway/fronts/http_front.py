@@ -74,6 +74,8 @@ else:
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
+_ENCODED = (Raw, bytes)
+"""Not `Raw | bytes`, which would be made anew for every answer."""
 _AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _PLAIN_ANSWER = (
     STATUS[200].replace(b"%", b"%%")
@@ -422,7 +424,7 @@ class HttpFront:
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
                 became = exc
             if (
-                isinstance(became, Raw | bytes)  # as most are
+                isinstance(became, _ENCODED)  # as most are
                 and http_request.stream_begun is None
                 and len(became) < WHOLE
                 and http_request.extra is None

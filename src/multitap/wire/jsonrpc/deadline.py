@@ -5,7 +5,7 @@ import math
 import msgspec
 
 
-class Deadline(msgspec.Struct, eq=False):
+class Deadline(msgspec.Struct, eq=False, gc=False):
     """One deadline for a call with all its attempts: a retry gets what is left."""
 
     timeout: float | None

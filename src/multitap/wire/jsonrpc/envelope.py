@@ -18,7 +18,7 @@ encode = _encoder.encode
 decode = msgspec.json.decode
 
 
-class Envelope(msgspec.Struct):
+class Envelope(msgspec.Struct, gc=False):
     """Any message; which kind it is shows in the fields that are there."""
 
     id: RequestId | UnsetType | None = UNSET

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import anyio
 from msgspec import Raw
 
+from multitap.cluster.forwarded_wire import HANDSHAKE
 from multitap.cluster.owner_lease import OwnerLease
-from multitap.faults import Moved, RequestFailed, WireClosed, WireFault
+from multitap.faults import Moved, WireClosed, WireFault
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import Request
@@ -100,7 +101,8 @@ class OwnedWire:
 
     async def request(self, request: Request) -> Raw:
         # the last look before it is written: the lease may have ended while it waited
-        if not self._lease.is_valid:
+        # a health check executes nothing, and without an answer the program would be ended
+        if not self._lease.is_valid and request.method not in HANDSHAKE:
             await in_task(request.light)
             await self._wait_regained(request.deadline)
         # a subscription has no end: draining would never end
@@ -148,7 +150,8 @@ class OwnedWire:
             raise Moved("another replica owns it by now", sent=False)
         if not lease.is_valid:
             words = "its owner has left, and there is no other yet"
-            raise RequestFailed(words if lease.is_leaving else _UNCERTAIN, sent=False)
+            # not one that is repeated: the next one would only wait as long again
+            raise WireFault(words if lease.is_leaving else _UNCERTAIN, sent=False)
 
 
 class _SharedInbound:

@@ -234,7 +234,9 @@ class Ownership:
                 for one in seen.values()
                 if one.is_held and one.holder != self._replica
             )
-            if owners != self.owners.get(server, ()):
+            # one that is gone without a trace may only be forgotten: its holder takes it again
+            is_forgotten = not seen and self._is_new_epoch()
+            if owners != self.owners.get(server, ()) and not is_forgotten:
                 self.owners[server] = owners
                 self._announce(server)
             for name in names:
@@ -251,6 +253,10 @@ class Ownership:
         if self._epoch is None or self._epoch[0] != epoch.token:
             self._epoch = epoch.token, self._clock()
         return True
+
+    def _is_new_epoch(self) -> bool:
+        """Whether holders of leases may not have had the time to take them again after a loss."""
+        return self._epoch is None or self._clock() - self._epoch[1] < self._patience
 
     async def _look_up(self, names: list[str]) -> Mapping[str, Lease] | None:
         try:
@@ -270,8 +276,8 @@ class Ownership:
             return
         # A lease without any trace may have been given before the coordinator lost everything: its
         # holder may still rely on it, and needs the time to take it again.
-        if self._epoch is None or (seen is None and now - self._epoch[1] < self._patience):
-            return
+        if self._epoch is None or (seen is None and self._is_new_epoch()):
+            return  # the first is also for the guard below
         try:
             token = await self._leases.acquire(
                 name,

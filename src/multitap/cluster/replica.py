@@ -183,7 +183,9 @@ class Replica:
             self.membership.describe(owns=sorted(self.ownership.held))
         # a copy: a wire that is cut may leave at once
         for wire, owner in tuple(self._forwarded.get(server, {}).items()):
-            if owner not in owners:
+            # by its name: it gets a new token when the coordinator has lost the old one, and closes
+            # the wire itself if it has lost the server
+            if owner.replica not in {one.replica for one in owners}:
                 wire.cut("another replica owns it by now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
@@ -262,7 +264,8 @@ class Replica:
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner
-            if owner not in self.ownership.owners.get(name, ()):
+            owners = self.ownership.owners.get(name, ())
+            if owner.replica not in {one.replica for one in owners}:
                 wire.cut("another replica owns it by now")  # it changed while we connected
             try:
                 yield wire

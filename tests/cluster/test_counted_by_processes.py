@@ -18,6 +18,7 @@ from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided
+from tests.waiting import until
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -98,13 +99,11 @@ async def test_a_dead_server_is_tried_by_one_replica_at_a_time(tmp_path, redis_s
         with anyio.fail_after(50):
             async with run_in_thread(gateways):
                 # the first attempts of all three come before anybody has failed
-                while knocks < 3:
-                    await anyio.sleep(0.05)
-                while at_once:
-                    await anyio.sleep(0.05)
+                await until(lambda: all("dead: " in one.log.read_text() for one in gateways))
+                await until(lambda: not at_once)
                 most, before = 0, knocks
-                while knocks < before + 4:
-                    await anyio.sleep(0.05)
+                await until(lambda: knocks >= before + 4)
+            await until(lambda: not at_once)
 
     assert most == 1
 

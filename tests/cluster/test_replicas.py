@@ -7,6 +7,7 @@ import sys
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.cluster.clients import StatelessClient, connector
@@ -36,9 +37,10 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
                 pids = {await _pid(client) for client in clients.values()}
             assert len(pids) == 1
 
-            status = _status(redis)
-            owner = next(one for one in gateways if _owns(status, one))
-            other = next(one for one in gateways if one is not owner)
+            with anyio.fail_after(10):  # it says so with its next sign of life
+                while not any(_owns(status := _status(redis), one) for one in gateways):
+                    await anyio.lowlevel.checkpoint()
+            owner, other = sorted(gateways, key=lambda one: not _owns(status, one))
             assert len(status["replicas"]) == 2
             assert not status["drift"]
 

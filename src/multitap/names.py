@@ -100,6 +100,13 @@ def likely_owners(name: str, servers: Collection[str], naming: Naming) -> list[s
     return sorted(able, key=lambda server: -len(heads[server]))
 
 
+def names_one_of(name: str, servers: Collection[str], naming: Naming) -> bool:
+    """Whether a name begins as those of one of these servers do."""
+    return naming is not Naming.BARE and any(
+        name.startswith(_head(naming, server)) for server in servers
+    )
+
+
 def prefix_description(naming: Naming, server: str, description: str) -> str:
     """`description` as the naming wants it: ExcelManus says which server a tool is from."""
     if naming is Naming.EXCELMANUS:

@@ -15,7 +15,7 @@ from multitap.catalog.vetting import Reason, Vetted, Vetting
 from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
-from multitap.names import prefix_description
+from multitap.names import Naming, names_one_of, prefix_description
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import INSTRUCTIONS
 from multitap.trust.policy.policy import Policy
@@ -157,12 +157,21 @@ class Catalog:
     mute: frozenset[str] = frozenset()
     """Servers whose instructions wait for a review, or look like an attack."""
     withheld_resources: WithheldResources = field(default_factory=lambda: WithheldResources({}))
+    naming: Naming = Naming.SERVER_TOOL
 
     def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
         """Tools that their servers call `raw_name`, up or down."""
         everything = chain(self.tools.values(), self.absent.values())
         # a scan, because it is asked for only after a name was not found
         return [tool for tool in everything if tool.raw_name == raw_name]
+
+    def is_named_like_another(self, tool: Tool) -> bool:
+        """Whether the server's own name for a tool begins as the names of another server do.
+
+        A caller who uses it means that other server, which may be down or still starting.
+        """
+        others = frozenset(self.directory.servers) - {tool.server}
+        return names_one_of(tool.raw_name, others, self.naming)
 
     def find_resource(
         self,
@@ -379,6 +388,7 @@ def build(
         MappingProxyType(withheld),
         frozenset(mute),
         WithheldResources(others),
+        books.naming,
     )
 
 

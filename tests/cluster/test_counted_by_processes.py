@@ -80,7 +80,7 @@ async def test_fifty_calls_at_expiry_are_one_refresh(tmp_path, redis_server):
     assert len(provider.refresh) == 1
 
 
-@pytest.mark.wide  # two replicas were seen to try at once; see "What it does not do" in docs/cluster.md
+@pytest.mark.wide  # two were seen to try at once: docs/cluster.md, "What it does not do"
 async def test_a_dead_server_is_tried_by_one_replica_at_a_time(tmp_path, redis_server):
     at_once, most, knocks = 0, 0, 0
 

@@ -155,7 +155,7 @@ async def test_redis_goes_away_for_ten_seconds_and_comes_back(tmp_path, ledger, 
                     redis.start()
                 for one in clients:
                     await served(one, "nonces_note")
-                # the owner's lease has ended: whoever comes first has the server now
+                # the owner's lease has ended: the first replica to take it runs the server now
                 await until(lambda: len(ledger.left) == 1)
                 for one in gateways:
                     while "away" in (await ready(http, one))[1]:

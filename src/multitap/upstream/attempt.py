@@ -25,7 +25,7 @@ class Attempt:
     is_ordered: bool = False
     """Whether a person asked for it."""
     breaker: Breaker | None = None
-    """What other replicas are told of it."""
+    """What other replicas learn about it."""
     phase: Phase = Phase.SPAWN
     wire: Wire | None = None
     connected_at: float | None = None

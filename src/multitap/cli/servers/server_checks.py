@@ -204,7 +204,7 @@ def of_health(server: ServerSnapshot) -> Iterator[Check]:
     if server.state is LinkState.CONNECTED and server.starts > 1:
         words = f"it took {server.starts} starts to connect"
         yield Check("health", CheckVerdict.ODD, words, f"`multitap logs {server.name}` may say why")
-    # a server that misbehaves does so many times
+    # a misbehaving server repeats itself
     for warning in dict.fromkeys(server.warnings):
         phase, _, words = warning.partition(": ")
         if phase in _TRUST:

@@ -170,7 +170,7 @@ class ControlSocket:
     async def _beat(self, stream: SocketStream, wanted: AskPulses) -> None:
         """Tell what is new, again and again, until the command is gone.
 
-        Nothing is read meanwhile: whoever is gone is noticed by the next line that is sent.
+        Nothing is read meanwhile: a lost client is noticed when the next line is sent.
         """
         seen, told, said = wanted.seen, (-1, -1, -1), 0.0
         pause = max(wanted.every, SHORTEST)

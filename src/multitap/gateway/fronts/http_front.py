@@ -75,7 +75,7 @@ _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _ENCODED = (Raw, bytes)
-"""Not `Raw | bytes`, which would be made anew for every answer."""
+"""Not `Raw | bytes`, which would be built for every answer."""
 _AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _PLAIN_ANSWER = (
     STATUS[200].replace(b"%", b"%%")

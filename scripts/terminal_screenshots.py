@@ -12,9 +12,9 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.demo.cast import GOOD, bundled_server
-from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.demo.demo_settings import GOOD, bundled_server
 from multitap.gateway.fronts.control_places import own_socket
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
 from multitap.screens.gateway_client import GatewayClient
@@ -60,7 +60,7 @@ async def main() -> None:
         settings = Settings(state_dir=state, servers=servers, record="all")
         async with (
             open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway,
-            open_control(ControlDesk(gateway), state),
+            open_control(ControlService(gateway), state),
         ):
             await gateway.hub.settled()
             for number in range(1, 8):

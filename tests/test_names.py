@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.catalog.name_books import NameBooks
+from multitap.catalog.name_registries import NameRegistries
 from multitap.names import (
     MAX_LENGTH,
     Naming,
@@ -32,7 +32,7 @@ slugged = st.sampled_from([naming for naming in Naming if naming is not Naming.K
 
 def exposed(configuration, naming, *, lasting=True, remembered=None):
     """(server, tool) -> name over the whole configuration, in its order."""
-    books = NameBooks(configuration, naming, remembered or {}, lasting=lasting)
+    books = NameRegistries(configuration, naming, remembered or {}, lasting=lasting)
     return {
         (server, tool): name
         for server, tools in configuration.items()
@@ -71,7 +71,7 @@ def test_a_kode_name_is_never_empty_and_can_be_encoded(configuration):
 
 @given(configurations, namings, st.randoms())
 def test_a_name_that_was_given_stays_whoever_comes_later(configuration, naming, random):
-    books = NameBooks(configuration, naming, {}, lasting=True)
+    books = NameRegistries(configuration, naming, {}, lasting=True)
     servers = [*configuration]
     random.shuffle(servers)
     first = {server: books.tools.give(server, configuration[server][:3]) for server in servers}
@@ -83,13 +83,13 @@ def test_a_name_that_was_given_stays_whoever_comes_later(configuration, naming, 
 
 @given(configurations, namings, st.randoms())
 def test_what_was_decided_is_the_same_whoever_comes_first_next_time(configuration, naming, random):
-    books = NameBooks(configuration, naming, {}, lasting=True)
+    books = NameRegistries(configuration, naming, {}, lasting=True)
     servers = [*configuration]
     random.shuffle(servers)
     names = {server: books.tools.give(server, configuration[server]) for server in servers}
     remembered = books.take_unsaved()
     random.shuffle(servers)
-    again = NameBooks(configuration, naming, remembered, lasting=True)
+    again = NameRegistries(configuration, naming, remembered, lasting=True)
 
     assert {server: again.tools.give(server, configuration[server]) for server in servers} == names
 

@@ -1,6 +1,6 @@
 """What a person does who looks at a project and says yes."""
 
-from multitap.config.trust_gate import NobodyAsked, Standing, TrustDecision
+from multitap.config.trust_gate import TrustDecision, TrustNothing, TrustState
 from multitap.trust.projects.project_review import review
 from multitap.trust.projects.trusted_projects import Projects
 
@@ -12,14 +12,14 @@ def trust(folder, *granted):
         projects.trust(project.root, [one.part for one in project.parts], granted)
 
 
-class Gullible(NobodyAsked):
+class Gullible(TrustNothing):
     """Trusts everything, for tests of what a project may say once it is trusted."""
 
     def decide(self, proposal, /):
         return TrustDecision(
-            dict.fromkeys(proposal.servers, Standing.TRUSTED),
-            Standing.TRUSTED,
-            dict.fromkeys(proposal.find_skills(), Standing.TRUSTED),
+            dict.fromkeys(proposal.servers, TrustState.TRUSTED),
+            TrustState.TRUSTED,
+            dict.fromkeys(proposal.find_skills(), TrustState.TRUSTED),
         )
 
     def check_start(self, root, folder, name, config):

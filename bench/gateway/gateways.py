@@ -47,7 +47,7 @@ class Gateway:
     name: str
     """In tables."""
     command: Callable[[Setup], list[str]]
-    """How it is started. Raises `Missing` where it is not to be had."""
+    """How it is started. Raises `AbsentServer` where it is not to be had."""
     eras: frozenset[str] = BOTH_ERAS
     """Of clients."""
     crosses: bool = False

@@ -22,7 +22,7 @@ class SessionLost(WireClosed):
     """The server forgot our session; a new handshake brings it back."""
 
 
-class Moved(WireClosed):
+class OwnerChanged(WireClosed):
     """Not a failure: another replica runs the server from now on, or its owner starts it again."""
 
 
@@ -30,7 +30,7 @@ class RequestFailed(WireFault):
     """This one request could not be delivered; the wire goes on."""
 
 
-class Elsewhere(RequestFailed):
+class OwnerUnreachable(RequestFailed):
     """The replica that is to run the server cannot be asked, or does not run it."""
 
     def __init__(self, message: str, *, sent: bool, hint: str | None = None) -> None:
@@ -59,5 +59,5 @@ class AuthRequired(WireFault):
         """What a person can do about it."""
 
 
-class NotSpoken(WireFault):
+class WrongProtocol(WireFault):
     """Something answers at the address, but it does not speak this transport."""

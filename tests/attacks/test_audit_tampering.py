@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from multitap.store.audit_file import HEAD_NAME, AuditFile, Head, chain_hash
+from multitap.store.audit_file import HEAD_NAME, AuditFile, ChainHead, chain_hash
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_the_log_shows_that_somebody_tried_to(file, name):
 
 def test_a_chain_that_is_made_again_does_not_fit_the_last_entry_that_is_known(file):
     entries = [*file.entries()][::-1]
-    last, rows = Head(0, "0" * 64), []
+    last, rows = ChainHead(0, "0" * 64), []
     for entry in entries:
         body = entry.body.replace("call", "none")
-        last = Head(entry.seq, chain_hash(last.hash, entry.seq, body))
+        last = ChainHead(entry.seq, chain_hash(last.hash, entry.seq, body))
         rows.append((entry.seq, body, last.hash))
     values = ", ".join(f"({seq}, '{body}', '{hash_}')" for seq, body, hash_ in rows)
 

@@ -10,7 +10,7 @@ from keyring.backends import fail
 
 from multitap import open_hub
 from multitap.config.models import Limits
-from multitap.config.trust_gate import Standing, Untrusted
+from multitap.config.trust_gate import TrustState, Untrusted
 from multitap.events import LinkState, Reloaded
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
 from multitap.trust.secrets.vault import Vault
@@ -152,7 +152,7 @@ def test_mcpoison_every_file_that_decides_what_runs_is_part_of_the_trust(folder,
     (folder / file).write_text((folder / file).read_text() + " ")
 
     assert not before.pending
-    assert {one.name: one.standing for one in load_trusted().pending} == {"a": Standing.CHANGED}
+    assert {one.name: one.standing for one in load_trusted().pending} == {"a": TrustState.CHANGED}
 
 
 def _inline(value):
@@ -183,7 +183,7 @@ def test_mcpoison_where_a_link_leads_is_part_of_the_trust(folder, tmp_path):
     (folder / "run").unlink()
     (folder / "run").symlink_to(outside)
 
-    assert [one.standing for one in load_trusted().pending] == [Standing.CHANGED]
+    assert [one.standing for one in load_trusted().pending] == [TrustState.CHANGED]
 
 
 def test_mcpoison_a_function_is_trusted_by_the_file_that_is_imported(folder):
@@ -196,7 +196,7 @@ def test_mcpoison_a_function_is_trusted_by_the_file_that_is_imported(folder):
     (folder / "tools.py").write_text("def f(): evil()")
 
     assert before.settings.environment.tools == (f"{folder}/tools.py:f",)
-    assert [one.standing for one in load_trusted().pending] == [Standing.CHANGED]
+    assert [one.standing for one in load_trusted().pending] == [TrustState.CHANGED]
 
 
 @pytest.mark.parametrize("path", ["~/.ssh/id_rsa", "/etc/passwd", "../key", "linked"])

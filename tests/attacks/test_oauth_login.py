@@ -21,7 +21,7 @@ from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth import guarded_fetch
 from multitap.upstream.oauth.account import Account
 from multitap.upstream.oauth.address_rules import permitted
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
 from multitap.wire.streamable.streamable_wire import open_streamable
@@ -57,7 +57,7 @@ async def canary(**more):
 async def account_at(url, **known):
     async with Tasks() as tasks:
         config = HttpServer(url=url, oauth=OAuth(**known))
-        yield Account("guarded", config, book=LoginBook(TokenStore()), tasks=tasks)
+        yield Account("guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks)
 
 
 async def log_in(provider, person=None, *, challenge=None, **known):
@@ -295,7 +295,7 @@ async def test_tokens_do_not_follow_a_redirect_to_another_origin():
         provider.serve = lead
         config = HttpServer(url=provider.url)
         async with Tasks() as tasks:
-            account = Account("guarded", config, book=LoginBook(TokenStore()), tasks=tasks)
+            account = Account("guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks)
             async with open_streamable(config, authorizer=account) as wire:
                 with pytest.raises(WireFault, match="another origin"):
                     await ask(wire, "ping", {}, timeout=5)
@@ -384,7 +384,7 @@ from multitap import HttpServer
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginBook
 from multitap.wire.streamable.streamable_wire import open_streamable
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import make_request
@@ -392,7 +392,7 @@ from multitap.wire.jsonrpc.request import make_request
 async def main(url):
     config = HttpServer(url=url)
     async with Tasks() as tasks:
-        account = Account("guarded", config, book=LoginBook(TokenStore()), tasks=tasks)
+        account = Account("guarded", config, storage=LoginBook(TokenStore()), tasks=tasks)
         async with open_streamable(config, authorizer=account) as wire:
             deadline = Deadline.since(asyncio.get_running_loop().time(), 30, None)
             await wire.request(make_request("tools/call", {"name": "whoami"}, deadline))

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.catalog.address_directory import AddressDirectory, fits
-from multitap.catalog.name_books import NameBooks
+from multitap.catalog.name_registries import NameRegistries
 from multitap.catalog.resource_addresses import overlap, rename, split
 from multitap.names import Naming
 
@@ -49,7 +49,7 @@ def test_a_renamed_address_keeps_its_scheme(uri, renamed):
 def test_every_address_leads_back_to_who_listed_it_whoever_comes_first(configuration, random):
     servers = [*configuration]
     random.shuffle(servers)
-    books = NameBooks(servers, Naming.SERVER_TOOL, {}, lasting=True)
+    books = NameRegistries(servers, Naming.SERVER_TOOL, {}, lasting=True)
     exposed = {server: books.resources.give(server, configuration[server]) for server in servers}
     directory = AddressDirectory(books.servers, books.resources.holders)
 
@@ -59,12 +59,12 @@ def test_every_address_leads_back_to_who_listed_it_whoever_comes_first(configura
     assert all(directory.find(address) == pair for pair, address in addresses.items())
     assert all(directory.expose(*pair) == address for pair, address in addresses.items())
     random.shuffle(servers)
-    again = NameBooks(servers, Naming.SERVER_TOOL, books.take_unsaved(), lasting=True)
+    again = NameRegistries(servers, Naming.SERVER_TOOL, books.take_unsaved(), lasting=True)
     assert {one: again.resources.give(one, configuration[one]) for one in servers} == exposed
 
 
 def test_an_address_that_no_other_server_has_is_never_renamed():
-    books = NameBooks(("weather", "other"), Naming.SERVER_TOOL, {}, lasting=True)
+    books = NameRegistries(("weather", "other"), Naming.SERVER_TOOL, {}, lasting=True)
 
     assert books.resources.give("weather", ["ui://weather/x"]) == {
         "ui://weather/x": "ui://weather/x"
@@ -73,7 +73,7 @@ def test_an_address_that_no_other_server_has_is_never_renamed():
 
 
 def test_an_address_that_a_server_lists_is_its_own_though_anothers_template_fits():
-    books = NameBooks("ab", Naming.SERVER_TOOL, {}, lasting=True)
+    books = NameRegistries("ab", Naming.SERVER_TOOL, {}, lasting=True)
     books.templates.give("a", ["x://{name}"])
     books.resources.give("b", ["x://listed"])
     directory = AddressDirectory(books.servers, books.resources.holders, books.templates.holders)
@@ -83,7 +83,7 @@ def test_an_address_that_a_server_lists_is_its_own_though_anothers_template_fits
 
 
 def test_of_two_templates_that_overlap_the_newcomers_is_renamed():
-    books = NameBooks("ab", Naming.SERVER_TOOL, {}, lasting=True)
+    books = NameRegistries("ab", Naming.SERVER_TOOL, {}, lasting=True)
     books.templates.give("a", ["x://{+path}"])
     names = books.templates.give("b", ["x://item/{id}", "y://{id}"])
     directory = AddressDirectory(books.servers, books.resources.holders, books.templates.holders)

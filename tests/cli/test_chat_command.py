@@ -11,7 +11,7 @@ import pytest
 
 from multitap.agent.given_context import prompt_messages, resource_message
 from multitap.cli.chat.model_choice import model_named
-from multitap.cli.chat.typed_turns import ChatCommand, PromptUse, Spoken, typed_turn
+from multitap.cli.chat.typed_turns import ChatCommand, PromptUse, TypedMessage, typed_turn
 from multitap.config import ModelConfig
 from multitap.errors import BadArguments, MultitapError
 from tests.cli.conftest import toml, zoo
@@ -170,9 +170,12 @@ def test_a_chat_whose_terminal_is_gone_ends_with_its_servers(home):
 @pytest.mark.parametrize(
     ("line", "turn"),
     [
-        ("hello", Spoken("hello")),
-        ("see @docs:file:///a.md", Spoken("see @docs:file:///a.md", (("docs", "file:///a.md"),))),
-        ("mail me@example.com", Spoken("mail me@example.com")),
+        ("hello", TypedMessage("hello")),
+        (
+            "see @docs:file:///a.md",
+            TypedMessage("see @docs:file:///a.md", (("docs", "file:///a.md"),)),
+        ),
+        ("mail me@example.com", TypedMessage("mail me@example.com")),
         ("/git:review pr=7", PromptUse("git", "review", ("pr=7",))),
         ("/model openai/x", ChatCommand("model", ("openai/x",))),
         ("/quit", ChatCommand("quit")),

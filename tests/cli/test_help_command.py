@@ -10,7 +10,7 @@ from multitap import errors
 from multitap.cli.servers.help_command import explanations
 from multitap.events import FailureCode
 from multitap.gateway import client_errors
-from multitap.upstream import last_words
+from multitap.upstream import crash_output
 
 EXPLAINED = {one.code: one for one in explanations()}
 
@@ -42,7 +42,7 @@ def test_everything_that_is_recognised_in_a_program_s_words_is_explained():
 
     assert not [
         pattern.pattern
-        for pattern, _ in last_words._ADVICE
+        for pattern, _ in crash_output._ADVICE
         if not any(pattern.search(message) for message in said)
     ]
 

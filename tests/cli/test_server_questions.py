@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from multitap.catalog.schemas.form_fields import Unfit, fields_of
+from multitap.catalog.schemas.form_fields import InvalidInput, fields_of
 from tests.cli.conftest import zoo
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command
@@ -241,5 +241,5 @@ def test_what_is_typed_becomes_the_value_that_the_form_wants(name, typed, value)
     ],
 )
 def test_what_does_not_fit_a_field_is_asked_for_again(name, typed):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidInput):
         FIELDS[name].value(typed)

@@ -13,7 +13,7 @@ from multitap.config import OAuth
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.trust.keyrings import no_keyring
@@ -57,7 +57,9 @@ async def log_in(gateway, url):
     config = HttpServer(url=url, oauth=OAuth())
     with no_keyring():
         async with Tasks() as tasks:
-            account = Account("guarded", config, book=LoginBook(TokenStore(folder)), tasks=tasks)
+            account = Account(
+                "guarded", config, storage=LoginStorage(TokenStore(folder)), tasks=tasks
+            )
             await account.log_in(Person().login, "http://127.0.0.1:8414/callback", None)
 
 

@@ -11,7 +11,7 @@ from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.peers import open_peers
 from multitap.errors import CallTimeout, ServerError, UpstreamError
 from multitap.events import LinkState, ResourceUpdated
-from multitap.faults import Elsewhere
+from multitap.faults import OwnerUnreachable
 from multitap.wire.jsonrpc.request import make_request
 from tests.cluster.hubs import open_node, pair, zoo
 from tests.waiting import until
@@ -219,5 +219,5 @@ async def test_a_replica_with_another_key_is_not_let_in(tmp_path):
         open_peers(b"a" * 32, "a", lambda _: None, listen=f"unix:{tmp_path}/a.sock") as ours,
         open_peers(b"b" * 32, "b", lambda _: None, listen=f"unix:{tmp_path}/b.sock") as theirs,
     ):
-        with pytest.raises(Elsewhere):
+        with pytest.raises(OwnerUnreachable):
             await ours.line_to(theirs.address)

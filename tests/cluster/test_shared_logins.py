@@ -15,7 +15,7 @@ from multitap.faults import RequestFailed
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.wire.streamable.streamable_wire import open_streamable
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided
@@ -35,10 +35,10 @@ async def replica(name, provider, coordinator, folder, person=None):
     """A connection to the provider's server, of a replica with a disk of its own."""
     (folder / name).mkdir(mode=0o700, exist_ok=True)
     config = HttpServer(url=provider.url, oauth=OAuth())
-    book = LoginBook(TokenStore(folder / name), SharedLogins(coordinator, KEY, name))
+    book = LoginStorage(TokenStore(folder / name), SharedLogins(coordinator, KEY, name))
     async with Tasks() as tasks:
         login = person.login if person else None
-        account = Account("guarded", config, book=book, tasks=tasks, login=login)
+        account = Account("guarded", config, storage=book, tasks=tasks, login=login)
         async with open_streamable(config, authorizer=account) as wire:
             wire.establish("2026-07-28", stateless=True)
             wire.account = account

@@ -14,17 +14,17 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.demo.cast import bundled_server
+from multitap.demo.demo_settings import bundled_server
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts import control_socket as control_module
-from multitap.gateway.fronts.control_desk import BACKLOG, ControlDesk
 from multitap.gateway.fronts.control_places import (
     folder,
     leave,
     own_socket,
     sockets,
 )
+from multitap.gateway.fronts.control_service import BACKLOG, ControlService
 from multitap.gateway.fronts.control_socket import (
     MAX_QUESTION,
     MOST,
@@ -49,7 +49,7 @@ async def gateway(state, **servers):
     settings = Settings(state_dir=state, servers=servers)
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host, recall=True)) as running,
-        open_control(ControlDesk(running), state),
+        open_control(ControlService(running), state),
     ):
         yield running
 
@@ -347,7 +347,7 @@ async def test_a_recorded_call_says_what_it_sent_and_received(state):
     settings = Settings(state_dir=state, servers={"calc": calc}, record="all")
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as running,
-        open_control(ControlDesk(running), state),
+        open_control(ControlService(running), state),
     ):
         await running.hub.call("calc_add", {"a": 1, "b": 2})
 

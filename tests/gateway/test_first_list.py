@@ -11,7 +11,7 @@ from multitap.gateway.first_list import (
     IDLE,
     LONGEST,
     PATIENCE,
-    Missing,
+    AbsentServer,
     is_ready,
     wait_for_servers,
 )
@@ -28,10 +28,10 @@ NEVER = 1000.0
 SOON = 0.4
 """Seconds after which nobody can have waited for `PATIENCE`."""
 
-WORKS = Missing(0.0, visible=True)
-HANGS = Missing(IDLE, visible=True)
-HUNG = Missing(PATIENCE, visible=True)
-FAR = Missing(IDLE, visible=False)
+WORKS = AbsentServer(0.0, visible=True)
+HANGS = AbsentServer(IDLE, visible=True)
+HUNG = AbsentServer(PATIENCE, visible=True)
+FAR = AbsentServer(IDLE, visible=False)
 
 
 @pytest.mark.parametrize(

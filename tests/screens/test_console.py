@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.http_front import HttpFront, serve_http
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.gateway import open_gateway
@@ -46,9 +46,9 @@ async def open_console(store, tmp_path, **settings):
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
         keys = ConsoleKeys(sources, store)
-        desk = ControlDesk(gateway, url=url)
+        control = ControlService(gateway, url=url)
         access = Access("127.0.0.1", keys=sources.keys)
-        console = Console(desk, access, keys)
+        console = Console(control, access, keys)
         front = HttpFront(gateway, access, sources=sources, console=console)
         jar = aiohttp.CookieJar(unsafe=True)
         async with (

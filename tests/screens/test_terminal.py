@@ -14,9 +14,9 @@ from textual import events
 from multitap import Settings, StdioServer, open_hub
 from multitap.cli.terminal.saving import attachments, save_attachments
 from multitap.config.policy_rules import PolicyRule
-from multitap.demo.cast import bundled_server
-from multitap.gateway.fronts.control_desk import ControlDesk
+from multitap.demo.demo_settings import bundled_server
 from multitap.gateway.fronts.control_places import own_socket
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
 from multitap.screens.desktop import NOTHING, Desktop
@@ -56,7 +56,7 @@ async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
     )
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway,
-        open_control(ControlDesk(gateway), state),
+        open_control(ControlService(gateway), state),
     ):
         await gateway.hub.settled()
         app = Terminal(GatewayClient(own_socket(state)), ("true",), desktop)
@@ -393,8 +393,8 @@ async def test_what_is_typed_at_once_goes_to_the_prompt_line(state):
 async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state):
     settings = Settings(state_dir=state, servers={"calculator": bundled_server("calculator")})
     async with open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway:
-        desk = ControlDesk(gateway)
-        async with open_control(desk, state):
+        control = ControlService(gateway)
+        async with open_control(control, state):
             await gateway.hub.settled()
             before = open_sockets()
             pulses = GatewayClient(own_socket(state)).pulses(0, most=3, every=0.01)

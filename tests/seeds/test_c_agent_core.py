@@ -35,7 +35,7 @@ from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from tests.seeds.files import local, program, write
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided
@@ -135,7 +135,9 @@ async def test_c7_a_manager_uses_the_login_that_a_person_made(manager, tmp_path,
 
             async with Tasks() as tasks:
                 config = HttpServer(url=provider.url)
-                account = Account("guarded", config, book=LoginBook(TokenStore()), tasks=tasks)
+                account = Account(
+                    "guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks
+                )
                 await account.log_in(Person().login, "http://127.0.0.1:8414/callback", "")
             await manager.connect_client("guarded", remote)
             assert tool_names(manager) == {"guarded_whoami"}

@@ -32,7 +32,7 @@ from multitap import (
     ToolResult,
 )
 from multitap.catalog.catalog import stock
-from multitap.catalog.name_books import NameBooks
+from multitap.catalog.name_registries import NameRegistries
 from multitap.catalog.vetting import Vetting
 from multitap.errors import ConfigError, Unavailable, UnknownName
 from multitap.names import MAX_LENGTH, Naming
@@ -388,7 +388,7 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     offers = Offers(tools=(definition,))
     config = StdioServer(command="x")
     link = SimpleNamespace(name=server, config=config, report=config, session=None)
-    books = NameBooks({server}, Naming.EXCELMANUS, {}, lasting=True)
+    books = NameRegistries({server}, Naming.EXCELMANUS, {}, lasting=True)
     shelf = stock(link, offers, books, Vetting(Pins()), Policy(Settings()))
     [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]
 
@@ -407,7 +407,7 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
 )
 def test_e15_property_4_names_lead_back_to_server_and_tool(tools):
     back = {}
-    books = NameBooks(tools, Naming.EXCELMANUS, {}, lasting=True)
+    books = NameRegistries(tools, Naming.EXCELMANUS, {}, lasting=True)
     for server, names in tools.items():
         exposed = books.tools.give(server, names)
         back.update({name: (server, tool) for tool, name in exposed.items()})

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from multitap.store.audit_file import HEAD_NAME, AuditFile, Head, chain_hash
+from multitap.store.audit_file import HEAD_NAME, AuditFile, ChainHead, chain_hash
 
 KEEP = 100_000
 WRITER = """
@@ -40,7 +40,7 @@ def test_what_was_appended_is_there_newest_first_and_verifies(file):
     assert [entry.seq for entry in file.entries()] == [5, 4, 3, 2, 1]
     problems, last = file.verify()
     assert not problems
-    assert last == Head(5, next(file.entries()).hash)
+    assert last == ChainHead(5, next(file.entries()).hash)
 
 
 def test_each_hash_follows_from_the_one_before(file):

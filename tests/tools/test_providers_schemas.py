@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.tools import ToolDef, ToolRegistry
-from multitap.tools.providers.restore import Back, restore_value
+from multitap.tools.providers.restore import Restoration, restore_value
 from tests.tools import published
 from tests.tools.published import fits
 
@@ -473,16 +473,19 @@ def fitting_objects(draw, depth=2):
     return {"type": "object", "properties": properties, "required": required}, given
 
 
-def written(value, back: Back):
+def written(value, back: Restoration):
     """The value as a model would write it: the reverse of what the code under test does."""
     if back.text and isinstance(value, dict):
         return msgspec.json.encode(value).decode()
     if isinstance(value, list):
-        return [written(item, back.items or Back()) for item in value]
+        return [written(item, back.items or Restoration()) for item in value]
     if not isinstance(value, dict):
         return value
     names = {name: sent for sent, name in back.names.items()}
-    given = {name: written(part, back.properties.get(name, Back())) for name, part in value.items()}
+    given = {
+        name: written(part, back.properties.get(name, Restoration()))
+        for name, part in value.items()
+    }
     return {names.get(name, name): part for name, part in given.items()} | {
         names.get(name, name): None for name in back.optional - given.keys()
     }
@@ -497,7 +500,7 @@ def test_arguments_that_fit_the_tool_can_be_sent_and_come_back_the_same(pair):
     assert fits(schema, value)
     for provider, (convert, _) in PROVIDERS.items():
         offer = convert(registry)
-        back = offer._backs.get("tool", Back())
+        back = offer._backs.get("tool", Restoration())
         given = written(value, back)
         if provider in {"strict", "responses"}:
             given = complete(sent(offer), given)

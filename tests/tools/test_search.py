@@ -11,7 +11,7 @@ from mcp.server import MCPServer
 
 from multitap import LocalServer, Settings, ToolRegistry, open_hub
 from multitap.config import ToolFilter
-from multitap.demo.cast import bundled_server
+from multitap.demo.demo_settings import bundled_server
 from multitap.demo.servers import calculator, notebook
 from multitap.tools import HubTools, ToolDef
 from multitap.tools.search import Index, search_mode

@@ -3,7 +3,7 @@ import asyncio
 import anyio
 import pytest
 
-from multitap.upstream.call_slots import CallSlots, Full
+from multitap.upstream.call_slots import CallSlots, QueueFull
 
 
 async def test_a_free_slot_is_taken_without_waiting():
@@ -39,7 +39,7 @@ async def test_a_full_queue_refuses_at_once():
     slots = CallSlots(working=1, waiting=0)
     slots.take()
 
-    with pytest.raises(Full):
+    with pytest.raises(QueueFull):
         await slots.wait()
 
 
@@ -94,14 +94,14 @@ async def test_one_rival_does_not_fill_the_queue():
         for slot_holder in ("a", "a", "a", "b"):
             tasks.start_soon(slots.wait, slot_holder)
             await anyio.wait_all_tasks_blocked()
-        with pytest.raises(Full, match="4 calls already waiting"):
+        with pytest.raises(QueueFull, match="4 calls already waiting"):
             await slots.wait("a")
         tasks.cancel_scope.cancel()
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(slots.wait, "a")
         await anyio.wait_all_tasks_blocked()
-        with pytest.raises(Full, match="3 of the 4 waiting calls"):
+        with pytest.raises(QueueFull, match="3 of the 4 waiting calls"):
             await slots.wait("a")
         tasks.cancel_scope.cancel()
 

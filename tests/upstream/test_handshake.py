@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from multitap.faults import AnswerInvalid
 from multitap.upstream.handlers import Handlers
-from multitap.upstream.handshake import BadGreeting, Greeter
+from multitap.upstream.handshake import BadHandshake, Handshake
 from multitap.wire.wire import RpcError
 
 INITIALIZED = {
@@ -76,7 +76,7 @@ def sdk(recorder, handlers):
         "sampling_callback": handlers.sample,
         "list_roots_callback": handlers.roots,
     }
-    info = Greeter(recorder, handlers, timeout=5).introduction("x")
+    info = Handshake(recorder, handlers, timeout=5).introduction("x")
     return ClientSession(
         dispatcher=recorder,
         client_info=Implementation(**info["io.modelcontextprotocol/clientInfo"]),
@@ -97,7 +97,7 @@ def sdk(recorder, handlers):
 async def test_we_introduce_ourselves_as_the_sdk_would(verb, answer, handlers):
     ours, theirs = Recorder(answer), Recorder(answer)
 
-    await getattr(Greeter(ours, handlers, timeout=5), verb)()
+    await getattr(Handshake(ours, handlers, timeout=5), verb)()
     async with sdk(theirs, handlers) as session:
         await getattr(session, verb)()
 
@@ -105,8 +105,8 @@ async def test_we_introduce_ourselves_as_the_sdk_would(verb, answer, handlers):
 
 
 async def test_what_a_server_says_about_itself_is_understood():
-    handshake = await Greeter(Recorder(INITIALIZED), ALL, timeout=5).initialize()
-    stateless = await Greeter(Recorder(DISCOVERED), ALL, timeout=5).discover()
+    handshake = await Handshake(Recorder(INITIALIZED), ALL, timeout=5).initialize()
+    stateless = await Handshake(Recorder(DISCOVERED), ALL, timeout=5).discover()
 
     assert (handshake.protocol_version, handshake.title) == ("2025-11-25", "Calculator 1.0")
     assert handshake.instructions == "add first"
@@ -127,14 +127,14 @@ async def test_what_a_server_says_about_itself_is_understood():
     ],
 )
 async def test_an_incomplete_answer_is_refused_with_the_place(change, words):
-    greeter = Greeter(Recorder(INITIALIZED | change), ALL, timeout=5)
+    greeter = Handshake(Recorder(INITIALIZED | change), ALL, timeout=5)
 
-    with pytest.raises(BadGreeting, match=words):
+    with pytest.raises(BadHandshake, match=words):
         await greeter.initialize()
 
 
 async def test_a_version_that_nobody_knows_is_refused():
-    greeter = Greeter(Recorder(INITIALIZED | {"protocolVersion": "1999-01-01"}), ALL, timeout=5)
+    greeter = Handshake(Recorder(INITIALIZED | {"protocolVersion": "1999-01-01"}), ALL, timeout=5)
 
     with pytest.raises(AnswerInvalid, match="1999-01-01"):
         await greeter.initialize()
@@ -150,4 +150,4 @@ async def test_a_version_that_nobody_knows_is_refused():
     ],
 )
 async def test_a_server_that_does_not_speak_the_stateless_era_is_seen(answer):
-    assert await Greeter(Recorder(answer), ALL, timeout=5).discover() is None
+    assert await Handshake(Recorder(answer), ALL, timeout=5).discover() is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from multitap.wire.process.warden import Stat
+from multitap.wire.process.warden import ProcessStat
 from tests.conftest import descendants
 from tests.waiting import until
 from tests.wire.test_stdio_wire import tool, zoo
@@ -20,7 +20,7 @@ HOST = [sys.executable, "-m", "tests.wire.hosts"]
 
 
 def is_running(pid):
-    stat = Stat.of(pid)
+    stat = ProcessStat.of(pid)
     return stat is not None and not stat.zombie
 
 
@@ -92,7 +92,9 @@ async def main():
         child = await tool(wire, "spawn_child")
         daemon = await tool(wire, "spawn_daemon")
         started = [one["structuredContent"]["result"] for one in (child, daemon)]
-        (warden,) = (pid for pid in descendants(os.getpid()) if Stat.of(pid).parent == os.getpid())
+        (warden,) = (
+            pid for pid in descendants(os.getpid()) if ProcessStat.of(pid).parent == os.getpid()
+        )
         print(warden, wire.evidence().pid, *started, flush=True)
         while await anyio.to_thread.run_sync(sys.stdin.readline):
             answer = await tool(wire, "pid")

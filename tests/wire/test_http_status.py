@@ -5,9 +5,9 @@ import pytest
 
 from multitap.faults import (
     AuthRequired,
-    NotSpoken,
     RequestFailed,
     SessionLost,
+    WrongProtocol,
 )
 from multitap.wire.streamable.http_status import Refusal, is_passing, meaning
 from multitap.wire.wire import RpcError
@@ -35,9 +35,9 @@ def rpc(code: int, message: str = "no", request_id: Any = None) -> dict[str, Any
         (refused(403), AuthRequired),
         (refused(403, rpc(-32001)), RpcError),
         (refused(403, rpc(-32001), WWW_Authenticate="Bearer"), AuthRequired),
-        (refused(404), NotSpoken),
+        (refused(404), WrongProtocol),
         (refused(404, rpc(-32601, request_id=MINE)), RpcError),
-        (refused(405), NotSpoken),
+        (refused(405), WrongProtocol),
         (refused(408), RequestFailed),
         (refused(413), RpcError),
         (refused(415), RpcError),

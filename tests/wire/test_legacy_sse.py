@@ -14,11 +14,11 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
-    NotSpoken,
     RequestFailed,
     SessionLost,
     WireClosed,
     WireFault,
+    WrongProtocol,
 )
 from multitap.wire.legacy_sse import LegacySseWire, open_sse
 from multitap.wire.wire import RpcError
@@ -148,12 +148,12 @@ async def test_a_stream_that_ends_before_it_names_a_place_is_no_connection():
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({"status": 404}, NotSpoken),
-        ({"status": 405}, NotSpoken),
-        ({"status": 400}, NotSpoken),
+        ({"status": 404}, WrongProtocol),
+        ({"status": 405}, WrongProtocol),
+        ({"status": 400}, WrongProtocol),
         ({"status": 401}, AuthRequired),
         ({"status": 503}, RequestFailed),
-        ({"status": 200, "content_type": "text/html"}, NotSpoken),
+        ({"status": 200, "content_type": "text/html"}, WrongProtocol),
     ],
 )
 async def test_what_is_no_event_stream_is_refused(options: Any, kind: type[WireFault]):

@@ -18,11 +18,11 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
-    NotSpoken,
     RequestFailed,
     SessionLost,
     WireClosed,
     WireFault,
+    WrongProtocol,
 )
 from multitap.http.client.http_client import HttpClient
 from multitap.wire.streamable.http_origin import Challenge
@@ -396,7 +396,7 @@ async def test_a_server_that_takes_no_posts_does_not_speak_this_transport(status
         await caller.respond(b"Cannot POST /mcp", status=status, content_type="text/html")
 
     async with wired(elsewhere, None) as (_, wire):
-        with pytest.raises(NotSpoken, match="Cannot POST"):
+        with pytest.raises(WrongProtocol, match="Cannot POST"):
             await ask_on(wire, "initialize", {}, timeout=5)
 
 

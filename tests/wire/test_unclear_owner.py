@@ -1,10 +1,10 @@
 import pytest
 
 from multitap.wire.jsonrpc.unclear_owner import UnclearOwner, common
-from multitap.wire.wire import SEVERAL, Owned
+from multitap.wire.wire import SEVERAL, OwnedCall
 
 
-class Call(Owned):
+class Call(OwnedCall):
     """A call of somebody."""
 
     def __init__(self, owner):

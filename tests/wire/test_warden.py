@@ -13,7 +13,7 @@ import pytest
 
 from multitap.wire.process import warden
 from multitap.wire.process.spawner import open_spawner
-from multitap.wire.process.warden import TAG, Stat, Tag
+from multitap.wire.process.warden import TAG, ProcessStat, ServerTag
 from tests.conftest import descendants
 from tests.waiting import until
 from tests.wire.hosts import ROOT, host, is_running, orphans, unshare, until_gone
@@ -113,7 +113,7 @@ async def test_a_hub_in_another_pid_namespace_keeps_its_healthy_servers():
 @needs_namespaces
 async def test_from_within_a_pid_namespace_the_servers_of_a_hub_outside_are_left_alone():
     with host() as outside:
-        tag = str(Tag.of(outside.server))
+        tag = str(ServerTag.of(outside.server))
         done = subprocess.run(
             [*UNSHARE, sys.executable, "-c", INSIDE, tag],
             cwd=ROOT,
@@ -146,7 +146,7 @@ async def test_where_proc_shows_another_namespace_a_hub_works_and_harms_nobody()
 async def stale():
     """The tag of a server whose hub and warden are long dead, and a place for it."""
     left = await orphans()
-    tag = str(Tag.of(left[0]))
+    tag = str(ServerTag.of(left[0]))
     yield {**os.environ, TAG: tag}
     for pid in left:
         if is_running(pid):
@@ -210,7 +210,7 @@ async def test_a_daemon_with_a_stale_tag_is_ended(stale):
 
 def test_an_id_that_belongs_to_another_process_by_now_is_not_ended():
     with running() as process:
-        before = Stat.of(process.pid)
+        before = ProcessStat.of(process.pid)
         before.started = "1"
         warden._end(process.pid, before)
 
@@ -219,7 +219,9 @@ def test_an_id_that_belongs_to_another_process_by_now_is_not_ended():
 
 def test_a_process_whose_tag_changed_since_it_was_seen_is_not_ended():
     with running() as process:
-        warden._end(process.pid, Stat.of(process.pid), Tag("place", "1", "2", "3", "4"))
+        warden._end(
+            process.pid, ProcessStat.of(process.pid), ServerTag("place", "1", "2", "3", "4")
+        )
 
         assert process.poll() is None
 
@@ -227,7 +229,7 @@ def test_a_process_whose_tag_changed_since_it_was_seen_is_not_ended():
 def test_without_pidfds_a_process_is_ended_after_the_second_look(monkeypatch):
     monkeypatch.delattr(os, "pidfd_open")
     with running() as process:
-        warden._end(process.pid, Stat.of(process.pid))
+        warden._end(process.pid, ProcessStat.of(process.pid))
 
         assert process.wait(5) == -signal.SIGKILL
 
@@ -235,11 +237,11 @@ def test_without_pidfds_a_process_is_ended_after_the_second_look(monkeypatch):
 def test_a_warden_counts_as_gone_only_when_that_is_certain():
     us = os.getpid()
 
-    assert not warden._is_gone(us, Stat.of(us).started)
+    assert not warden._is_gone(us, ProcessStat.of(us).started)
     assert warden._is_gone(us, "1")
     assert not warden._is_gone(10**30, "1")
     with running() as process:
-        started = Stat.of(process.pid).started
+        started = ProcessStat.of(process.pid).started
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert warden._is_gone(process.pid, started)
@@ -252,14 +254,14 @@ async def test_the_id_of_an_ended_server_is_kept_until_its_group_is_gone():
         with anyio.fail_after(5):
             await child.exited.wait()
         group = [pid for pid in _carriers(child.pid) if is_running(pid)]
-        kept = Stat.of(child.pid)
+        kept = ProcessStat.of(child.pid)
         await child.sweep()
 
         assert child.exit_code == 3
         assert kept.zombie
         assert group
         assert not any(map(is_running, group))
-        assert Stat.of(child.pid) is None
+        assert ProcessStat.of(child.pid) is None
 
 
 async def test_other_ended_servers_are_noticed_while_one_waits_to_be_swept():
@@ -286,7 +288,7 @@ async def test_a_program_whose_start_is_given_up_does_not_run_on():
 
         assert scope.cancelled_caught
         below = descendants(spawner._process.pid)
-        assert {Stat.of(pid).session for pid in below} == {first.pid}
+        assert {ProcessStat.of(pid).session for pid in below} == {first.pid}
         await first.sweep()
 
 
@@ -303,6 +305,6 @@ async def _sleepers(spawner, then="wait"):
 def _carriers(leader):
     """Who has the tag of that server."""
     for pid in warden._processes():
-        tag = Tag.of(pid)
+        tag = ServerTag.of(pid)
         if tag is not None and tag.leader == str(leader):
             yield pid

@@ -10,8 +10,8 @@ from typing import Any
 
 from multitap.catalog import schemas
 from multitap.catalog.address_directory import AddressDirectory, fits
-from multitap.catalog.name_books import NameBook, NameBooks
-from multitap.catalog.vetting import Reason, Vetted, Vetting
+from multitap.catalog.name_registries import NameRegistries, NameRegistry
+from multitap.catalog.vetting import Vetting, VettingResult, WithholdingReason
 from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
@@ -106,11 +106,11 @@ class WithheldTool:
     """A tool that is neither shown nor called until a person has looked at it."""
 
     tool: Tool
-    reason: Reason
+    reason: WithholdingReason
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenTool:
     """A tool that its server has and nobody gets to see."""
 
     tool: Tool
@@ -120,12 +120,12 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CatalogSection:
     """One server's part of the catalog; rebuilt only when its offers change."""
 
     offers: Offers
     tools: Mapping[str, Tool]
-    hidden: Mapping[str, Hidden]
+    hidden: Mapping[str, HiddenTool]
     """By the names that callers would see."""
     prompts: Mapping[str, Prompt]
     resources: tuple[Resource, ...]
@@ -133,7 +133,7 @@ class Shelf:
     warnings: tuple[str, ...]
     """Which of its tools are not usable, and why."""
     withheld: Mapping[str, WithheldTool]
-    vetted: Vetted
+    vetted: VettingResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Catalog:
     templates: tuple[Resource, ...] = ()
     absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
     """Tools of servers that are down right now."""
-    hidden: Mapping[str, Hidden] = field(default_factory=lambda: MappingProxyType({}))
+    hidden: Mapping[str, HiddenTool] = field(default_factory=lambda: MappingProxyType({}))
     directory: AddressDirectory = field(default_factory=AddressDirectory)
     """Whose each address is, of servers that are up and of others."""
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
@@ -249,13 +249,15 @@ def allowed(name: str, filter_: ToolFilter) -> bool:
     )
 
 
-def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy: Policy) -> Shelf:
+def stock(
+    link: Link, offers: Offers, registries: NameRegistries, vetting: Vetting, policy: Policy
+) -> CatalogSection:
     """Name and check what one server offers.
 
     Args:
         link: The server.
         offers: What it says it has.
-        books: Who has which name.
+        registries: Who has which name.
         vetting: Says what of it may be shown.
         policy: Tools that it denies whatever they are given are not there.
     """
@@ -263,17 +265,17 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
     usable, warnings = _usable(offers.tools)
     words, odd = _words(link.config, usable)
     warnings += odd
-    given = books.tools.give(link.name, tuple(words.values()))
+    given = registries.tools.give(link.name, tuple(words.values()))
     names = {raw: given[word] for raw, word in words.items()}
     described = link.config.tool_descriptions
     vetted = vetting.vet(link, usable, names, offers)
     tools: dict[str, Tool] = {}
     withheld: dict[str, WithheldTool] = {}
-    hidden: dict[str, Hidden] = {}
+    hidden: dict[str, HiddenTool] = {}
     for raw_name, definition in usable.items():
         name = names[raw_name]
         description = prefix_description(
-            books.naming,
+            registries.naming,
             link.name,
             described.get(raw_name) or _text(definition.get("description")),
         )
@@ -284,28 +286,28 @@ def stock(link: Link, offers: Offers, books: NameBooks, vetting: Vetting, policy
             tools[name] = tool
         else:
             withheld[name] = WithheldTool(tool, reason)
-    return Shelf(
+    return CatalogSection(
         offers,
         tools,
         hidden,
-        _prompts(link, offers, books.prompts, vetted),
-        _resources(link, offers.resources, "uri", books.resources, vetted),
-        _resources(link, offers.templates, "uriTemplate", books.templates, vetted),
+        _prompts(link, offers, registries.prompts, vetted),
+        _resources(link, offers.resources, "uri", registries.resources, vetted),
+        _resources(link, offers.templates, "uriTemplate", registries.templates, vetted),
         tuple(warnings),
         withheld,
         vetted,
     )
 
 
-def _hide(tool: Tool, policy: Policy) -> Hidden | None:
+def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
     """Why a tool is not to be seen, if it is not."""
     config = tool.link.config
     if not allowed(tool.raw_name, config.filter):
-        return Hidden(tool, "hidden by a filter", "change the server's `filter`")
+        return HiddenTool(tool, "hidden by a filter", "change the server's `filter`")
     guard = policy.guard(tool.server, config, tool.raw_name, tool.annotations)
     # rules that depend on arguments are decided at the call; only a sure no hides a tool
     if guard and guard.always and guard.is_closed:
-        return Hidden(tool, f"denied by the policy{guard.always.because}", guard.always.hint)
+        return HiddenTool(tool, f"denied by the policy{guard.always.because}", guard.always.hint)
     return None
 
 
@@ -326,21 +328,21 @@ def _words(
     return {raw: raw for raw in usable}, [*odd, "`tool_names` has a name that another tool has"]
 
 
-def reserve(server: str, config: ServerConfig, offers: Offers, books: NameBooks) -> None:
+def reserve(server: str, config: ServerConfig, offers: Offers, registries: NameRegistries) -> None:
     """Keep the names of what a server offered for it while it is not up."""
     usable, _ = _usable(offers.tools)
     words, _ = _words(config, usable)
     # or a server that starts faster would take the names that callers know
-    books.tools.give(server, tuple(words.values()))
-    books.prompts.give(server, tuple(texts(offers.prompts, "name")))
-    books.resources.give(server, tuple(texts(offers.resources, "uri")))
-    books.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
+    registries.tools.give(server, tuple(words.values()))
+    registries.prompts.give(server, tuple(texts(offers.prompts, "name")))
+    registries.resources.give(server, tuple(texts(offers.resources, "uri")))
+    registries.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
 
 
 def build(
-    stocked: Iterable[tuple[Link, Shelf]],
+    stocked: Iterable[tuple[Link, CatalogSection]],
     revision: int,
-    books: NameBooks,
+    registries: NameRegistries,
     links: Mapping[str, Link],
 ) -> Catalog:
     """Everything on the shelves, in the order of the servers' names.
@@ -348,7 +350,7 @@ def build(
     Args:
         stocked: What each server offers.
         revision: Of the new catalog.
-        books: Who has which address.
+        registries: Who has which address.
         links: All servers, up or not.
     """
     tools: dict[str, Tool] = {}
@@ -356,10 +358,10 @@ def build(
     prompts: dict[str, Prompt] = {}
     resources: list[Resource] = []
     templates: list[Resource] = []
-    hidden: dict[str, Hidden] = {}
+    hidden: dict[str, HiddenTool] = {}
     withheld: dict[str, WithheldTool] = {}
     mute: set[str] = set()
-    others: dict[str, Mapping[str, Reason]] = {}
+    others: dict[str, Mapping[str, WithholdingReason]] = {}
     # by name, not by who came up first: lists must not change their order from run to run
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         if INSTRUCTIONS in shelf.vetted.withheld_others:
@@ -383,12 +385,14 @@ def build(
         tuple(templates),
         MappingProxyType(absent),
         MappingProxyType(hidden),
-        AddressDirectory(books.servers, books.resources.holders, books.templates.holders),
+        AddressDirectory(
+            registries.servers, registries.resources.holders, registries.templates.holders
+        ),
         MappingProxyType(dict(links)),
         MappingProxyType(withheld),
         frozenset(mute),
         WithheldResources(others),
-        books.naming,
+        registries.naming,
     )
 
 
@@ -407,10 +411,12 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
     return usable, warnings
 
 
-def _prompts(link: Link, offers: Offers, book: NameBook, vetted: Vetted) -> dict[str, Prompt]:
+def _prompts(
+    link: Link, offers: Offers, registry: NameRegistry, vetted: VettingResult
+) -> dict[str, Prompt]:
     # of two alike only the first: it is the one that the server itself would find
     usable = texts(offers.prompts, "name")
-    names = book.give(link.name, tuple(usable))
+    names = registry.give(link.name, tuple(usable))
     return {
         names[raw]: Prompt(names[raw], link.name, raw, definition, link)
         for raw, definition in usable.items()
@@ -419,10 +425,14 @@ def _prompts(link: Link, offers: Offers, book: NameBook, vetted: Vetted) -> dict
 
 
 def _resources(
-    link: Link, definitions: Iterable[Definition], key: str, book: NameBook, vetted: Vetted
+    link: Link,
+    definitions: Iterable[Definition],
+    key: str,
+    registry: NameRegistry,
+    vetted: VettingResult,
 ) -> tuple[Resource, ...]:
     usable = texts(definitions, key)
-    addresses = book.give(link.name, tuple(usable))
+    addresses = registry.give(link.name, tuple(usable))
     kind = "resource" if key == "uri" else "template"
     return tuple(
         Resource(addresses[uri], link.name, uri, definition, link)

@@ -7,7 +7,7 @@ from typing import Any
 
 from multitap.records import dataclass
 from multitap.store.fingerprint import fingerprint
-from multitap.trust.pins.pin_drift import NO_DRIFT, Drift
+from multitap.trust.pins.pin_drift import NO_DRIFT, PinDrift
 from multitap.trust.pins.pinned_definition import other_parts, pinned_part
 from multitap.trust.pins.pins import Pins, pin_mode, pins_of, pins_of_others
 from multitap.trust.scanner.scanner import Finding, scan, scan_mode, scan_other
@@ -16,7 +16,7 @@ from multitap.upstream.offer_lists import Definition, Offers
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class WithholdingReason:
     """Why a tool is neither shown nor called, and what to do about it."""
 
     words: str
@@ -28,16 +28,16 @@ def _none() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Vetted:
+class VettingResult:
     """What became of one server's tools."""
 
     seen: Mapping[str, tuple[str, Definition]]
     """The digest and definition of each, by the server's own names; none if nobody looks."""
-    withheld: Mapping[str, Reason]
+    withheld: Mapping[str, WithholdingReason]
     others: Mapping[str, tuple[str, Definition]] = field(default_factory=_none)
     """The same of prompts, resources, templates and instructions, by kind and name."""
-    withheld_others: Mapping[str, Reason] = field(default_factory=_none)
-    drift: Drift = NO_DRIFT
+    withheld_others: Mapping[str, WithholdingReason] = field(default_factory=_none)
+    drift: PinDrift = NO_DRIFT
     warnings: tuple[str, ...] = ()
     """The drift in words, for people."""
 
@@ -63,7 +63,7 @@ class Vetting:
         usable: Mapping[str, Definition],
         names: Mapping[str, str],
         offers: Offers,
-    ) -> Vetted:
+    ) -> VettingResult:
         """Compare what a server offers with what is pinned, and search it if attacks are blocked.
 
         Args:
@@ -75,7 +75,7 @@ class Vetting:
         config = link.config
         pinning, scanning = pin_mode(config), scan_mode(config)
         if pinning == scanning == "off":
-            return Vetted({}, {})
+            return VettingResult({}, {})
         # a lock is meant to be committed: what the server was given in confidence stays out of it
         parts = link.report.redact.data([pinned_part(one) for one in usable.values()])
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
@@ -83,8 +83,8 @@ class Vetting:
         rest = _others(link, offers)
         pinned = pins_of_others(rest)
         others = {key: (pin.sha256, rest[key]) for key, pin in pinned.items()}
-        withheld: dict[str, Reason] = {}
-        mute: dict[str, Reason] = {}
+        withheld: dict[str, WithholdingReason] = {}
+        mute: dict[str, WithholdingReason] = {}
         if scanning == "block":
             withheld |= self._blocked_tools(link.name, seen, scan)
             mute |= self._blocked_tools(link.name, others, scan_other)
@@ -93,11 +93,13 @@ class Vetting:
         if pinning == "enforce":
             hint = f"run `multitap pins review {link.name}`"
             apart = usable if drift.damage else drift.tools
-            withheld |= {raw: Reason(drift.reason(raw), hint) for raw in apart}
+            withheld |= {raw: WithholdingReason(drift.reason(raw), hint) for raw in apart}
             odd = [*others] if drift.damage else drift.others
-            mute |= {key: Reason("it has changed since it was pinned", hint) for key in odd}
+            mute |= {
+                key: WithholdingReason("it has changed since it was pinned", hint) for key in odd
+            }
         words = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
-        return Vetted(seen, withheld, others, mute, drift, (words,) if words else ())
+        return VettingResult(seen, withheld, others, mute, drift, (words,) if words else ())
 
     def look(
         self, digest: str, definition: Definition, search: Search = scan
@@ -109,10 +111,10 @@ class Vetting:
 
     def _blocked_tools(
         self, server: str, seen: Mapping[str, tuple[str, Definition]], search: Search
-    ) -> dict[str, Reason]:
+    ) -> dict[str, WithholdingReason]:
         hint = f'`multitap doctor {server}` shows it; `scan = "report"` allows it'
         return {
-            raw: Reason(f"it looks like an attack: {found[0].words}", hint)
+            raw: WithholdingReason(f"it looks like an attack: {found[0].words}", hint)
             for raw, (digest, definition) in seen.items()
             if (found := self.look(digest, definition, search))
         }

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 from multitap.catalog.address_directory import fits
-from multitap.catalog.vetting import Reason
+from multitap.catalog.vetting import WithholdingReason
 from multitap.errors import NotAllowed, quoted
 
 _RESOURCE, _TEMPLATE = "resource ", "template "
@@ -18,7 +18,7 @@ class WithheldResources:
         withheld: By server, what is withheld besides tools: `resource URI`, `template URI`.
     """
 
-    def __init__(self, withheld: Mapping[str, Mapping[str, Reason]]) -> None:
+    def __init__(self, withheld: Mapping[str, Mapping[str, WithholdingReason]]) -> None:
         self._resources = {server: _of_kind(_RESOURCE, held) for server, held in withheld.items()}
         self._templates = {server: _of_kind(_TEMPLATE, held) for server, held in withheld.items()}
         self._spellings = {
@@ -43,7 +43,7 @@ class WithheldResources:
                 f"the resource {quoted(uri)} is withheld: {reason.words}", hint=reason.hint
             )
 
-    def _reason(self, server: str, uri: str, shown: Iterable[str]) -> Reason | None:
+    def _reason(self, server: str, uri: str, shown: Iterable[str]) -> WithholdingReason | None:
         if not self._resources.get(server) and not self._templates.get(server):
             return None  # of nearly every server
         readable = frozenset(shown)
@@ -60,7 +60,7 @@ class WithheldResources:
         return None
 
 
-def _of_kind(kind: str, held: Mapping[str, Reason]) -> dict[str, Reason]:
+def _of_kind(kind: str, held: Mapping[str, WithholdingReason]) -> dict[str, WithholdingReason]:
     return {name.removeprefix(kind): held[name] for name in held if name.startswith(kind)}
 
 

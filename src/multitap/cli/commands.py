@@ -18,7 +18,7 @@ from multitap.version import VERSION
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-class _Home(NamedTuple):
+class _CommandEntry(NamedTuple):
     """Where a command is declared, and what it is for."""
 
     module: str
@@ -28,122 +28,144 @@ class _Home(NamedTuple):
 
 # To declare a command takes longer than to run a small one, and there are dozens: `--help` needs
 # only these lines. They are in the order in which a person comes to need them.
-SECTIONS: Mapping[str, Mapping[str, _Home]] = {
+SECTIONS: Mapping[str, Mapping[str, _CommandEntry]] = {
     "Set up": {
-        "import": _Home(
+        "import": _CommandEntry(
             "editing_commands", "import_servers", "Import the servers of other clients"
         ),
-        "search": _Home(
+        "search": _CommandEntry(
             "offer_commands", "search", "Find servers to add, in the catalog and the registry"
         ),
-        "add": _Home("editing_commands", "add", "Add a server"),
-        "install": _Home("editing_commands", "install", "Add Multitap to other clients"),
-        "uninstall": _Home("editing_commands", "uninstall", "Remove Multitap from other clients"),
-        "export": _Home(
+        "add": _CommandEntry("editing_commands", "add", "Add a server"),
+        "install": _CommandEntry("editing_commands", "install", "Add Multitap to other clients"),
+        "uninstall": _CommandEntry(
+            "editing_commands", "uninstall", "Remove Multitap from other clients"
+        ),
+        "export": _CommandEntry(
             "editing_commands", "export", "Write your servers in another client's format"
         ),
     },
     "Change": {
-        "enable": _Home("editing_commands", "enable", "Enable servers"),
-        "disable": _Home("editing_commands", "disable", "Disable servers, and keep their entries"),
-        "rename": _Home(
+        "enable": _CommandEntry("editing_commands", "enable", "Enable servers"),
+        "disable": _CommandEntry(
+            "editing_commands", "disable", "Disable servers, and keep their entries"
+        ),
+        "rename": _CommandEntry(
             "editing_commands",
             "rename",
             "Rename a server, also where profiles and agents mention it",
         ),
-        "set": _Home("editing_commands", "set_setting", "Change settings of a server"),
-        "remove": _Home("editing_commands", "remove", "Remove servers"),
-        "undo": _Home("editing_commands", "undo", "Undo the last change to files"),
+        "set": _CommandEntry("editing_commands", "set_setting", "Change settings of a server"),
+        "remove": _CommandEntry("editing_commands", "remove", "Remove servers"),
+        "undo": _CommandEntry("editing_commands", "undo", "Undo the last change to files"),
     },
     "Use": {
-        "status": _Home("server_commands", "status", "Show the state of each server"),
-        "tools": _Home("offer_commands", "tools", "List the tools, or those that match PATTERN"),
-        "call": _Home("offer_commands", "call", "Call a tool"),
-        "resources": _Home(
+        "status": _CommandEntry("server_commands", "status", "Show the state of each server"),
+        "tools": _CommandEntry(
+            "offer_commands", "tools", "List the tools, or those that match PATTERN"
+        ),
+        "call": _CommandEntry("offer_commands", "call", "Call a tool"),
+        "resources": _CommandEntry(
             "offer_commands", "resources", "List the resources and resource templates"
         ),
-        "read": _Home("offer_commands", "read", "Print a resource"),
-        "prompts": _Home("offer_commands", "prompts", "List the prompts and their arguments"),
-        "prompt": _Home("offer_commands", "prompt", "Fill in a prompt and print it"),
-        "tokens": _Home(
+        "read": _CommandEntry("offer_commands", "read", "Print a resource"),
+        "prompts": _CommandEntry(
+            "offer_commands", "prompts", "List the prompts and their arguments"
+        ),
+        "prompt": _CommandEntry("offer_commands", "prompt", "Fill in a prompt and print it"),
+        "tokens": _CommandEntry(
             "offer_commands", "tokens", "Show what each tool costs in a model's context"
         ),
-        "generate": _Home("offer_commands", "generate", "Write a typed Python client of a server"),
-        "chat": _Home(
+        "generate": _CommandEntry(
+            "offer_commands", "generate", "Write a typed Python client of a server"
+        ),
+        "chat": _CommandEntry(
             "offer_commands", "chat", "Talk to a model that uses the tools of your servers"
         ),
     },
     "Serve": {
-        "serve": _Home(
+        "serve": _CommandEntry(
             "serving_commands", "serve", "Serve all configured servers as one MCP server"
         ),
-        "console": _Home(
+        "console": _CommandEntry(
             "serving_commands",
             "console",
             "Print a link to the web console of the running gateway",
         ),
-        "cluster": _Home("serving_commands", "cluster", "Show the gateways that act as one"),
-        "stats": _Home(
+        "cluster": _CommandEntry(
+            "serving_commands", "cluster", "Show the gateways that act as one"
+        ),
+        "stats": _CommandEntry(
             "serving_commands",
             "stats",
             "Show calls, errors, times and clients of the running gateway",
         ),
-        "calls": _Home("serving_commands", "calls", "List past calls, or those that match FILTER"),
-        "reload": _Home(
+        "calls": _CommandEntry(
+            "serving_commands", "calls", "List past calls, or those that match FILTER"
+        ),
+        "reload": _CommandEntry(
             "serving_commands", "reload", "Reload the configuration of running gateways"
         ),
-        "restart": _Home("serving_commands", "restart", "Restart a server of the running gateway"),
-        "token": _Home(
+        "restart": _CommandEntry(
+            "serving_commands", "restart", "Restart a server of the running gateway"
+        ),
+        "token": _CommandEntry(
             "trust_commands",
             "token",
             "Manage the tokens that let clients use the gateway over HTTP",
         ),
     },
     "Find problems": {
-        "doctor": _Home("server_commands", "doctor", "Diagnose problems and say how to fix them"),
-        "help": _Home(
+        "doctor": _CommandEntry(
+            "server_commands", "doctor", "Diagnose problems and say how to fix them"
+        ),
+        "help": _CommandEntry(
             "server_commands", "help_", "Explain a failure code, an error message or a command"
         ),
-        "logs": _Home(
+        "logs": _CommandEntry(
             "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
         ),
-        "trace": _Home(
+        "trace": _CommandEntry(
             "server_commands", "trace", "Print the messages to and from a server as they pass"
         ),
-        "config": _Home("configuration_commands", "config", "Inspect the configuration"),
+        "config": _CommandEntry("configuration_commands", "config", "Inspect the configuration"),
     },
     "Trust": {
-        "trust": _Home(
+        "trust": _CommandEntry(
             "trust_commands",
             "trust",
             "Review what the project in PATH would run and send, and trust it",
         ),
-        "login": _Home("server_commands", "login", "Log in to a server"),
-        "logout": _Home("server_commands", "logout", "Forget the login to a server"),
-        "secret": _Home(
+        "login": _CommandEntry("server_commands", "login", "Log in to a server"),
+        "logout": _CommandEntry("server_commands", "logout", "Forget the login to a server"),
+        "secret": _CommandEntry(
             "trust_commands", "secret", "Keep secrets for `${auth:NAME}` in a configuration"
         ),
-        "pins": _Home(
+        "pins": _CommandEntry(
             "trust_commands", "pins", "Review tools that changed since they were first seen"
         ),
-        "sandbox": _Home(
+        "sandbox": _CommandEntry(
             "trust_commands",
             "sandbox",
             "Show what a confined server may use, and learn what it needs",
         ),
-        "policy": _Home(
+        "policy": _CommandEntry(
             "trust_commands", "policy", "Show which calls are allowed, asked about or denied"
         ),
-        "audit": _Home(
+        "audit": _CommandEntry(
             "trust_commands", "audit", "Show who called what and what was decided, newest first"
         ),
     },
     "Multitap": {
-        "demo": _Home("serving_commands", "demo", "Show a hub at work with the bundled servers"),
-        "self": _Home("configuration_commands", "self_", "Manage this installation of Multitap"),
+        "demo": _CommandEntry(
+            "serving_commands", "demo", "Show a hub at work with the bundled servers"
+        ),
+        "self": _CommandEntry(
+            "configuration_commands", "self_", "Manage this installation of Multitap"
+        ),
     },
 }
-COMMANDS: Mapping[str, _Home] = {
+COMMANDS: Mapping[str, _CommandEntry] = {
     name: home for section in SECTIONS.values() for name, home in section.items()
 }
 

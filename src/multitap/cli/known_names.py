@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from multitap.catalog.name_books import NameBooks
-from multitap.cli.configuration.chosen import configuration_loader
+from multitap.catalog.name_registries import NameRegistries
+from multitap.cli.configuration.chosen_configuration import configuration_loader
 from multitap.cli.options import CommonOptions
 from multitap.config import Loaded
 from multitap.store import fingerprint
@@ -32,7 +32,7 @@ def tool_names(options: CommonOptions) -> list[str]:
 
 def _stored_names(loaded: Loaded, archive: Archive) -> Iterator[str]:
     settings = loaded.settings
-    books = NameBooks(settings.servers, settings.naming, archive.choices, lasting=True)
+    books = NameRegistries(settings.servers, settings.naming, archive.choices, lasting=True)
     for name, config in settings.servers.items():
         if config.enabled and (saved := archive.saved.get((name, fingerprint(config)))):
             tools = [str(tool.get("name")) for tool in decode(saved[1]).tools]

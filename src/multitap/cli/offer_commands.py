@@ -84,11 +84,11 @@ def call(
     With a COMMAND after -- or with --url, call a tool of that server. NAME and its arguments may
     follow the COMMAND: they are the last word that is no argument, and all arguments after it.
     """
-    from multitap.cli.offers.call_command import Show, call
+    from multitap.cli.offers.call_command import ResultOptions, call
     from multitap.cli.offers.typed_call import split
 
     options, name, arguments = split(options, name, arguments)
-    show = Show(full=full, save=save, as_json=as_json)
+    show = ResultOptions(full=full, save=save, as_json=as_json)
 
     def work() -> int:
         return call(options, name, arguments, show)

@@ -44,7 +44,7 @@ def trust(
     Nothing of a project is used before that. The answer holds for the content as it is shown: when
     it changes, you are asked again. Files that you name with --config need no trust.
     """
-    from multitap.cli.guarding.trust_command import Answer, distrust, list_trusted, trust
+    from multitap.cli.guarding.trust_command import TrustAnswer, distrust, list_trusted, trust
 
     if listing and remove:
         raise click.UsageError("use either --list or --remove")
@@ -54,7 +54,7 @@ def trust(
         raise click.UsageError("--grant goes with --yes")
     if listing:
         return list_trusted(as_json=as_json)
-    return distrust(path) if remove else trust(path, Answer(yes=yes, granted=granted))
+    return distrust(path) if remove else trust(path, TrustAnswer(yes=yes, granted=granted))
 
 
 @click.group(cls=CommandGroup)

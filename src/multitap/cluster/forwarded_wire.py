@@ -12,7 +12,7 @@ from msgspec import Raw
 from multitap.cluster import peer_messages as say
 from multitap.cluster.peer_connection import PeerConnection
 from multitap.errors import BadAnswer, CallTimeout, Overloaded, Unavailable, ungrouped
-from multitap.faults import AnswerTimeout, Elsewhere, Moved, RequestFailed, WireFault
+from multitap.faults import AnswerTimeout, OwnerChanged, OwnerUnreachable, RequestFailed, WireFault
 from multitap.redaction import Redactor
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc import envelope
@@ -72,7 +72,7 @@ class ForwardedWire:
     async def request(self, request: Request) -> Raw:
         exchange, connection = self._exchange, self._connection
         if request.is_relayed:  # from a third replica, which has to ask the owner itself
-            raise Elsewhere("another replica owns it by now", sent=False)
+            raise OwnerUnreachable("another replica owns it by now", sent=False)
         if self._is_leaving:
             await in_task(request.light)
             raise await self._leave(request)
@@ -93,7 +93,7 @@ class ForwardedWire:
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         # nothing reached the server, so it is safe to send it again to the next owner
-        except Elsewhere as exc:
+        except OwnerUnreachable as exc:
             exchange.fail(pending, exc, None)
             # the link itself looks for the new owner. A health check waits like a call: its failure
             # would end the wire, and with it the calls that the owner still works on.
@@ -118,7 +118,7 @@ class ForwardedWire:
                 return AnswerTimeout("its owner has left, and there is no other yet", sent=False)
             # the next one who asks has to find the new owner
             self.cut("its owner has left")
-        return Moved("another replica owns it by now", sent=False)
+        return OwnerChanged("another replica owns it by now", sent=False)
 
     async def notify(
         self,
@@ -169,13 +169,13 @@ class ForwardedWire:
             case say.Leave():
                 self._is_leaving = True
             case say.Close(reason=reason):
-                exchange.close(Moved(reason, sent=True))
+                exchange.close(OwnerChanged(reason, sent=True))
             case _:
                 pass  # meant for owners only
 
     def cut(self, reason: str) -> None:
         """The connection is gone."""
-        self._exchange.close(Moved(reason, sent=True))
+        self._exchange.close(OwnerChanged(reason, sent=True))
 
     def _overheard(self, message: Envelope, number: int) -> None:
         call: object | None = None
@@ -201,9 +201,9 @@ class ForwardedWire:
             data = envelope.decode(message.data) if message.data else None
             return RpcError(message.code, words, data)
         if message.kind == "unsent":
-            return Elsewhere(words, sent=False)
+            return OwnerUnreachable(words, sent=False)
         if message.kind == "down":
-            return Elsewhere(words, sent=False, hint=hint)
+            return OwnerUnreachable(words, sent=False, hint=hint)
         public: Exception = _PUBLIC.get(message.kind, Unavailable)(self._server, words, hint=hint)
         return public
 

@@ -9,11 +9,11 @@ from msgspec import Raw
 
 from multitap.cluster.forwarded_wire import HANDSHAKE
 from multitap.cluster.owner_lease import OwnerLease
-from multitap.faults import Moved, WireClosed, WireFault
+from multitap.faults import OwnerChanged, WireClosed, WireFault
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import Request
-from multitap.wire.wire import Inbound, Owned, Params, Wire
+from multitap.wire.wire import Inbound, OwnedCall, Params, Wire
 
 PATIENCE = 5.0
 """Seconds that a request waits for a lease that could not be renewed; then it fails."""
@@ -52,7 +52,7 @@ class RelayedWire(Protocol):
         ...
 
 
-class RelayedCall(Owned):
+class RelayedCall(OwnedCall):
     """A call that a client of another replica makes."""
 
     __slots__ = ("_owner", "number", "wire")
@@ -93,7 +93,7 @@ class OwnedWire:
     @property
     def fault(self) -> WireFault | None:
         if self._lease.is_lost:
-            return Moved("another replica owns it by now", sent=True)
+            return OwnerChanged("another replica owns it by now", sent=True)
         return self._wire.fault
 
     def attach(self, inbound: Inbound) -> None:
@@ -113,7 +113,7 @@ class OwnedWire:
             return await self._send(request)
         except WireClosed as exc:
             if self._lease.is_lost:  # the program is ended for that, and has no reason of its own
-                raise Moved("its owner lost the lease on it", sent=exc.sent) from None
+                raise OwnerChanged("its owner lost the lease on it", sent=exc.sent) from None
             raise
         finally:
             self.in_flight -= 1
@@ -147,7 +147,7 @@ class OwnedWire:
         if lease.is_lost:
             # `watch` may not have had its turn: who asks again must not find this wire
             self.closed.set()
-            raise Moved("another replica owns it by now", sent=False)
+            raise OwnerChanged("another replica owns it by now", sent=False)
         if not lease.is_valid:
             words = "its owner has left, and there is no other yet"
             # not one that is repeated: the next one would only wait as long again

@@ -16,7 +16,7 @@ from multitap.cluster.forwarded_wire import ForwardedWire
 from multitap.cluster.peer_connection import PATIENCE, PeerConnection
 from multitap.cluster.relay import OwnedLink, Relay, RelayedServer
 from multitap.errors import ConfigError
-from multitap.faults import Elsewhere
+from multitap.faults import OwnerUnreachable
 from multitap.records import dataclass
 from multitap.tasks import Tasks
 
@@ -132,7 +132,7 @@ class Peers:
         except (OSError, ValueError, TimeoutError) as exc:
             connection.close("it could not be opened")
             words = f"the replica at {address} cannot be reached: {exc or 'no answer'}"
-            raise Elsewhere(words, sent=False) from None
+            raise OwnerUnreachable(words, sent=False) from None
         return Line(connection, wires)
 
 

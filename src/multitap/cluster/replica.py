@@ -25,10 +25,10 @@ from multitap.cluster.shared_breaker import SharedBreaker
 from multitap.cluster.shared_logins import SharedLogins
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError
-from multitap.faults import Elsewhere, Moved
+from multitap.faults import OwnerChanged, OwnerUnreachable
 from multitap.records import dataclass
 from multitap.tasks import Tasks
-from multitap.upstream.connector import Dial, Here, Placement
+from multitap.upstream.connector import Dial, LocalPlacement, Placement
 from multitap.upstream.link import Link
 from multitap.wire.wire import Wire
 
@@ -61,8 +61,8 @@ class ReplicaOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaPlaces:
-    """See `Placing`."""
+class ReplicaPlacements:
+    """See `Placements`."""
 
     placed: Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
     logins: SharedLogins
@@ -90,7 +90,9 @@ class Replica:
         self.key = key
         """Seals what clients carry for us, alike on all replicas."""
         self.membership = membership
-        self.place = ReplicaPlaces(self._place, SharedLogins(coordinator, key, membership.me.id))
+        self.place = ReplicaPlacements(
+            self._place, SharedLogins(coordinator, key, membership.me.id)
+        )
         self._peers = peers
         self._links: Callable[[], Mapping[str, Link]] = dict
         self._owned: dict[str, OwnedWire] = {}
@@ -201,18 +203,18 @@ class Replica:
         if not isinstance(config, StdioServer):
             # all replicas reach it, so they count its failures together
             is_shared = config.transport != "local"
-            yield Here(dial, breaker=self._breaker(name, config) if is_shared else None)
+            yield LocalPlacement(dial, breaker=self._breaker(name, config) if is_shared else None)
             return
         found = await self.ownership.wait_owner(name)
         if isinstance(found, OwnerLease):
             lease = found
-            yield Here(
+            yield LocalPlacement(
                 lambda name, config: self._open_owned(name, config, dial, lease),
                 breaker=self._breaker(name, config),
             )
         else:
             owner = self._random.choice(found)
-            yield Here(
+            yield LocalPlacement(
                 lambda name, config: self._open_forwarded(name, config, owner), is_here=False
             )
 
@@ -256,10 +258,10 @@ class Replica:
     ) -> AsyncGenerator[Wire]:
         try:
             line = await self._peers.line_to(owner.address)
-        except Elsewhere:
+        except OwnerUnreachable:
             # it may have died: another replica takes over once its lease has ended
             if await self.ownership.wait_change(name, owner):
-                raise Moved("another replica owns it by now", sent=False) from None
+                raise OwnerChanged("another replica owns it by now", sent=False) from None
             raise
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:

@@ -37,7 +37,7 @@ def expand_server(
     Raises:
         ConfigError: naming the variable, the field and its place.
     """
-    put = _Put(scope, places or {})
+    put = _FieldExpander(scope, places or {})
     match config:
         case StdioServer():
             changed = _program(config, put)
@@ -67,7 +67,7 @@ def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
     Raises:
         ConfigError: naming the variable and the field.
     """
-    put = _Put(scope, {})
+    put = _FieldExpander(scope, {})
     texts = {"name": config.name, "base_url": config.base_url, "api_key": config.api_key}
     given = {key: put(f"model.{key}", text) for key, text in texts.items() if text is not None}
     if not _ADDRESS.fullmatch(given.get("base_url", "http://default")):
@@ -95,7 +95,7 @@ def may_wait(config: ServerConfig) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Put:
+class _FieldExpander:
     """Puts variables into the fields of one server."""
 
     scope: Scope
@@ -133,7 +133,7 @@ class _Put:
         return Unresolved(message, variable=exc.variable, key=key, place=place, hint=exc.hint)
 
 
-def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
+def _program(config: StdioServer, put: _FieldExpander) -> dict[str, Any]:
     command = put("command", config.command)
     named = {name: put(f"env.{name}", value) for name, value in config.env.items()}
     changed: dict[str, Any] = {
@@ -157,11 +157,11 @@ def _program(config: StdioServer, put: _Put) -> dict[str, Any]:
     return changed
 
 
-def _place(path: Path, field: str, put: _Put) -> Path:
+def _place(path: Path, field: str, put: _FieldExpander) -> Path:
     return locate(put(f"sandbox_rules.{field}", str(path)), put.scope)
 
 
-def _remote(config: HttpServer, put: _Put) -> dict[str, Any]:
+def _remote(config: HttpServer, put: _FieldExpander) -> dict[str, Any]:
     url = put("url", config.url)
     headers = {name: put(f"headers.{name}", value) for name, value in config.headers.items()}
     changed: dict[str, Any] = {"url": url if _ADDRESS.fullmatch(url) else "", "headers": headers}

@@ -12,7 +12,7 @@ from multitap.config.problems import Problem
 from multitap.config.project_layers import adopt, propose
 from multitap.config.search import start_folder
 from multitap.config.stacks import Stack, build, usable
-from multitap.config.trust_gate import Approval, NobodyAsked, Pending
+from multitap.config.trust_gate import Approval, Pending, TrustNothing
 from multitap.records import dataclass
 
 
@@ -65,7 +65,7 @@ def merge(
     pending: list[Pending] = []
     for root, readings in _projects(layers).items():
         said = propose(readings, root, folder or Path.cwd())
-        found = adopt(said, approval or NobodyAsked(), hub, servers)
+        found = adopt(said, approval or TrustNothing(), hub, servers)
         problems += found.problems
         pending += found.pending
         configs |= found.servers if switch is None or switch.value else _off(found.servers)

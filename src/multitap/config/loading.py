@@ -19,7 +19,7 @@ from multitap.config.scope import Scope
 from multitap.config.search import Search, Source, Surroundings, state_directory
 from multitap.config.stacks import Explained, Explanation
 from multitap.config.stamps import Stamps, stamps
-from multitap.config.trust_gate import Approval, NobodyAsked, Pending
+from multitap.config.trust_gate import Approval, Pending, TrustNothing
 from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
 
@@ -27,7 +27,7 @@ CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extens
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SearchedSource:
     """A source that was looked at."""
 
     source: Source
@@ -44,13 +44,13 @@ class Loaded:
 
     settings: Settings
     problems: tuple[Problem, ...]
-    sources: tuple[Seen, ...]
+    sources: tuple[SearchedSource, ...]
     """In the order in which they were looked at."""
     search: Search = field(repr=False)
     merged: Merged = field(repr=False)
     stamps: Stamps = field(repr=False)
     """What the files looked like just before they were read."""
-    approval: Approval = field(default_factory=NobodyAsked, repr=False)
+    approval: Approval = field(default_factory=TrustNothing, repr=False)
     """Who decided what counts of a project."""
 
     @property
@@ -175,11 +175,11 @@ def load(
             nothing that they say counts (`pending` has it).
     """
     wanted = where or search.native(Surroundings.here())
-    decides = approval or NobodyAsked()
+    decides = approval or TrustNothing()
     # Before anything is read: what changes during the read differs from these stamps, and is read
     # again.
     before = stamps((*wanted.sources, *_decisions(decides)))
-    seen: list[Seen] = []
+    seen: list[SearchedSource] = []
     layers = [_defaults(wanted)]
     for source in wanted.sources:
         found = is_there(source.path)
@@ -203,11 +203,11 @@ def _counts(layers: Sequence[Layer], approval: Approval, folder: Path) -> bool:
     return not merge(layers, approval=approval, folder=folder).pending
 
 
-def _to_seen(source: Source, reading: Reading, *, found: bool) -> Seen:
+def _to_seen(source: Source, reading: Reading, *, found: bool) -> SearchedSource:
     # what a stranger put there, and we refuse to read, is not missing
     ignored = reading.refused and source.project is not None
     intact = bool(reading.dialect or not reading.problems or ignored)
-    return Seen(source, found, reading.dialect or None, intact)
+    return SearchedSource(source, found, reading.dialect or None, intact)
 
 
 def _defaults(wanted: Search) -> Layer:

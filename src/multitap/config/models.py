@@ -174,7 +174,7 @@ class OAuth(_ConfigModel):
     """URL of the authorization server's metadata, if not the standard one."""
 
 
-class _Confidant(_ConfigModel):
+class _SecretHolder(_ConfigModel):
     """Somebody who is given secrets."""
 
     @cached_property
@@ -201,7 +201,7 @@ class ServerHome:
     """The folder that its program starts in; None: the current folder."""
 
 
-class _Server(_Confidant):
+class _Server(_SecretHolder):
     @cached_property
     def home(self) -> ServerHome:
         """Where it is at home, as far as it does not say so itself."""
@@ -383,7 +383,7 @@ class Serve(_ConfigModel):
     """Tokens that the definitions of all tools may take with `tools = "auto"`, estimated."""
 
 
-class ModelConfig(_Confidant):
+class ModelConfig(_SecretHolder):
     """A language model, and how to reach it."""
 
     provider: Literal["openai", "anthropic"] = "openai"

@@ -16,7 +16,7 @@ from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
 from multitap.config.scope import Scope, content, expand, locate
 from multitap.config.stacks import Stack, build, usable, within
-from multitap.config.trust_gate import Approval, Pending, Proposal, Standing, TrustDecision
+from multitap.config.trust_gate import Approval, Pending, Proposal, TrustDecision, TrustState
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 
@@ -38,7 +38,7 @@ Fields = Mapping[FieldPath, Node]
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProjectLayers:
     """All that one project's files say."""
 
     proposal: Proposal
@@ -48,7 +48,7 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class AdoptedLayers:
     """What became of it."""
 
     stacks: Mapping[str, Stack]
@@ -60,7 +60,7 @@ class Adopted:
     pending: tuple[Pending, ...]
 
 
-def propose(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
+def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLayers:
     """What a project would have us do, as far as it may say so at all.
 
     Args:
@@ -97,10 +97,12 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> Proposed:
         if skills
         else (root / _SKILLS,),
     )
-    return Proposed(proposal, stacks, fields, (*about_servers, *about_fields))
+    return ProjectLayers(proposal, stacks, fields, (*about_servers, *about_fields))
 
 
-def adopt(said: Proposed, approval: Approval, hub: Stack, servers: Mapping[str, Stack]) -> Adopted:
+def adopt(
+    said: ProjectLayers, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
+) -> AdoptedLayers:
     """What counts of it beside what the user wrote.
 
     Args:
@@ -126,13 +128,13 @@ def adopt(said: Proposed, approval: Approval, hub: Stack, servers: Mapping[str, 
     counting = {
         name: config
         for name, config in said.proposal.servers.items()
-        if name in stacks and decision.servers.get(name) is Standing.TRUSTED
+        if name in stacks and decision.servers.get(name) is TrustState.TRUSTED
     }
     entry = None
-    if fields and decision.settings is Standing.TRUSTED:
+    if fields and decision.settings is TrustState.TRUSTED:
         entry = Entry("", next(iter(fields.values())).document.root, fields)
     pending = _pending(said.proposal, decision, stacks)
-    return Adopted(stacks, counting, entry, tuple(problems), pending)
+    return AdoptedLayers(stacks, counting, entry, tuple(problems), pending)
 
 
 def _pending(
@@ -142,15 +144,15 @@ def _pending(
         Pending(proposal.root, "server", name, standing, proposal.places[name])
         for name in proposal.servers
         if name in stacks
-        and (standing := decision.servers.get(name, Standing.NEW)) is not Standing.TRUSTED
+        and (standing := decision.servers.get(name, TrustState.NEW)) is not TrustState.TRUSTED
     ]
-    if proposal.settings and decision.settings is not Standing.TRUSTED:
+    if proposal.settings and decision.settings is not TrustState.TRUSTED:
         place = proposal.places[""]
         waiting.append(Pending(proposal.root, "settings", "", decision.settings, place))
     waiting += (
         Pending(proposal.root, "skill", skill.name, standing, Place(skill))
         for skill, standing in decision.skills.items()
-        if standing is not Standing.TRUSTED
+        if standing is not TrustState.TRUSTED
     )
     return tuple(waiting)
 

@@ -31,7 +31,7 @@ class Untrusted(ConfigError):
     """Something of a project that nobody has trusted, or that changed since."""
 
 
-class Standing(StrEnum):
+class TrustState(StrEnum):
     """What a person has said to a part of a project."""
 
     TRUSTED = "trusted"
@@ -74,9 +74,9 @@ class Proposal:
 class TrustDecision:
     """What counts of a proposal."""
 
-    servers: Mapping[str, Standing] = field(default_factory=dict[str, Standing])
-    settings: Standing = Standing.NEW
-    skills: Mapping[Path, Standing] = field(default_factory=dict[Path, Standing])
+    servers: Mapping[str, TrustState] = field(default_factory=dict[str, TrustState])
+    settings: TrustState = TrustState.NEW
+    skills: Mapping[Path, TrustState] = field(default_factory=dict[Path, TrustState])
     """By the folder of each skill."""
 
 
@@ -110,7 +110,7 @@ class Approval(Protocol):
         ...
 
 
-class NobodyAsked:
+class TrustNothing:
     """Trusts nothing."""
 
     files: tuple[Path, ...] = ()
@@ -134,8 +134,8 @@ class NobodyAsked:
 def nothing_trusted(proposal: Proposal) -> TrustDecision:
     """The decision that nothing of it counts."""
     return TrustDecision(
-        dict.fromkeys(proposal.servers, Standing.NEW),
-        skills=dict.fromkeys(proposal.find_skills(), Standing.NEW),
+        dict.fromkeys(proposal.servers, TrustState.NEW),
+        skills=dict.fromkeys(proposal.find_skills(), TrustState.NEW),
     )
 
 
@@ -147,13 +147,13 @@ class Pending:
     kind: PartKind
     name: str
     """Of the server or skill."""
-    standing: Standing
+    standing: TrustState
     place: Place
 
     @property
     def words(self) -> str:
         """Why, in one line."""
-        if self.standing is Standing.CHANGED:
+        if self.standing is TrustState.CHANGED:
             return "changed since you trusted it"
         return "comes with a project that you have not trusted"
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import anyio
 
 from multitap import Hub, open_hub
-from multitap.demo import cast
+from multitap.demo import demo_settings
 from multitap.errors import counted
 from multitap.events import LinkState, ServerSnapshot, Snapshot
 
@@ -19,7 +19,7 @@ from multitap.events import LinkState, ServerSnapshot, Snapshot
 async def main() -> None:
     logging.getLogger("multitap").addHandler(logging.NullHandler())  # the story says the same
     with TemporaryDirectory(prefix="multitap-demo-") as state:
-        async with open_hub(cast.settings(Path(state))) as hub:
+        async with open_hub(demo_settings.settings(Path(state))) as hub:
             await show_start(hub)
             show_tools(hub)
             await show_calls(hub)
@@ -31,7 +31,7 @@ async def main() -> None:
 async def show_start(hub: Hub) -> None:
     print(f"{len(hub.links)} servers start side by side; two of them are broken.\n")
     started = time.monotonic()
-    await until(hub, lambda now: all(connected(now.server(name)) for name in cast.GOOD))
+    await until(hub, lambda now: all(connected(now.server(name)) for name in demo_settings.GOOD))
     print(f"After {time.monotonic() - started:.1f} s the good ones are ready:\n")
     show_servers(hub.snapshot())
 
@@ -63,8 +63,8 @@ async def show_calls(hub: Hub) -> None:
 
 async def show_failures(hub: Hub) -> None:
     print("\nMeanwhile the other two show what is wrong with them:\n")
-    await until(hub, lambda now: all(now.server(name).failure for name in cast.BAD))
-    for name in cast.BAD:
+    await until(hub, lambda now: all(now.server(name).failure for name in demo_settings.BAD))
+    for name in demo_settings.BAD:
         failure = hub.snapshot().server(name).failure
         if failure is not None:
             print(f"  {name}: {failure}")

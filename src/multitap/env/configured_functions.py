@@ -63,7 +63,7 @@ def load_function(reference: str) -> Function:
     raise ConfigError(f"{name!r} in {where} is not a function")
 
 
-class _Uncached(SourceFileLoader):
+class _UncachedLoader(SourceFileLoader):
     """Runs what the file says now; what was compiled before is told apart by the second only."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     called = f"multitap_functions_{sha256(str(path).encode()).hexdigest()[:12]}"
-    loader = _Uncached(called, str(path))
+    loader = _UncachedLoader(called, str(path))
     module = module_from_spec(ModuleSpec(called, loader, origin=str(path)))
     before = sys.modules.get(called)
     sys.modules[called] = module  # annotations that are texts are looked up there

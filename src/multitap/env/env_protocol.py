@@ -12,7 +12,7 @@ from multitap.config.documents import is_list, is_table
 from multitap.config.models import LogLevel
 from multitap.events import Outcome
 from multitap.results import ToolResult
-from multitap.store import Happening, Happenings, LogKind, Store
+from multitap.store import Activity, LogKind, Page, Store
 
 MAX_LOGS = 1000
 
@@ -189,23 +189,23 @@ class LogPage(_EnvModel):
     """Where the next page begins; absent after the last."""
 
     @classmethod
-    def of(cls, found: Happenings) -> "LogPage":
+    def of(cls, found: Page[Activity]) -> "LogPage":
         """What a store found."""
         return cls(entries=tuple(map(_entry, found.records)), cursor=found.cursor)
 
 
-def _entry(happening: Happening) -> LogEntry:
+def _entry(activity: Activity) -> LogEntry:
     return LogEntry(
-        at=datetime.fromtimestamp(happening.at, UTC),
-        level=happening.level,
-        kind=happening.kind,
-        server=happening.server,
-        text=happening.text,
-        tool=happening.tool,
-        agent=happening.agent,
-        session=happening.session,
-        seconds=happening.seconds,
-        outcome=happening.outcome,
+        at=datetime.fromtimestamp(activity.at, UTC),
+        level=activity.level,
+        kind=activity.kind,
+        server=activity.server,
+        text=activity.text,
+        tool=activity.tool,
+        agent=activity.agent,
+        session=activity.session,
+        seconds=activity.seconds,
+        outcome=activity.outcome,
     )
 
 

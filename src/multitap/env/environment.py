@@ -20,7 +20,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import open_configured
 from multitap.later import Later
 from multitap.tools import HubTools, ToolInfo, ToolRegistry
-from multitap.upstream.connector import Placing, always_here
+from multitap.upstream.connector import Placements, local_placements
 
 if TYPE_CHECKING:
     from multitap.env import env_server
@@ -41,7 +41,7 @@ class BaseEnvironment(EnvironmentHooks):
 
     _recall: ClassVar[bool] = False
     """Whether what a server had last time is listed while it starts."""
-    _place: Placing = always_here
+    _place: Placements = local_placements
     """Where its servers run."""
     _tools_of: ClassVar[type[HubTools]] = HubTools
     """Which tools of its servers it has."""

@@ -20,7 +20,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader
 from multitap.later import Later
 from multitap.tools import HubTools, ToolDef
-from multitap.upstream.connector import Placing, always_here
+from multitap.upstream.connector import Placements, local_placements
 from multitap.upstream.handlers import Handlers, RequestOrigin
 from multitap.upstream.signals import Bell
 
@@ -34,7 +34,7 @@ else:
     env_tools = Later("multitap.env.env_tools")
 
 
-class _OfOthers(HubTools):
+class _OtherServersTools(HubTools):
     """The tools of all servers but the environment's own, which has them by other names."""
 
     def _shown(self, name: str) -> bool:
@@ -54,7 +54,7 @@ class HostedEnvironment(ConfiguredEnvironment):
     """
 
     _recall = True
-    _tools_of = _OfOthers
+    _tools_of = _OtherServersTools
 
     def __init__(self, loader: Loader, *, audience: Callable[[], Audience]) -> None:
         super().__init__(loader)
@@ -69,7 +69,7 @@ class HostedEnvironment(ConfiguredEnvironment):
 
     @asynccontextmanager
     async def open(
-        self, handlers: Handlers, *, place: Placing = always_here
+        self, handlers: Handlers, *, place: Placements = local_placements
     ) -> AsyncGenerator[Hub]:
         """A running hub that has it; leaving the block closes both.
 

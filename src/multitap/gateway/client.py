@@ -71,7 +71,7 @@ class Outlet(Protocol):
         ...
 
 
-class AtReplica(Exception):
+class OnOtherReplica(Exception):
     """What a client asks for is at another replica; a front sends the request there."""
 
     def __init__(self, replica: str) -> None:

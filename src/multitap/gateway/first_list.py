@@ -21,7 +21,7 @@ FEW = 0.25
 _LOOK, _GLANCE = 0.05, 0.1  # seconds between two looks while few are missing, and many
 
 
-class Missing(NamedTuple):
+class AbsentServer(NamedTuple):
     """One server that is not up yet."""
 
     idle: float
@@ -30,7 +30,7 @@ class Missing(NamedTuple):
     """Whether that is known of a program on this machine."""
 
 
-def is_ready(missing: Sequence[Missing], *, servers: int, quiet: float) -> bool:
+def is_ready(missing: Sequence[AbsentServer], *, servers: int, quiet: float) -> bool:
     """Whether a list is given out without the missing servers, where some others are up.
 
     Args:
@@ -53,17 +53,17 @@ class _Watch:
         """For how long it has done nothing, and the CPU time it has used."""
         self._looked = anyio.current_time()
 
-    def look(self, links: Collection[Link], now: float, *, few: bool) -> list[Missing]:
+    def look(self, links: Collection[Link], now: float, *, few: bool) -> list[AbsentServer]:
         # where we were busy ourselves for long, an answer may be there that nobody read yet
         passed = min(now - self._looked, _LOOK if few else _GLANCE)
         self._looked = now
         return [self._look(link, passed) for link in links]
 
-    def _look(self, link: Link, passed: float) -> Missing:
+    def _look(self, link: Link, passed: float) -> AbsentServer:
         idle, seconds = self._idle.get(link, (0.0, 0.0))
         pid = link.pid
         if pid is None and isinstance(link.config, StdioServer):
-            return Missing(0.0, visible=True)  # it waits for its turn to start
+            return AbsentServer(0.0, visible=True)  # it waits for its turn to start
         used = cpu_usage(pid) if pid is not None else None
         if used is None:
             idle += passed
@@ -71,7 +71,7 @@ class _Watch:
             worked = used.runnable or used.waiting or used.seconds != seconds
             idle, seconds = 0.0 if worked else idle + passed, used.seconds
         self._idle[link] = idle, seconds
-        return Missing(idle, visible=used is not None)
+        return AbsentServer(idle, visible=used is not None)
 
 
 async def wait_for_servers(hub: Hub) -> None:

@@ -108,7 +108,7 @@ class Gateway:
             self.exclusive_use,
             self.parked_calls,
             self.subscriptions,
-            check_seat=None if bus is None else replica_choice.Seats(bus).check,
+            check_seat=None if bus is None else replica_choice.SessionAffinity(bus).check,
         )
         self._complete_view = anyio.Event()
         self.logins = ClientLogins(hub, tasks)
@@ -249,7 +249,7 @@ class Gateway:
         return b"{}"
 
 
-class _Lobby:
+class _ConnectedClients:
     """The clients there are, known before the gateway is."""
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ async def open_gateway(
         info: The name and version that clients get to see.
         replica: Who we are in a cluster.
     """
-    lobby, person = _Lobby(), PersonQuestions()
+    lobby, person = _ConnectedClients(), PersonQuestions()
     with ungrouped():
         async with (
             open_hub(ServerRequests(lobby.only, lobby.sees, host, person).handlers()) as hub,

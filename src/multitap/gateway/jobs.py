@@ -53,7 +53,7 @@ class JobRunner:
         exclusive_use: Whose turn it is.
         parked_calls: Where a job waits for a client of the stateless era to come back.
         subscriptions: Which log levels are wanted.
-        check_seat: Raises `AtReplica` where a client's own session is at another replica.
+        check_seat: Raises `OnOtherReplica` where a client's own session is at another replica.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _HANDSHAKE = "(handshake)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Private:
+class _PrivateLink:
     """One private link."""
 
     link: Link
@@ -53,7 +53,7 @@ class PrivateLinks:
         self._hub = hub
         self._tasks = tasks
         self._shares = Shares(most, "sessions of single clients with servers")
-        self._links: dict[tuple[object, str], _Private] = {}
+        self._links: dict[tuple[object, str], _PrivateLink] = {}
         self._stateless_only: set[str] = set()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class PrivateLinks:
         """
         self._claim(shared, holder)
         link = self._hub.make_link(shared.name, shared.config)
-        self._start((link, shared.name), _Private(link, shared, holder))
+        self._start((link, shared.name), _PrivateLink(link, shared, holder))
         return link
 
     def has(self, link: Link) -> bool:
@@ -116,7 +116,7 @@ class PrivateLinks:
                     self._forget(key)
                     self._tasks.start_soon(self._retire, private)
 
-    async def _retire(self, private: _Private) -> None:
+    async def _retire(self, private: _PrivateLink) -> None:
         await private.link.requests.drain(self._hub.settings.drain_timeout)
         private.scope.cancel()
 
@@ -159,7 +159,7 @@ class PrivateLinks:
         else:
             self._claim(shared, holder)
         link = self._hub.make_link(shared.name, wanted)
-        self._start(key, _Private(link, shared, holder))
+        self._start(key, _PrivateLink(link, shared, holder))
         return link
 
     def _claim(self, shared: Link, holder: str) -> None:
@@ -170,7 +170,7 @@ class PrivateLinks:
                 hint='set `session = "shared"`, or let fewer clients use it',
             )
 
-    def _start(self, key: tuple[object, str], private: _Private) -> None:
+    def _start(self, key: tuple[object, str], private: _PrivateLink) -> None:
         # known before it runs: the next call of the client must find it, not start another
         self._links[key] = private
         self._tasks.start_soon(self._run, key, private)
@@ -184,7 +184,7 @@ class PrivateLinks:
             if owner is gone or (isinstance(gone, str) and owner == gone):
                 private.scope.cancel()
 
-    async def _run(self, key: tuple[object, str], private: _Private) -> None:
+    async def _run(self, key: tuple[object, str], private: _PrivateLink) -> None:
         link = private.link
         try:
             with private.scope:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from multitap.catalog import catalog
-from multitap.catalog.catalog import Catalog, Shelf
-from multitap.catalog.name_books import Choices, NameBooks, Pair
+from multitap.catalog.catalog import Catalog, CatalogSection
+from multitap.catalog.name_registries import Choices, NameRegistries, Pair
 from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings
 from multitap.events import ToolsChanged
@@ -40,8 +40,8 @@ class CatalogBuilder:
         vetting: Vetting,
         on_stocked: Callable[[], None] = lambda: None,
     ) -> None:
-        self.books = NameBooks((), settings.naming, {}, lasting=False)
-        self.shelves: dict[Link, Shelf] = {}
+        self.registries = NameRegistries((), settings.naming, {}, lasting=False)
+        self.shelves: dict[Link, CatalogSection] = {}
         self._settings = settings
         self.policy = Policy(settings)
         """What may be called."""
@@ -60,12 +60,12 @@ class CatalogBuilder:
         # a shelf holds what the policy said about its tools when it was stocked
         if not self.policy.is_same(policy):
             self.shelves = {}
-        books, naming = self.books, settings.naming
-        if books.servers == frozenset(settings.servers) and books.naming is naming:
+        registries, naming = self.registries, settings.naming
+        if registries.servers == frozenset(settings.servers) and registries.naming is naming:
             return
         # names that callers know win over stored ones: they must not change while we run
-        given = {kind: book.choices for kind, book in books.by_kind.items()}
-        if books.naming is not naming:
+        given = {kind: registry.choices for kind, registry in registries.by_kind.items()}
+        if registries.naming is not naming:
             self.shelves = {}
         self._fill_books(given, links)
 
@@ -85,7 +85,7 @@ class CatalogBuilder:
 
         Only changed servers are looked at.
         """
-        stale, shelves = self.shelves, dict[Link, Shelf]()
+        stale, shelves = self.shelves, dict[Link, CatalogSection]()
         is_stocked = False
         for link in links.values():
             if (offers := link.offers) is None:
@@ -93,7 +93,7 @@ class CatalogBuilder:
             shelf = stale.get(link)
             # offers are frozen, so identity says whether anything changed
             if shelf is None or shelf.offers is not offers:
-                shelf = catalog.stock(link, offers, self.books, self._vetting, self.policy)
+                shelf = catalog.stock(link, offers, self.registries, self._vetting, self.policy)
                 self._tell(link, shelf)
                 is_stocked = True
             shelves[link] = shelf
@@ -101,9 +101,9 @@ class CatalogBuilder:
         if is_stocked:
             self._on_stocked()
         # Only names over which two clashed are written: the rest follow from the settings.
-        if chosen := self.books.take_unsaved():
-            self._store.servers.save_choices(chosen, self.books.servers)
-        fresh = catalog.build(shelves.items(), last.revision + 1, self.books, links)
+        if chosen := self.registries.take_unsaved():
+            self._store.servers.save_choices(chosen, self.registries.servers)
+        fresh = catalog.build(shelves.items(), last.revision + 1, self.registries, links)
         if not _same(fresh, last):
             return fresh
         # callers see the same, but a link was replaced: routes must lead to the new one,
@@ -124,11 +124,13 @@ class CatalogBuilder:
             for kind in given.keys() | stored.keys()
         }
         servers, naming = self._settings.servers, self._settings.naming
-        self.books = NameBooks(servers, naming, choices, lasting=self._store.path is not None)
+        self.registries = NameRegistries(
+            servers, naming, choices, lasting=self._store.path is not None
+        )
         # also for servers that are down: a newcomer must not take their names meanwhile
         for name, config in servers.items():
             if (offers := self._last_known(name, config, links)) is not None:
-                catalog.reserve(name, config, offers, self.books)
+                catalog.reserve(name, config, offers, self.registries)
 
     def _locked_names(self, stored: Mapping[str, Choices], kind: str) -> dict[Pair, str]:
         """The names in the locks, which outlive the store, and then those in the store.
@@ -143,7 +145,7 @@ class CatalogBuilder:
                 locked[server, word] = name
         return {**locked, **_without(stored.get(kind, {}), locked)}
 
-    def _tell(self, link: Link, shelf: Shelf) -> None:
+    def _tell(self, link: Link, shelf: CatalogSection) -> None:
         """Say what is wrong with a server's tools, once."""
         words, drift = shelf.vetted.warnings, shelf.vetted.drift
         if words == self._told.get(link.name, ()):

@@ -15,7 +15,7 @@ import anyio
 import platformdirs
 from anyio import to_thread
 
-from multitap.catalog.catalog import Catalog, Shelf, Tool
+from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings, StdioServer, expand_server
 from multitap.errors import (
@@ -53,7 +53,7 @@ from multitap.trust.pins.lock_places import LockPlaces, places_in
 from multitap.trust.pins.pins import Pins
 from multitap.trust.questions.questions import Questions
 from multitap.trust.secrets.vault import scope_for
-from multitap.upstream.connector import Dial, Placing, always_here
+from multitap.upstream.connector import Dial, Placements, local_placements
 from multitap.upstream.dial import Dialer
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand, Link
@@ -95,7 +95,7 @@ class Hub(ResourcesAndPrompts):
         pins: Pins | None = None,
         logins: Logins | None = None,
         sandboxes: Sandboxes | None = None,
-        place: Placing = always_here,
+        place: Placements = local_placements,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -215,7 +215,7 @@ class Hub(ResourcesAndPrompts):
         config: ServerConfig,
         *,
         on_change: Callable[[Link], None] = lambda _: None,
-        place: Placing = always_here,
+        place: Placements = local_placements,
     ) -> Link:
         """Make a link with its own session to a server; the caller runs it."""
         return Link(
@@ -315,7 +315,7 @@ class Hub(ResourcesAndPrompts):
         return Snapshot(self.catalog.revision, tuple(servers), self.withheld)
 
     def _server_snapshot(
-        self, link: Link, shelf: Shelf | None, successor: Link | None
+        self, link: Link, shelf: CatalogSection | None, successor: Link | None
     ) -> ServerSnapshot:
         tools = len(shelf.tools) if shelf else 0
         warnings: tuple[str, ...] = ()
@@ -398,7 +398,7 @@ async def open_hub(
     recall: bool = False,
     files: Collection[str] = (),
     locks: LockPlaces | None = None,
-    place: Placing = always_here,
+    place: Placements = local_placements,
 ) -> AsyncGenerator[Hub]:
     """Open a hub; leaving the block stops every server.
 

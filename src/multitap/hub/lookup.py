@@ -160,9 +160,9 @@ class Lookup:
         # nearly every call ends here, without any waiting
         if (found := find()) is not None:
             return found
-        books = self._builder.books
-        known = books.owners(name) if name is not None else set[str]()
-        is_telling = bool(known) or (name is not None and books.naming is not Naming.BARE)
+        registries = self._builder.registries
+        known = registries.owners(name) if name is not None else set[str]()
+        is_telling = bool(known) or (name is not None and registries.naming is not Naming.BARE)
         waited: dict[Link, None] = {}
         since = anyio.current_time()
         deadline: Deadline | None = None
@@ -170,7 +170,7 @@ class Lookup:
             links = self._supervisor.links  # replaced with each change of the settings
             names = [*(known or links)]
             if name is not None:
-                names = likely_owners(name, names, self._builder.books.naming)
+                names = likely_owners(name, names, self._builder.registries.naming)
             unseen = [
                 link
                 for link in map(links.get, names)

@@ -8,7 +8,7 @@ from anyio import to_thread
 from multitap.config import StdioServer
 from multitap.events import LinkState
 from multitap.tasks import Tasks
-from multitap.trust.pins.packages import Launched, launch_of, resolve
+from multitap.trust.pins.packages import LaunchedPackage, launch_of, resolve
 from multitap.trust.pins.pins import Pins, pin_mode
 from multitap.upstream.link import Link
 
@@ -41,7 +41,9 @@ class PackageLookup:
             self._seen[link.name] = pid
             self._tasks.start_soon(partial(self._look, link, config), launch, pid)
 
-    async def _look(self, link: Link, config: StdioServer, launch: Launched, pid: int) -> None:
+    async def _look(
+        self, link: Link, config: StdioServer, launch: LaunchedPackage, pid: int
+    ) -> None:
         package = await to_thread.run_sync(resolve, launch, pid, abandon_on_cancel=True)
         if self._pins.note_package(link.name, config, package):
             self._on_change(link.name)

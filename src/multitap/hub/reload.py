@@ -15,14 +15,14 @@ from multitap.config import (
     Settings,
     Severity,
 )
-from multitap.config.trust_gate import Standing
+from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
 from multitap.trust.pins.lock_places import places_of
 from multitap.trust.projects.trusted_projects import expand_trusted, load_trusted
-from multitap.upstream.connector import Dial, Placing, always_here
+from multitap.upstream.connector import Dial, Placements, local_placements
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand
 
@@ -192,13 +192,13 @@ def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
 
     One of a project that is not trusted at all, or no longer, does not stay.
     """
-    changed = (one.name for one in loaded.held.values() if one.standing is Standing.CHANGED)
+    changed = (one.name for one in loaded.held.values() if one.standing is TrustState.CHANGED)
     return frozenset((*loaded.broken, *changed))
 
 
 def _withheld(loaded: Loaded) -> tuple[Withheld, ...]:
     return tuple(
-        Withheld(one.kind, one.name, one.words, one.hint, one.standing is Standing.CHANGED)
+        Withheld(one.kind, one.name, one.words, one.hint, one.standing is TrustState.CHANGED)
         for one in loaded.pending
     )
 
@@ -234,7 +234,7 @@ async def open_configured(
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
-    place: Placing = always_here,
+    place: Placements = local_placements,
 ) -> AsyncGenerator[Hub]:
     """A running hub that follows its files; leaving the block closes every server.
 

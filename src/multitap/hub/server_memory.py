@@ -5,7 +5,7 @@ import time
 from multitap.config import ServerConfig
 from multitap.events import LinkState
 from multitap.store import CatalogKey, Store, StoredCatalog, fingerprint
-from multitap.upstream.link import Known, Link
+from multitap.upstream.link import Link, RememberedServer
 from multitap.upstream.offer_lists import Offers
 from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Era
@@ -27,14 +27,14 @@ class ServerMemory:
         self._asking = store.servers.load_asking()
         self._habits: dict[CatalogKey, ServerHabits] = {}
 
-    def recall(self, name: str, config: ServerConfig) -> Known:
+    def recall(self, name: str, config: ServerConfig) -> RememberedServer:
         """What a new link to a server starts with."""
         key = (name, fingerprint(config))
         stored, habits = self._catalogs.get(key), self._habits_of(key)
         if stored is None:
-            return Known(was_up=self._outcomes.get(key), habits=habits)
+            return RememberedServer(was_up=self._outcomes.get(key), habits=habits)
         listed = self._recall or config.start == "lazy"
-        return Known(
+        return RememberedServer(
             Era(stored.era),
             _offers(stored) if listed else None,
             was_up=self._outcomes.get(key, True),  # else nothing of it would be stored

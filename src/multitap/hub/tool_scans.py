@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
-from multitap.catalog.catalog import Shelf
+from multitap.catalog.catalog import CatalogSection
 from multitap.catalog.vetting import Search, Vetting
 from multitap.errors import quoted
 from multitap.events import ToolSuspected
@@ -36,7 +36,7 @@ class ToolScans:
     def __init__(
         self,
         vetting: Vetting,
-        shelves: Callable[[], Mapping[Link, Shelf]],
+        shelves: Callable[[], Mapping[Link, CatalogSection]],
         on_done: Callable[[], None],
     ) -> None:
         self._vetting = vetting
@@ -77,7 +77,7 @@ class ToolScans:
             self._is_busy = False
             self._on_done()
 
-    def findings(self, link: Link, shelf: Shelf) -> dict[str, Finding]:
+    def findings(self, link: Link, shelf: CatalogSection) -> dict[str, Finding]:
         """The gravest thing that looks like an attack, by the server's own name of the tool."""
         first: dict[str, Finding] = {}
         if scan_mode(link.config) == "off":
@@ -89,7 +89,7 @@ class ToolScans:
                 first[raw] = Finding(LOOK_ALIKE, "the name is easily confused with another", other)
         return first
 
-    def other_findings(self, link: Link, shelf: Shelf) -> dict[str, Finding]:
+    def other_findings(self, link: Link, shelf: CatalogSection) -> dict[str, Finding]:
         """The same in prompts, resources, templates and instructions, by kind and name."""
         if scan_mode(link.config) == "off":
             return {}
@@ -100,14 +100,14 @@ class ToolScans:
             if known.get(digest)
         }
 
-    def warnings(self, link: Link, shelf: Shelf) -> tuple[str, ...]:
+    def warnings(self, link: Link, shelf: CatalogSection) -> tuple[str, ...]:
         """The same for people."""
         told = [words for _, words, _ in self._all(link, shelf)]
         if (other := self._servers.get(link.name)) is not None:
             told.insert(0, f"scan: its name is easily confused with {quoted(other)}")
         return tuple(told)
 
-    async def _search(self, shelf: Shelf) -> None:
+    async def _search(self, shelf: CatalogSection) -> None:
         look, known = self._vetting.look, self._vetting.findings
         texts: list[tuple[str, Definition, Search]]
         texts = [(*one, scan) for one in shelf.vetted.seen.values()]
@@ -121,14 +121,14 @@ class ToolScans:
                 look(digest, definition, search)
                 await anyio.lowlevel.checkpoint()  # calls go first
 
-    def _all(self, link: Link, shelf: Shelf) -> Iterator[tuple[str, str, Finding]]:
+    def _all(self, link: Link, shelf: CatalogSection) -> Iterator[tuple[str, str, Finding]]:
         """What was found, with the name of each and in words."""
         for raw, found in self.findings(link, shelf).items():
             yield raw, f"scan: tool {quoted(raw)}: {found.words}", found
         for key, found in self.other_findings(link, shelf).items():
             yield key, f"scan: {quoted(key)}: {found.words}", found
 
-    def _tell(self, link: Link, shelf: Shelf) -> None:
+    def _tell(self, link: Link, shelf: CatalogSection) -> None:
         is_blocked = scan_mode(link.config) == "block"
         for raw, words, found in self._all(link, shelf):
             if (key := (link.name, raw, found)) in self._told:
@@ -152,7 +152,7 @@ class ToolScans:
         self._told = {key for key in self._told if key[0] in names}
 
 
-def _twins(shelves: Mapping[Link, Shelf]) -> dict[tuple[str, str], str]:
+def _twins(shelves: Mapping[Link, CatalogSection]) -> dict[tuple[str, str], str]:
     """Tools whose names are easily taken for those of others, and whose those are."""
     names = [(link.name, raw) for link, shelf in shelves.items() for raw in shelf.vetted.seen]
     alike = twins(raw for _, raw in names)

@@ -14,14 +14,13 @@ from multitap.gateway.fronts.control_messages import (
     AskAudit,
     AskExchange,
     AskLog,
-    AskSight,
+    AskOverview,
     AskStderr,
     AskTools,
     Figures,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import HappeningsPage
-from multitap.gateway.fronts.control_sight import Sight
+from multitap.gateway.fronts.control_overview import GatewayOverview
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.view_model import (
@@ -33,7 +32,8 @@ from multitap.screens.view_model import (
 )
 from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange, indent_json
-from multitap.store.log_records import Happening
+from multitap.store.log_query import Page
+from multitap.store.log_records import Activity
 from multitap.store.record_filter import RecordFilter
 
 MOST_LINES = 200
@@ -66,7 +66,7 @@ class LiveView:
         self.servers: tuple[ServerRow, ...] = ()
         self.tools: Mapping[str, ToolLine] = {}
         self.figures: Figures | None = None
-        self.log: tuple[Happening, ...] = ()
+        self.log: tuple[Activity, ...] = ()
         self.questions: tuple[OpenQuestion, ...] = ()
         """What waits for the person at a screen."""
         self.access = AccessPicture()
@@ -114,7 +114,7 @@ class LiveView:
             self._on_lost(exc)
 
     async def _look(self) -> None:
-        sight = await self.client.ask(AskSight(), Sight)
+        sight = await self.client.ask(AskOverview(), GatewayOverview)
         picture, self.about, self.figures = sight.picture, sight.about, sight.figures
         self.questions = sight.questions
         # thousands of tools are a megabyte, and seldom change
@@ -129,8 +129,8 @@ class LiveView:
     async def _look_at_log(self, text: str) -> None:
         """What happened and what servers wrote, newest first."""
         wanted = RecordFilter.parse(text)
-        log = await self.client.ask(AskLog(text, limit=MOST_LINES), HappeningsPage)
-        written: list[Happening] = []
+        log = await self.client.ask(AskLog(text, limit=MOST_LINES), Page[Activity])
+        written: list[Activity] = []
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
             said = await self.client.ask(AskStderr(server), str)
             written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]

@@ -16,7 +16,7 @@ from multitap.gateway.fronts.control_records import Pulse
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.store.call_records import CallRecord
-from multitap.store.log_records import Happening
+from multitap.store.log_records import Activity
 
 if TYPE_CHECKING:
     from multitap.tools.providers import token_cost as token_estimates
@@ -205,7 +205,7 @@ def call_tone(record: CallRecord) -> Tone:
     return _BAD.get(record.outcome.value, "quiet")
 
 
-def stderr_lines(server: str, text: str) -> Iterator[Happening]:
+def stderr_lines(server: str, text: str) -> Iterator[Activity]:
     """What a server wrote to its standard error, as what happened; lines begin with their time."""
     for line in text.splitlines()[-MOST_STDERR:]:
         try:
@@ -213,7 +213,7 @@ def stderr_lines(server: str, text: str) -> Iterator[Happening]:
         except ValueError:
             continue  # the rest of a line that was cut
         words = f"stderr: {line[_STAMP:].strip()}"
-        yield Happening(at=at, level="info", kind="server", server=server, text=words)
+        yield Activity(at=at, level="info", kind="server", server=server, text=words)
 
 
 def token_costs(tools: Iterable[ToolLine]) -> Mapping[str, int]:

@@ -42,8 +42,8 @@ class McpManager:
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._board = ThreadedHub(settings)
-        self._tools = HubTools(self._board)
+        self._hub = ThreadedHub(settings)
+        self._tools = HubTools(self._hub)
         self._server = AsyncExitStack()
 
     async def start_server(
@@ -87,7 +87,7 @@ class McpManager:
         """
         if isinstance(config, Mapping):
             config = seed_entry.server("spec07", name, config)
-        await self._board.connect(name, config)
+        await self._hub.connect(name, config)
 
     async def load_clients(self, loaded: Loaded) -> McpClientLoadResult:
         """Connect all enabled servers of a configuration side by side.
@@ -95,7 +95,7 @@ class McpManager:
         A server that fails is retried, and its tools are there once it is up.
         """
         wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
-        servers = await self._board.plug(wanted)
+        servers = await self._hub.plug(wanted)
         down = [one for one in servers.values() if one.state is not LinkState.CONNECTED]
         for server in down:
             logger.error("%s is not connected: %s", server.name, server.failure)
@@ -104,11 +104,11 @@ class McpManager:
 
     async def disconnect_client(self, name: str) -> None:
         """Disconnect a server and remove its tools; ignores unknown names."""
-        await self._board.pull(name)
+        await self._hub.pull(name)
 
     def has_client(self, name: str) -> bool:
         """Whether there is such a client, with its server up or down."""
-        return name in self._board.settings.servers
+        return name in self._hub.settings.servers
 
     def get_tools(self) -> list[ToolInfo]:
         """The current tools of all clients, named `{client}_{tool}`."""
@@ -123,7 +123,7 @@ class McpManager:
         try:
             await self.stop_server()
         finally:
-            await self._board.close()
+            await self._hub.close()
 
 
 def _serve(config: Mapping[str, Any]) -> Serve:

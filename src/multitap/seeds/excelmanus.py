@@ -32,12 +32,12 @@ class MCPClientWrapper:
 
     Args:
         config: How to reach it.
-        board: The hub to use; by default, its own.
+        hub: The hub to use; by default, its own.
     """
 
-    def __init__(self, config: MCPServerConfig, *, board: ThreadedHub | None = None) -> None:
+    def __init__(self, config: MCPServerConfig, *, hub: ThreadedHub | None = None) -> None:
         self.config = config
-        self._board = board or ThreadedHub(Settings(naming=Naming.EXCELMANUS))
+        self._hub = hub or ThreadedHub(Settings(naming=Naming.EXCELMANUS))
 
     async def connect(self) -> None:
         """Start or reach the server, and learn what it offers.
@@ -49,7 +49,7 @@ class MCPClientWrapper:
         """
         # Reads the files that are trusted, so not on the loop.
         await to_thread.run_sync(self.config.check_trust)
-        await self._board.connect(self.config.name, self.config.server())
+        await self._hub.connect(self.config.name, self.config.server())
 
     async def discover_tools(self) -> list[dict[str, Any]]:
         """The server's tools, as it defines them.
@@ -74,20 +74,20 @@ class MCPClientWrapper:
         try:
             if (tool := self._tools().get(tool_name)) is None:
                 raise UnknownName(f"{self.config.name} has no tool named {quoted(tool_name)}")
-            return _text(await self._board.call(tool.name, arguments))
+            return _text(await self._hub.call(tool.name, arguments))
         except MultitapError as exc:
             return _apology(exc)
 
     async def close(self) -> None:
         """Close the connection, and stop what was started for it."""
-        await self._board.pull(self.config.name)
+        await self._hub.pull(self.config.name)
 
     @property
     def is_connected(self) -> bool:
-        return self.config.name in self._board.connected
+        return self.config.name in self._hub.connected
 
     def _tools(self) -> Mapping[str, Tool]:
-        return self._board.tools_of(self.config.name)
+        return self._hub.tools_of(self.config.name)
 
 
 class MCPManager:
@@ -103,7 +103,7 @@ class MCPManager:
     ) -> None:
         self._workspace_root = workspace_root
         self._config_path = config_path
-        self._board = ThreadedHub()
+        self._hub = ThreadedHub()
         self._registry: ToolRegistry | None = None
         self._tools: _ToolDefs | None = None
         self.clients: Mapping[str, MCPClientWrapper] = {}
@@ -121,13 +121,13 @@ class MCPManager:
         loaded = await to_thread.run_sync(read, self._config_path, self._workspace_root)
         if not loaded.settings.servers:
             return
-        self._board = ThreadedHub(loaded.settings.model_copy(update={"servers": {}}))
+        self._hub = ThreadedHub(loaded.settings.model_copy(update={"servers": {}}))
         self.clients = {
-            config.name: MCPClientWrapper(config, board=self._board) for config in configs(loaded)
+            config.name: MCPClientWrapper(config, hub=self._hub) for config in configs(loaded)
         }
-        for server in (await self._board.plug(loaded.settings.servers)).values():
+        for server in (await self._hub.plug(loaded.settings.servers)).values():
             _report(server)
-        self._registry, self._tools = registry, _ToolDefs(self._board)
+        self._registry, self._tools = registry, _ToolDefs(self._hub)
         registry.attach(self._tools)
 
     async def shutdown(self) -> None:
@@ -137,11 +137,11 @@ class MCPManager:
             self._registry.detach(self._tools)
         self._registry = self._tools = None
         self.clients = {}
-        await self._board.close()
+        await self._hub.close()
 
     @property
     def connected_servers(self) -> list[str]:
-        return self._board.connected
+        return self._hub.connected
 
 
 @dataclass
@@ -162,37 +162,37 @@ class AgentEngine(Engine):
 class _RemoteTool(ToolDef):
     """A tool of a server; arguments are checked and results cut on the way there and back."""
 
-    board: ThreadedHub = field(repr=False, kw_only=True)
+    hub: ThreadedHub = field(repr=False, kw_only=True)
 
     def call(self, arguments: Arguments) -> str:
         return str(self.func(**arguments))
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
-        return await outcome(self.board.call(self.name, arguments, context=context))
+        return await outcome(self.hub.call(self.name, arguments, context=context))
 
 
 class _ToolDefs(HubTools):
-    """The tools of a switchboard, as functions to call and wait for."""
+    """The tools of a threaded hub, as functions to call and wait for."""
 
-    def __init__(self, board: ThreadedHub) -> None:
-        super().__init__(board)
-        self._board = board
+    def __init__(self, hub: ThreadedHub) -> None:
+        super().__init__(hub)
+        self._threaded_hub = hub
 
     def _to_info(self, tool: Tool) -> ToolDef:
-        return tool_def(tool, self._board)
+        return tool_def(tool, self._threaded_hub)
 
 
-def tool_def(tool: Tool, board: ThreadedHub) -> ToolDef:
+def tool_def(tool: Tool, hub: ThreadedHub) -> ToolDef:
     """A server's tool as a function to call and wait for, inside or outside a running loop."""
 
     def func(**arguments: Any) -> str:
         try:
-            return _text(board.call_and_wait(tool.name, arguments))
+            return _text(hub.call_and_wait(tool.name, arguments))
         except MultitapError as exc:
             return _apology(exc)
 
-    limit = tool.link.config.result_cap or board.settings.result_cap
-    return _RemoteTool(tool.name, tool.description, tool.input_schema, func, limit, board=board)
+    limit = tool.link.config.result_cap or hub.settings.result_cap
+    return _RemoteTool(tool.name, tool.description, tool.input_schema, func, limit, hub=hub)
 
 
 def _text(result: ToolResult) -> str:

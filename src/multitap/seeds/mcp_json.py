@@ -17,7 +17,7 @@ from multitap.config import (
     excelmanus,
     load,
 )
-from multitap.config.trust_gate import Approval, NobodyAsked, Proposal, Standing, TrustDecision
+from multitap.config.trust_gate import Approval, Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.records import dataclass
 from multitap.seeds import seed_entry
 from multitap.trust.projects.trusted_projects import Projects
@@ -104,11 +104,11 @@ class MCPConfigLoader:
         return configs(read(config_path, workspace_root, approval=_AsData()))
 
 
-class _AsData(NobodyAsked):
+class _AsData(TrustNothing):
     """Shows all that a project says, as data: whether it counts is asked by who connects it."""
 
     def decide(self, proposal: Proposal, /) -> TrustDecision:
-        return TrustDecision(dict.fromkeys(proposal.servers, Standing.TRUSTED))
+        return TrustDecision(dict.fromkeys(proposal.servers, TrustState.TRUSTED))
 
 
 def read(

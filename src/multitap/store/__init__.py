@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from multitap.store.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from multitap.store.call_records import CallRecord, Page
-    from multitap.store.log_records import Happening, Happenings, LogKind, LogRecord
+    from multitap.store.call_records import CallRecord
+    from multitap.store.log_query import Page
+    from multitap.store.log_records import Activity, LogKind, LogRecord
     from multitap.store.store import Store, open_store
     from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 
 __all__ = [
+    "Activity",
     "CallRecord",
     "CatalogKey",
-    "Happening",
-    "Happenings",
     "LogKind",
     "LogRecord",
     "Page",
@@ -35,11 +35,10 @@ __all__ = [
 _MODULES = {
     "CallRecord": "call_records",
     "CatalogKey": "stored_catalogs",
-    "Happening": "log_records",
-    "Happenings": "log_records",
+    "Activity": "log_records",
     "LogKind": "log_records",
     "LogRecord": "log_records",
-    "Page": "call_records",
+    "Page": "log_query",
     "Store": "store",
     "StoredCatalog": "stored_catalogs",
     "open_store": "store",

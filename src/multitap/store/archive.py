@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,17 +25,19 @@ from multitap.store.asking_servers import Asking
 from multitap.store.audit_file import AuditBatch, AuditFile
 from multitap.store.audit_records import AuditRecord, Author, bodies_of, system_user
 from multitap.store.call_history import CallHistories, CallHistory
-from multitap.store.call_records import CallQuery, CallRecord, Page
+from multitap.store.call_records import CallRecord
 from multitap.store.chosen_names import Choices, Pair
 from multitap.store.exchanges import RecordedExchange
 from multitap.store.live_database import LiveDatabase
-from multitap.store.log_query import MAX_LIMIT, encodable, page_size
-from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.log_query import MAX_LIMIT, Page, RecordQuery, encodable
+from multitap.store.log_records import LogRecord
 from multitap.store.record_filter import EVERYTHING
 from multitap.store.rows import Row
 from multitap.store.start_outcomes import Outcomes
 from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
 from multitap.store.troubles import Troubles
+
+_Record = TypeVar("_Record")
 
 
 class Archive:
@@ -64,7 +67,7 @@ class Archive:
         self._audit.close()
         self._database.close()
 
-    def read_calls(self, query: CallQuery) -> Page:
+    def read(self, query: RecordQuery[_Record]) -> Page[_Record]:
         return query.page(self._matching(query))
 
     def write_calls(self, records: Collection[CallRecord]) -> None:
@@ -104,9 +107,6 @@ class Archive:
         except (OSError, sqlite3.Error) as exc:
             # whatever it is, the entries are kept and tried again
             raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc
-
-    def read_logs(self, query: HappeningQuery) -> Happenings:
-        return query.page(self._matching(query))
 
     def write_logs(self, records: Iterable[LogRecord]) -> None:
         self._database.append(
@@ -173,13 +173,13 @@ class Archive:
     def _asking(self) -> Asking:
         return {(server, mark) for server, mark in self._database.rows(asking_servers.SELECT)}
 
-    def _matching(self, query: CallQuery | HappeningQuery) -> list[Row]:
+    def _matching(self, query: RecordQuery[Any]) -> list[Row]:
         """The rows of one page and, if there are more, one of the next."""
         if query.filter is EVERYTHING:
             return self._database.rows(*query.select())
-        return [*islice(self._filter(query), page_size(query.limit) + 1)]
+        return [*islice(self._filter(query), query.count + 1)]
 
-    def _filter(self, query: CallQuery | HappeningQuery) -> Iterator[Row]:
+    def _filter(self, query: RecordQuery[Any]) -> Iterator[Row]:
         # Page by page: a filter that matches little reads all records, but never holds them all.
         step = replace(query, limit=MAX_LIMIT)
         while True:

@@ -52,7 +52,7 @@ _BATCHES_KEPT = 10_000
 """Batches that are known again; one that comes twice does so within seconds."""
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The number and the hash of an entry."""
 
     seq: int
@@ -76,7 +76,7 @@ class AuditEntry(NamedTuple):
     hash: str
 
 
-class _Own(msgspec.Struct, omit_defaults=True):
+class _LogHeader(msgspec.Struct, omit_defaults=True):
     """What the log says about itself."""
 
     kind: str
@@ -141,7 +141,7 @@ class AuditFile:
             rows = connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq DESC")
             yield from (AuditEntry(*row) for row in rows)
 
-    def verify(self) -> tuple[list[str], Head | None]:
+    def verify(self) -> tuple[list[str], ChainHead | None]:
         """What is wrong with the log, in words, and its last entry."""
         head = self._read_head()
         if not self.path.exists():
@@ -158,7 +158,7 @@ class AuditFile:
             self._connection.close()
             self._connection = None
 
-    def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> Head:
+    def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> ChainHead:
         connection = self._open()
         # The write lock before the last entry is read: two processes that follow the same entry
         # would fork the chain.
@@ -175,10 +175,10 @@ class AuditFile:
             raise
         return last
 
-    def _last(self, connection: sqlite3.Connection) -> tuple[Head, list[str]]:
+    def _last(self, connection: sqlite3.Connection) -> tuple[ChainHead, list[str]]:
         """What the next entry follows, and an entry that says so where some are missing."""
         row = connection.execute(_LAST).fetchone()
-        last = Head(*row) if row else Head(0, _GENESIS)
+        last = ChainHead(*row) if row else ChainHead(0, _GENESIS)
         head = self._read_head()
         if head is None or head.seq <= last.seq:
             return last, []
@@ -215,14 +215,14 @@ class AuditFile:
                 path = self.path.with_name(self.path.name + suffix)
                 path.rename(path.with_name(f"{self.path.name}.unusable-{stamp}{suffix}"))
 
-    def _read_head(self) -> Head | None:
+    def _read_head(self) -> ChainHead | None:
         try:
             seq, _, hash_ = self._head.read_text(encoding="ascii").strip().partition(" ")
-            return Head(int(seq), hash_)
+            return ChainHead(int(seq), hash_)
         except (OSError, ValueError):
             return None
 
-    def _write_head(self, head: Head) -> None:
+    def _write_head(self, head: ChainHead) -> None:
         known = self._read_head()
         if known is not None and known.seq >= head.seq:
             return  # another process has written more meanwhile
@@ -231,7 +231,7 @@ class AuditFile:
         with suppress(OSError):
             self._replace_head(temporary, head)
 
-    def _replace_head(self, temporary: Path, head: Head) -> None:
+    def _replace_head(self, temporary: Path, head: ChainHead) -> None:
         with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its first moment on
             file.write(f"{head.seq} {head.hash}\n")
         temporary.replace(self._head)
@@ -248,17 +248,19 @@ def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> lis
     return bodies
 
 
-def _add_entries(connection: sqlite3.Connection, last: Head, bodies: Sequence[str]) -> Head:
+def _add_entries(
+    connection: sqlite3.Connection, last: ChainHead, bodies: Sequence[str]
+) -> ChainHead:
     seq, hash_ = last
     rows: list[Row] = []
     for seq, body in enumerate(bodies, start=seq + 1):  # noqa: B020 - the last one counts
         hash_ = chain_hash(hash_, seq, body)
         rows.append((seq, body, hash_))
     insert(connection, _INSERT, rows)
-    return Head(seq, hash_)
+    return ChainHead(seq, hash_)
 
 
-def _trim(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
+def _trim(connection: sqlite3.Connection, last: ChainHead, keep: int) -> ChainHead:
     (first,) = connection.execute(_FIRST).fetchone()
     if last.seq - first < keep + keep // _SLACK:
         return last
@@ -275,14 +277,16 @@ def _trim(connection: sqlite3.Connection, last: Head, keep: int) -> Head:
 
 
 def _own(kind: str, **said: Any) -> str:
-    return msgspec.json.encode(_Own(kind, time.time(), **said)).decode()
+    return msgspec.json.encode(_LogHeader(kind, time.time(), **said)).decode()
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY)
 
 
-def _verify(connection: sqlite3.Connection, head: Head | None) -> tuple[list[str], Head | None]:
+def _verify(
+    connection: sqlite3.Connection, head: ChainHead | None
+) -> tuple[list[str], ChainHead | None]:
     problems: list[str] = []
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if missing := _TRIGGERS.keys() - found:
@@ -296,9 +300,9 @@ def _verify(connection: sqlite3.Connection, head: Head | None) -> tuple[list[str
 
 
 def _walk(
-    connection: sqlite3.Connection, head: Head | None, report: Callable[[str], None]
-) -> Head | None:
-    last: Head | None = None
+    connection: sqlite3.Connection, head: ChainHead | None, report: Callable[[str], None]
+) -> ChainHead | None:
+    last: ChainHead | None = None
     for seq, body, hash_ in connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq"):
         before = last or _beginning(connection, seq)
         if before is None or before.seq != seq - 1:
@@ -309,20 +313,20 @@ def _walk(
             report(f"entry {seq} is not the one that was written: the log was rewritten")
         if _kind(body) == LOST:
             report(f"entry {seq} says that entries before it were lost")
-        last = Head(seq, hash_)
+        last = ChainHead(seq, hash_)
     return last
 
 
-def _beginning(connection: sqlite3.Connection, first: int) -> Head | None:
+def _beginning(connection: sqlite3.Connection, first: int) -> ChainHead | None:
     """What the first entry follows: nothing, or what was dropped, as a later entry says."""
     if first == 1:
-        return Head(0, _GENESIS)
+        return ChainHead(0, _GENESIS)
     said = connection.execute("SELECT body FROM audit WHERE body LIKE ?", (f"%{ROTATED}%",))
     for (body,) in said:
         with suppress(msgspec.DecodeError):
-            own = msgspec.json.decode(body, type=_Own)
+            own = msgspec.json.decode(body, type=_LogHeader)
             if own.kind == ROTATED and own.through == first - 1:
-                return Head(own.through, own.hash)
+                return ChainHead(own.through, own.hash)
     return None
 
 
@@ -330,7 +334,7 @@ def _kind(body: str) -> str:
     if LOST not in body:
         return ""
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(body, type=_Own).kind
+        return msgspec.json.decode(body, type=_LogHeader).kind
     return ""
 
 

@@ -8,8 +8,14 @@ import msgspec
 from multitap.events import Outcome
 from multitap.records import dataclass
 from multitap.store.exchanges import RecordedExchange
-from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
-from multitap.store.record_filter import EVERYTHING, RecordFilter
+from multitap.store.log_query import (
+    Conditions,
+    RecordQuery,
+    cursor_at,
+    encodable,
+    position_of,
+)
+from multitap.store.rows import Row
 
 MAX_CALLS = 100_000
 _LONGEST_ERROR = 500
@@ -129,36 +135,15 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some calls, newest first."""
-
-    records: tuple[CallRecord, ...]
-    cursor: str | None
-    """Where the next page begins; None after the last."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallQuery:
-    """Which calls to look for; every condition that is given must hold."""
+class CallQuery(RecordQuery[CallRecord]):
+    """Which calls to look for."""
 
-    server: str | None = None
     tool: str | None = None
-    since: float | None = None
-    until: float | None = None
     outcomes: Collection[Outcome] | None = None
-    text: str | None = None
-    filter: RecordFilter = EVERYTHING
-    """What a person typed; checked after the conditions above."""
-    limit: int = 100
-    cursor: str | None = None
 
     def select(self) -> tuple[str, list[Any]]:
-        """The statement and its values; it yields one row more than `limit` if there are more.
-
-        Raises:
-            BadArguments: The cursor is not one of ours.
-        """
+        """See `RecordQuery.select`."""
         wanted = Conditions()
         if self.server is not None:
             wanted.add("server = ?", encodable(self.server))
@@ -173,32 +158,17 @@ class CallQuery:
             # by position, not by number: pages stay whole while new calls come in
             wanted.add("(at, id) < (?, ?)", *position_of(self.cursor, tuple[float, int]))
         newest = "ORDER BY at DESC, id DESC LIMIT ?"
-        return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self._count + 1]
+        return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self.count + 1]
 
-    def page(self, rows: list[tuple[Any, ...]]) -> Page:
-        """What the rows of `select` say."""
-        shown = rows[: self._count]
-        more = len(rows) > self._count
-        return Page(tuple(map(_record, shown)), self.cursor_after(shown[-1]) if more else None)
+    def record(self, row: Row) -> CallRecord:
+        """See `RecordQuery.record`."""
+        _, at, server, tool, seconds, outcome, *rest = row
+        return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
 
-    def passes(self, row: tuple[Any, ...]) -> bool:
-        """Whether a row of `select` passes the filter."""
-        return self.filter.matches(_record(row).fields)
-
-    @staticmethod
-    def cursor_after(row: tuple[Any, ...]) -> str:
-        """Where what follows a row begins."""
+    def cursor_after(self, row: Row) -> str:
+        """See `RecordQuery.cursor_after`."""
         number, at, *_ = row
         return cursor_at((at, number))
-
-    @property
-    def _count(self) -> int:
-        return page_size(self.limit)
-
-
-def _record(row: tuple[Any, ...]) -> CallRecord:
-    _, at, server, tool, seconds, outcome, *rest = row
-    return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
 
 
 def complete_row(row: tuple[Any, ...]) -> tuple[Any, ...]:

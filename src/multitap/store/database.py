@@ -52,12 +52,12 @@ class Database:
     """Why it is only in memory."""
 
 
-class _Foreign(Exception):
+class _ForeignDatabase(Exception):
     def __init__(self) -> None:
         super().__init__("it belongs to another program")
 
 
-class _Newer(Exception):
+class _NewerDatabase(Exception):
     def __init__(self) -> None:
         super().__init__("it was written by a newer version")
 
@@ -77,7 +77,7 @@ def open_database(directory: Path) -> Database:
             inode = path.stat().st_ino
             try:
                 return Database(_connect(path), path, tuple(warnings))
-            except (_Foreign, sqlite3.Error) as exc:
+            except (_ForeignDatabase, sqlite3.Error) as exc:
                 problem = exc
                 if is_unreadable(exc):
                     warnings += _set_aside(path, inode, exc)
@@ -85,7 +85,7 @@ def open_database(directory: Path) -> Database:
                     time.sleep(_PAUSE)  # SQLite does not wait by itself to turn on its log
                 else:
                     raise
-    except (OSError, sqlite3.Error, _Newer) as exc:
+    except (OSError, sqlite3.Error, _NewerDatabase) as exc:
         problem = exc
     trouble = f"{path}: {problem}; nothing will be remembered after this run"
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -104,7 +104,7 @@ def renew(database: Database, problem: BaseException) -> Database:
 
 def is_unreadable(exc: BaseException) -> bool:
     """Whether the file is damaged or not ours, as opposed to busy, full or read-only."""
-    return isinstance(exc, _Foreign) or _code(exc) in _UNREADABLE
+    return isinstance(exc, _ForeignDatabase) or _code(exc) in _UNREADABLE
 
 
 def _code(exc: BaseException) -> int:
@@ -149,9 +149,9 @@ def _check_owner(connection: sqlite3.Connection) -> None:
     if not _number(connection, "SELECT count(*) FROM sqlite_master"):
         return
     if _number(connection, "PRAGMA application_id") != _APPLICATION:
-        raise _Foreign
+        raise _ForeignDatabase
     if _number(connection, "PRAGMA user_version") > VERSION:
-        raise _Newer
+        raise _NewerDatabase
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:

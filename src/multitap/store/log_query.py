@@ -2,15 +2,73 @@
 
 import base64
 import binascii
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from multitap.errors import BadArguments
+from multitap.records import dataclass
+from multitap.store.record_filter import EVERYTHING, RecordFilter
+from multitap.store.rows import Row
 
 MAX_LIMIT = 1_000
 
 _Position = TypeVar("_Position", bound=tuple[float | int, ...])
+_Record = TypeVar("_Record")
+
+
+class Page(msgspec.Struct, Generic[_Record], frozen=True):
+    """Some records, newest first."""
+
+    records: tuple[_Record, ...]
+    cursor: str | None = None
+    """Where the next page begins; None after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordQuery(ABC, Generic[_Record]):
+    """Which records to look for; every condition that is given must hold."""
+
+    server: str | None = None
+    since: float | None = None
+    until: float | None = None
+    text: str | None = None
+    filter: RecordFilter = EVERYTHING
+    """What a person typed; checked after the conditions above."""
+    limit: int = 100
+    cursor: str | None = None
+
+    @abstractmethod
+    def select(self) -> tuple[str, list[Any]]:
+        """The statement and its values; it yields one row more than `count` if there are more.
+
+        Raises:
+            BadArguments: The cursor is not one of ours.
+        """
+
+    @abstractmethod
+    def record(self, row: Row) -> Any:
+        """What a row of `select` says."""
+
+    @abstractmethod
+    def cursor_after(self, row: Row) -> str:
+        """Where what follows a row begins."""
+
+    @property
+    def count(self) -> int:
+        """How many records a page has, whatever was asked for."""
+        return min(max(self.limit, 1), MAX_LIMIT)
+
+    def page(self, rows: list[Row]) -> Page[_Record]:
+        """What the rows of `select` say."""
+        shown = rows[: self.count]
+        more = len(rows) > self.count
+        return Page(tuple(map(self.record, shown)), self.cursor_after(shown[-1]) if more else None)
+
+    def passes(self, row: Row) -> bool:
+        """Whether a row of `select` passes the filter."""
+        return self.filter.matches(self.record(row).fields)
 
 
 class Conditions:
@@ -43,11 +101,6 @@ class Conditions:
     @property
     def where(self) -> str:
         return f"WHERE {' AND '.join(self._parts)}" if self._parts else ""
-
-
-def page_size(limit: int) -> int:
-    """How many rows a page has, whatever was asked for."""
-    return min(max(limit, 1), MAX_LIMIT)
 
 
 def cursor_at(position: tuple[float | int, ...]) -> str:

@@ -21,8 +21,14 @@ from multitap.events import (
     Warned,
 )
 from multitap.records import dataclass
-from multitap.store.log_query import Conditions, cursor_at, encodable, page_size, position_of
-from multitap.store.record_filter import EVERYTHING, RecordFilter
+from multitap.store.log_query import (
+    Conditions,
+    RecordQuery,
+    cursor_at,
+    encodable,
+    position_of,
+)
+from multitap.store.rows import Row
 
 MAX_RECORDS = 100_000
 _LONGEST_TEXT = 2_000
@@ -140,7 +146,7 @@ def _level(name: str) -> LogLevel:
     return known.get(name, "info")
 
 
-class Happening(LogRecord, frozen=True, kw_only=True):
+class Activity(LogRecord, frozen=True, kw_only=True):
     """Something that happened, calls included."""
 
     tool: str | None = None
@@ -170,7 +176,7 @@ class Happening(LogRecord, frozen=True, kw_only=True):
         }
 
     @classmethod
-    def of_call(cls, event: CallDone, *, at: float) -> "Happening":
+    def of_call(cls, event: CallDone, *, at: float) -> "Activity":
         """A call that has just ended."""
         return cls(
             at=at,
@@ -186,36 +192,15 @@ class Happening(LogRecord, frozen=True, kw_only=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Happenings:
-    """Some of what happened, newest first."""
-
-    records: tuple[Happening, ...]
-    cursor: str | None
-    """Where the next page begins; None after the last."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HappeningQuery:
-    """What to look for; every condition that is given must hold."""
+class ActivityQuery(RecordQuery[Activity]):
+    """What of the log to look for, calls included."""
 
     level: LogLevel = "debug"
     """And worse."""
-    since: float | None = None
-    until: float | None = None
-    server: str | None = None
-    text: str | None = None
-    filter: RecordFilter = EVERYTHING
-    """What a person typed; checked after the conditions above."""
-    limit: int = 100
-    cursor: str | None = None
 
     def select(self) -> tuple[str, list[Any]]:
-        """The statement and its values; it yields one row more than `limit` if there are more.
-
-        Raises:
-            BadArguments: The cursor is not one of ours.
-        """
+        """See `RecordQuery.select`."""
         wanted = Conditions()
         if self.level != _LEVELS[0]:
             wanted.one_of("level", _LEVELS[_LEVELS.index(self.level) :])
@@ -233,42 +218,26 @@ class HappeningQuery:
         newest = "ORDER BY at DESC, source DESC, id DESC LIMIT ?"
         # Each table gives its newest by its own index; one order over both would read them whole.
         parts = (f"SELECT * FROM ({table} {where} {newest})" for table in (_CALLS, _LOG))  # noqa: S608 - all that was given is in the values
-        count = self._count + 1
+        count = self.count + 1
         return f"{' UNION ALL '.join(parts)} {newest}", [*values, count, *values, count, count]
 
-    def page(self, rows: list[tuple[Any, ...]]) -> Happenings:
-        """What the rows of `select` say."""
-        shown = rows[: self._count]
-        more = len(rows) > self._count
-        cursor = self.cursor_after(shown[-1]) if more else None
-        return Happenings(tuple(map(_happening, shown)), cursor)
+    def record(self, row: Row) -> Activity:
+        """See `RecordQuery.record`."""
+        _, _, at, level, kind, server, text, tool, agent, session, seconds, outcome = row
+        return Activity(
+            at=at,
+            level=level,
+            kind=kind,
+            server=server,
+            text=text,
+            tool=tool,
+            agent=agent,
+            session=session,
+            seconds=seconds,
+            outcome=outcome and Outcome(outcome),
+        )
 
-    def passes(self, row: tuple[Any, ...]) -> bool:
-        """Whether a row of `select` passes the filter."""
-        return self.filter.matches(_happening(row).fields)
-
-    @staticmethod
-    def cursor_after(row: tuple[Any, ...]) -> str:
-        """Where what follows a row begins."""
+    def cursor_after(self, row: Row) -> str:
+        """See `RecordQuery.cursor_after`."""
         number, source, at, *_ = row
         return cursor_at((at, source, number))
-
-    @property
-    def _count(self) -> int:
-        return page_size(self.limit)
-
-
-def _happening(row: tuple[Any, ...]) -> Happening:
-    _, _, at, level, kind, server, text, tool, agent, session, seconds, outcome = row
-    return Happening(
-        at=at,
-        level=level,
-        kind=kind,
-        server=server,
-        text=text,
-        tool=tool,
-        agent=agent,
-        session=session,
-        seconds=seconds,
-        outcome=outcome and Outcome(outcome),
-    )

@@ -1,10 +1,12 @@
 """Inserts many rows with few statements."""
 
-import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Row = tuple[Any, ...]
 
@@ -14,7 +16,7 @@ _KNOWN = 64
 """Statements that are kept as text."""
 
 
-def insert(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
+def insert(connection: "sqlite3.Connection", statement: str, rows: Sequence[Row]) -> None:
     """Insert rows, many with each statement.
 
     The interpreter is let go for every statement, and who has it meanwhile may keep it for long:

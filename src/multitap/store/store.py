@@ -18,9 +18,10 @@ from multitap.store.archive import Archive
 from multitap.store.audit_file import AuditBatch
 from multitap.store.audit_records import AuditRecord, bodies_of
 from multitap.store.call_history import CallHistory
-from multitap.store.call_records import CallQuery, CallRecord, Page
+from multitap.store.call_records import CallQuery, CallRecord
 from multitap.store.exchanges import RecordedExchange
-from multitap.store.log_records import HappeningQuery, Happenings, LogRecord
+from multitap.store.log_query import Page
+from multitap.store.log_records import Activity, ActivityQuery, LogRecord
 from multitap.store.record_backlog import RecordBacklog
 from multitap.store.record_filter import EVERYTHING, RecordFilter
 from multitap.store.server_notes import ServerNotes
@@ -136,7 +137,7 @@ class Store:
         filter: RecordFilter = EVERYTHING,  # noqa: A002 - what the person calls it
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> Page[CallRecord]:
         """Past calls that fit every condition given, newest first.
 
         Args:
@@ -166,7 +167,7 @@ class Store:
         )
         # without it the latest calls would be missing
         await self.flush()
-        return await self._thread.run(self._archive.read_calls, query)
+        return await self._thread.run(self._archive.read, query)
 
     async def logs(
         self,
@@ -179,7 +180,7 @@ class Store:
         filter: RecordFilter = EVERYTHING,  # noqa: A002 - what the person calls it
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Happenings:
+    ) -> Page[Activity]:
         """All that happened, calls included, that fits every condition given, newest first.
 
         Args:
@@ -195,7 +196,7 @@ class Store:
         Raises:
             BadArguments: The cursor is not one of ours.
         """
-        query = HappeningQuery(
+        query = ActivityQuery(
             level=level,
             since=since,
             until=until,
@@ -206,7 +207,7 @@ class Store:
             cursor=cursor,
         )
         await self.flush()
-        return await self._thread.run(self._archive.read_logs, query)
+        return await self._thread.run(self._archive.read, query)
 
     async def history(self, span: float) -> CallHistory:
         """Calls, errors and times of the last `span` seconds, tool by tool, in steps."""

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _parse = msgspec.json.Decoder(AuditRecord).decode
 
 
-class Record(Protocol):
+class AuditWriter(Protocol):
     """Writes one entry; see `record`."""
 
     def __call__(
@@ -97,7 +97,7 @@ def record(
         file.close()
 
 
-def recorder(folder: Path | None) -> Record:
+def recorder(folder: Path | None) -> AuditWriter:
     """Who records changes of what is kept in a folder: the user's log, if it is the user's place.
 
     Args:

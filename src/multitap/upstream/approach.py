@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from multitap.config import HttpServer, ServerConfig
 from multitap.events import Phase
-from multitap.faults import Flooded, NotSpoken, WireClosed
+from multitap.faults import Flooded, WireClosed, WrongProtocol
 from multitap.records import dataclass
 from multitap.upstream.session import Era
 from multitap.wire.wire import Evidence
@@ -38,7 +38,7 @@ def next_approach(
     """What to try after `failed`, or None when nothing else can help."""
     if phase is not Phase.HANDSHAKE:
         return None
-    if isinstance(exc, NotSpoken) and isinstance(failed.config, HttpServer):
+    if isinstance(exc, WrongProtocol) and isinstance(failed.config, HttpServer):
         undecided = wanted.transport == "http" and failed.config.transport == "streamable-http"
         if not undecided:
             return None

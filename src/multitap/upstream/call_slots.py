@@ -7,7 +7,7 @@ from multitap.errors import counted
 from multitap.shares import GENEROSITY, Shares
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """Nobody else may even wait; says why."""
 
 
@@ -54,9 +54,9 @@ class CallSlots:
             Full: The queue is full.
         """
         if self._waiting >= self._queue_limit:
-            raise Full(f"{counted(self._queue_limit, 'call')} already waiting for it")
+            raise QueueFull(f"{counted(self._queue_limit, 'call')} already waiting for it")
         if slot_holder is not None and not self._waiting_shares.take(slot_holder):
-            raise Full(self._waiting_shares.refusal(slot_holder))
+            raise QueueFull(self._waiting_shares.refusal(slot_holder))
         turn = asyncio.get_running_loop().create_future()
         self._waiting += 1
         self.queues.setdefault(slot_holder, deque()).append(turn)

@@ -9,7 +9,7 @@ import anyio
 
 from multitap.config import ServerConfig, StdioServer
 from multitap.events import LinkState, Phase
-from multitap.faults import Elsewhere
+from multitap.faults import OwnerUnreachable
 from multitap.records import dataclass
 from multitap.upstream.approach import Approach
 from multitap.upstream.attempt import Attempt
@@ -46,7 +46,7 @@ class Placement(Protocol):
         ...
 
 
-class Placing(Protocol):
+class Placements(Protocol):
     """Knows where servers run: in this process, or in any replica of a cluster."""
 
     @property
@@ -62,7 +62,7 @@ class Placing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalPlacement:
     """See `Placement`."""
 
     dial: Dial
@@ -71,8 +71,8 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
-class AlwaysHere:
-    """See `Placing`; the place of every server of a gateway that is alone."""
+class LocalPlacements:
+    """See `Placements`; the place of every server of a gateway that is alone."""
 
     logins: LoginSharing | None = None
 
@@ -83,10 +83,10 @@ class AlwaysHere:
         dial: Dial,
         /,
     ) -> AbstractAsyncContextManager[Placement]:
-        return nullcontext(Here(dial))
+        return nullcontext(LocalPlacement(dial))
 
 
-always_here = AlwaysHere()
+local_placements = LocalPlacements()
 
 
 PROBE = 1.2
@@ -119,7 +119,7 @@ class Connector:
         config: ServerConfig,
         *,
         dial: Dial,
-        place: Placing,
+        place: Placements,
         handlers: Handlers,
         starts: StartQueue,
         availability: Availability,
@@ -193,7 +193,7 @@ class Connector:
                     yield placement
         except TimeoutError:
             if not is_known:
-                raise Elsewhere("no replica of the cluster runs it", sent=False) from None
+                raise OwnerUnreachable("no replica of the cluster runs it", sent=False) from None
             raise
 
     @asynccontextmanager

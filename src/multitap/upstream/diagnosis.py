@@ -10,23 +10,23 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
-    Elsewhere,
     Flooded,
-    NotSpoken,
+    OwnerUnreachable,
     RequestFailed,
     WireClosed,
+    WrongProtocol,
 )
 from multitap.later import Later
 from multitap.printable import printable
 from multitap.redaction import Redactor
-from multitap.upstream.handshake import BadGreeting
+from multitap.upstream.handshake import BadHandshake
 from multitap.wire.process.spawner import CannotStart
 from multitap.wire.wire import Evidence, RpcError
 
 if TYPE_CHECKING:
-    from multitap.upstream import last_words
+    from multitap.upstream import crash_output
 else:
-    last_words = Later("multitap.upstream.last_words")
+    crash_output = Later("multitap.upstream.crash_output")
 
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LONGEST = 1000  # characters of a message
@@ -35,7 +35,7 @@ _OWNERS = "`multitap cluster status` shows who runs what"
 _LOG = "`multitap logs {name}` shows everything it wrote"
 
 
-class Stopped(Exception):
+class ProcessStopped(Exception):
     """The process is stopped by a signal."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def diagnose(
 ) -> Failure:
     """What happened to server `name`, how to call it, and what to do."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
-    if evidence.is_confined and last_words.is_denied(evidence.stderr):
+    if evidence.is_confined and crash_output.is_denied(evidence.stderr):
         hint = _SANDBOX.format(name=name)
     return Failure(
         code,
@@ -84,9 +84,9 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return code, str(exc), exc.hint
         case AuthRequired():
             return FailureCode.AUTH, str(exc), exc.hint or "set its credentials in `headers`"
-        case NotSpoken():
+        case WrongProtocol():
             return FailureCode.PROTOCOL, str(exc), "check the path of `url`, often `/mcp` or `/sse`"
-        case Stopped():
+        case ProcessStopped():
             return FailureCode.STOPPED, str(exc), "something sent it SIGSTOP; it is being restarted"
         case Unresponsive():
             return FailureCode.HANG, str(exc), log
@@ -96,9 +96,9 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return (
                 FailureCode.CRASH,
                 _end_words(exc, phase, evidence),
-                last_words.advice(evidence.stderr) or log,
+                crash_output.advice(evidence.stderr) or log,
             )
-        case Elsewhere():
+        case OwnerUnreachable():
             return FailureCode.UNREACHABLE, str(exc), exc.hint or _OWNERS
         case RequestFailed() | WireClosed():
             return FailureCode.UNREACHABLE, str(exc), "check that it runs and that `url` is right"
@@ -106,7 +106,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
             return FailureCode.HANG, _silent(exc, phase, evidence), _why_silent(evidence, log)
         case AnswerInvalid():
             return FailureCode.PROTOCOL, f"it does not speak MCP properly: {exc}", log
-        case BadGreeting():
+        case BadHandshake():
             words = f"its answer to the {phase} lacks what MCP requires: {exc}"
             return FailureCode.PROTOCOL, words, log
         case RpcError():
@@ -118,7 +118,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
 def _end_words(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
     is_up = phase in {Phase.CALL, Phase.HEALTH}
     when = "" if is_up else f" during the {phase}"
-    said = f": {line}" if (line := last_words.telling_line(evidence.stderr, is_up=is_up)) else ""
+    said = f": {line}" if (line := crash_output.telling_line(evidence.stderr, is_up=is_up)) else ""
     return f"{_how_it_ended(exc, evidence.exit_code)}{when}{said}"
 
 
@@ -137,7 +137,7 @@ def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
     words = str(exc) if isinstance(exc, AnswerTimeout) else f"it did not finish the {phase} in time"
     if evidence.noise:
         return f"{words}; it wrote {evidence.noise_sample!r} instead"
-    line = last_words.telling_line(
+    line = crash_output.telling_line(
         evidence.stderr, is_up=True
     )  # many say that all is well, and hang
     return f"{words}; it wrote to its standard error: {line}" if line else words
@@ -146,7 +146,7 @@ def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
 def _why_silent(evidence: Evidence, log: str) -> str:
     if evidence.noise:
         return _NO_SERVER
-    if found := last_words.advice(evidence.stderr):
+    if found := crash_output.advice(evidence.stderr):
         return found
     if evidence.pid is not None and not evidence.has_read:  # it does not even listen yet
         return f"raise `connect_timeout` if it takes longer to start; {log}"

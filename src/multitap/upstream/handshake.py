@@ -18,7 +18,7 @@ from multitap.wire.wire import RpcError, Wire
 _OURSELVES = {"name": "multitap", "version": VERSION}
 
 
-class BadGreeting(Exception):
+class BadHandshake(Exception):
     """What a server answers to the handshake lacks what MCP requires."""
 
 
@@ -29,7 +29,7 @@ class ListCapability(msgspec.Struct, frozen=True, rename="camel"):
     """Whether it says so when the list changes."""
 
 
-class Noted(msgspec.Struct, frozen=True):
+class PlainCapability(msgspec.Struct, frozen=True):
     """Something that a server can do, of which nothing more is said."""
 
 
@@ -39,7 +39,7 @@ class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
     tools: ListCapability | None = None
     resources: ListCapability | None = None
     prompts: ListCapability | None = None
-    logging: Noted | None = None
+    logging: PlainCapability | None = None
 
 
 class _Info(msgspec.Struct):
@@ -72,7 +72,7 @@ _parse_discovered = msgspec.json.Decoder(_Discovered, strict=False).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SessionTerms:
     """What a server and we agreed on."""
 
     protocol_version: str
@@ -82,7 +82,7 @@ class Terms:
     """What the server calls itself, with its version."""
 
 
-class Greeter:
+class Handshake:
     """Says the first words to one server.
 
     Args:
@@ -104,7 +104,7 @@ class Greeter:
             vocabulary.CLIENT_CAPABILITIES_KEY: self._capabilities,
         }
 
-    async def initialize(self) -> Terms:
+    async def initialize(self) -> SessionTerms:
         """Shake hands in the way of the handshake era.
 
         Raises:
@@ -122,7 +122,7 @@ class Greeter:
         try:
             told = _parse_initialized(result)
         except envelope.UNPARSABLE as exc:
-            raise BadGreeting(str(exc)) from None
+            raise BadHandshake(str(exc)) from None
         version = told.protocol_version
         if version not in vocabulary.HANDSHAKE_VERSIONS:
             raise AnswerInvalid(
@@ -131,9 +131,9 @@ class Greeter:
         headers = {vocabulary.VERSION_HEADER: version}
         # with the header: the wire learns the version only after this, and servers check it already
         await self._wire.notify("notifications/initialized", None, headers=headers)
-        return Terms(version, told.capabilities, told.instructions, _title(told.server_info))
+        return SessionTerms(version, told.capabilities, told.instructions, _title(told.server_info))
 
-    async def discover(self) -> Terms | None:
+    async def discover(self) -> SessionTerms | None:
         """Ask in the way of the stateless era; None where the server does not speak it.
 
         Raises:
@@ -156,7 +156,7 @@ class Greeter:
         if spoken is None:
             return None
         title = _stamped_title(told.meta or {})
-        return Terms(spoken, told.capabilities, told.instructions, title)
+        return SessionTerms(spoken, told.capabilities, told.instructions, title)
 
     async def _probe(self, version: str) -> Raw:
         method = "server/discover"

@@ -7,7 +7,7 @@ import anyio
 from multitap.config import ServerConfig
 from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed
 from multitap.upstream.attempt import now
-from multitap.upstream.diagnosis import Stopped, Unresponsive
+from multitap.upstream.diagnosis import ProcessStopped, Unresponsive
 from multitap.upstream.listing import Listing
 from multitap.upstream.notifications import Notifications
 from multitap.upstream.request_path import RequestPath
@@ -21,11 +21,11 @@ STOP_CHECK = 1.0
 IDLE_TIMEOUT = 300.0
 
 
-class Asleep(Exception):
+class IdleTimeout(Exception):
     """No failure: a lazy server has had nothing to do for long enough."""
 
 
-class Again(Exception):
+class RestartRequested(Exception):
     """No failure: a restart was requested."""
 
 
@@ -153,7 +153,7 @@ async def watch_process(session: Session) -> None:
         stopped = stopped + 1 if session.wire.is_stopped() else 0
         # twice in a row: somebody may stop a process for a moment on purpose
         if stopped > 1:
-            raise Stopped
+            raise ProcessStopped
 
 
 async def watch_wire(session: Session) -> None:
@@ -163,13 +163,13 @@ async def watch_wire(session: Session) -> None:
 
 
 async def watch_idleness(idle_for: Callable[[], float], limit: float) -> None:
-    """Raise `Asleep` once nothing was asked of the server for `limit` seconds."""
+    """Raise `IdleTimeout` once nothing was asked of the server for `limit` seconds."""
     while (rest := limit - idle_for()) > 0:
         await anyio.sleep(rest)
-    raise Asleep
+    raise IdleTimeout
 
 
 async def watch_wish(wished: Latch) -> None:
-    """Raise `Again` once somebody wants a new start."""
+    """Raise `RestartRequested` once somebody wants a new start."""
     await wished.wait()
-    raise Again
+    raise RestartRequested

@@ -12,17 +12,17 @@ from multitap.config import ServerConfig, StdioServer
 from multitap.config.expand import may_wait
 from multitap.errors import ConfigError, sole
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
-from multitap.faults import AnswerTimeout, Elsewhere, Moved
+from multitap.faults import AnswerTimeout, OwnerChanged, OwnerUnreachable
 from multitap.upstream.approach import era_after, first_approach, next_approach
 from multitap.upstream.attempt import Attempt, now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
 from multitap.upstream.backoff import BURST, WINDOW, Restarts
 from multitap.upstream.breaker import Breaker, Paused
-from multitap.upstream.connector import Connector, Dial, Placing, always_here
-from multitap.upstream.diagnosis import Stopped, diagnose
+from multitap.upstream.connector import Connector, Dial, Placements, local_placements
+from multitap.upstream.diagnosis import ProcessStopped, diagnose
 from multitap.upstream.handlers import Handlers
-from multitap.upstream.health import Again, Asleep, Watcher
+from multitap.upstream.health import IdleTimeout, RestartRequested, Watcher
 from multitap.upstream.listing import Listing
 from multitap.upstream.notifications import Notifications
 from multitap.upstream.offer_lists import Offers
@@ -40,7 +40,7 @@ Expand = Callable[[str, ServerConfig], ServerConfig]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RememberedServer:
     """What an earlier run learned about a server."""
 
     era: Era | None = None
@@ -82,9 +82,9 @@ class Link:
         config: ServerConfig,
         *,
         dial: Dial,
-        place: Placing = always_here,
+        place: Placements = local_placements,
         handlers: Handlers = Handlers(),
-        known: Known = Known(),
+        known: RememberedServer = RememberedServer(),
         expand: Expand = lambda _, config: config,
         starts: StartQueue,
         health_interval: float,
@@ -310,7 +310,7 @@ class Link:
                     await self._watch(attempt, session)
             except Exception as exc:
                 cause, evidence = sole(exc), attempt.evidence()
-                if isinstance(cause, Moved | Elsewhere | Paused):
+                if isinstance(cause, OwnerChanged | OwnerUnreachable | Paused):
                     raise
                 other = next_approach(approach, cause, attempt.phase, self.config, evidence)
                 if other is None:
@@ -332,7 +332,7 @@ class Link:
         try:
             await self._watcher.watch(session, attempt.superseded)
         except Exception as exc:
-            if not isinstance(cause := sole(exc), Again | Asleep | Moved):
+            if not isinstance(cause := sole(exc), RestartRequested | IdleTimeout | OwnerChanged):
                 self.availability.failure = self._failure(attempt, cause)
             self.availability.session = None
             self.availability.settling = True
@@ -342,10 +342,10 @@ class Link:
     def _on_end(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         availability = self.availability
         availability.session = availability.retry_due = None
-        if isinstance(exc, Again | Moved):
+        if isinstance(exc, RestartRequested | OwnerChanged):
             availability.become(LinkState.CONNECTING)
             return 0.0
-        if isinstance(exc, Asleep):
+        if isinstance(exc, IdleTimeout):
             self.listing.is_stale = True
             availability.fall_asleep()
             return 0.0
@@ -370,7 +370,7 @@ class Link:
                 attempt.connected_at is not None
             ):  # one that never came up has a hint that helps more
                 failure = _stays_down(failure, self.name)
-        elif isinstance(exc, Elsewhere):
+        elif isinstance(exc, OwnerUnreachable):
             pause = min(pause, _OWNER_PAUSE)
         elif tripped:
             failure = _crash_loop(failure)
@@ -384,7 +384,7 @@ class Link:
 
     def _failure(self, attempt: Attempt, exc: BaseException) -> Failure:
         if attempt.stopped and isinstance(exc, TimeoutError | AnswerTimeout):
-            exc = Stopped()
+            exc = ProcessStopped()
         return diagnose(
             self.name,
             exc,
@@ -416,7 +416,11 @@ async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> Ser
 def _is_start(config: ServerConfig, attempt: Attempt, exc: BaseException) -> bool:
     """Whether a program was started; knocking at an address or at a replica is no start."""
     is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
-    return isinstance(config, StdioServer) and not is_elsewhere and not isinstance(exc, Elsewhere)
+    return (
+        isinstance(config, StdioServer)
+        and not is_elsewhere
+        and not isinstance(exc, OwnerUnreachable)
+    )
 
 
 def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from multitap.wire.wire import OnProgress, Owned
+from multitap.wire.wire import OnProgress, OwnedCall
 
 
 class OnBehalfOf(Protocol):
@@ -60,7 +60,7 @@ class OnBehalfOf(Protocol):
         ...
 
 
-class CallContext(msgspec.Struct, Owned, frozen=True, kw_only=True):
+class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """Who makes a call, and how long it may take."""
 
     agent_id: str | None = None

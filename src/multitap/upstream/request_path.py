@@ -21,7 +21,7 @@ from multitap.faults import (
     AnswerInvalid,
     AnswerTimeout,
     AuthRequired,
-    Moved,
+    OwnerChanged,
     RequestFailed,
     WireClosed,
     WireFault,
@@ -32,7 +32,7 @@ from multitap.trust.questions.questions import name_places
 from multitap.upstream.attempt import now
 from multitap.upstream.attribution import Attribution
 from multitap.upstream.availability import Availability
-from multitap.upstream.call_slots import CallSlots, Full
+from multitap.upstream.call_slots import CallSlots, QueueFull
 from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Latch
@@ -178,7 +178,7 @@ class RequestPath:
             case AnswerInvalid():
                 return BadAnswer(name, words)
             # after a move the server itself may be well, and says nothing that is worth a wait
-            case WireClosed() if not isinstance(fault, Moved):
+            case WireClosed() if not isinstance(fault, OwnerChanged):
                 return await self._availability.wait_lost(
                     f"the connection was lost during {method!r}"
                 )
@@ -186,7 +186,7 @@ class RequestPath:
                 failure = self._availability.failure
                 return Unavailable(name, words, hint=fault.hint, failure=failure)
             case _:
-                if isinstance(fault, Moved):
+                if isinstance(fault, OwnerChanged):
                     words = f"the connection was lost during {method!r}: {words}"
                 return Unavailable(name, words, failure=self._availability.failure)
 
@@ -196,7 +196,7 @@ class RequestPath:
         try:
             with anyio.fail_after(deadline.at - since):
                 await self.slots.wait(request.slot_holder)
-        except Full as exc:
+        except QueueFull as exc:
             raise Overloaded(
                 self._name,
                 str(exc),
@@ -229,7 +229,7 @@ class RequestPath:
             fault, harmless=request.repeatable and not repeats
         ):
             # not counted: nothing was done, the wire is closed, and the next owner is waited for
-            repeats += not isinstance(fault, Moved) or fault.sent
+            repeats += not isinstance(fault, OwnerChanged) or fault.sent
             session = self._availability.session or await self._session(request)
             try:
                 result = await session.request(request)

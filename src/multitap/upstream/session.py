@@ -18,7 +18,7 @@ from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.trust.questions.questions import QuestionRefused
 from multitap.upstream.handlers import Handlers, RequestOrigin
-from multitap.upstream.handshake import Greeter, Terms
+from multitap.upstream.handshake import Handshake, SessionTerms
 from multitap.upstream.offer_lists import Definition, Offers, Pages, fetch
 from multitap.upstream.on_behalf_of import CallContext, OnBehalfOf
 from multitap.wire.jsonrpc import envelope, vocabulary
@@ -90,7 +90,7 @@ class Session:
         self,
         name: str,
         wire: Wire,
-        terms: Terms,
+        terms: SessionTerms,
         introduction: Mapping[str, Any],
         handlers: Handlers,
         *,
@@ -487,7 +487,7 @@ async def open_session(
     inbound = _FromServer(name, handlers, on_notification, on_unaddressed)
     # before the first request: some servers ask or log during the handshake
     wire.attach(inbound)
-    greeter = Greeter(wire, handlers, timeout=timeout)
+    greeter = Handshake(wire, handlers, timeout=timeout)
     with ungrouped():
         terms = await _negotiate(greeter, era, probe)
     inbound.version = terms.protocol_version
@@ -499,7 +499,7 @@ async def open_session(
     yield session
 
 
-async def _negotiate(greeter: Greeter, era: Era | None, probe: float) -> Terms:
+async def _negotiate(greeter: Handshake, era: Era | None, probe: float) -> SessionTerms:
     if era is None:
         return await _negotiate_unknown(greeter, probe)
     if era is Era.STATELESS and (terms := await greeter.discover()) is not None:
@@ -507,13 +507,13 @@ async def _negotiate(greeter: Greeter, era: Era | None, probe: float) -> Terms:
     return await greeter.initialize()
 
 
-async def _negotiate_unknown(greeter: Greeter, probe: float) -> Terms:
+async def _negotiate_unknown(greeter: Handshake, probe: float) -> SessionTerms:
     """Ask the new way; where no answer comes for a moment, the old way too, and take the first.
 
     A slow starter reads both questions late, so the new way's answer still counts when it comes.
     """
     verdict = anyio.Event()
-    agreed: Terms | None = None
+    agreed: SessionTerms | None = None
     async with anyio.create_task_group() as tasks:
 
         async def discover() -> None:

@@ -11,7 +11,7 @@ from yarl import URL
 
 from multitap.config import HttpServer
 from multitap.errors import ungrouped
-from multitap.faults import AnswerInvalid, AnswerTimeout, NotSpoken, WireClosed, WireFault
+from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed, WireFault, WrongProtocol
 from multitap.http.client.event_parser import Event, EventParser
 from multitap.http.client.headers import merge
 from multitap.http.client.http_client import http_client
@@ -110,10 +110,12 @@ class LegacySseWire(HttpWire):
     async def _check(self, response: Response) -> None:
         if response.status != HTTPStatus.OK:
             fault = await self._refusal(response, None)
-            raise NotSpoken(str(fault), sent=True) if isinstance(fault, RpcError) else fault
+            raise WrongProtocol(str(fault), sent=True) if isinstance(fault, RpcError) else fault
         if response.content_type != EVENTS:
             kind = ascii(response.content_type).strip("'") or "no content type"
-            raise NotSpoken(f"{self._origin.name} answers with {kind}, not with events", sent=True)
+            raise WrongProtocol(
+                f"{self._origin.name} answers with {kind}, not with events", sent=True
+            )
 
     async def _hear_out(self, response: Response, connected: asyncio.Future[None]) -> WireClosed:
         """Take all that comes on the stream; why there is no more is returned."""

@@ -29,7 +29,7 @@ LONG = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests that may take long: the server is always asked for progress, which gives it time."""
 
 
-class Owned:
+class OwnedCall:
     """A call that says who made it."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Owned:
 
 def owner_of(call: object) -> object:
     """Who made a call; each that does not say so is somebody else's."""
-    return call.owner if isinstance(call, Owned) else call
+    return call.owner if isinstance(call, OwnedCall) else call
 
 
 class RpcError(Exception):

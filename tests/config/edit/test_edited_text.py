@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multitap.config.edit.changes import Drop, Put, Rename, apply_changes, differences
+from multitap.config.edit.changes import (
+    RemoveValue,
+    RenameKey,
+    SetValue,
+    apply_changes,
+    differences,
+)
 from multitap.config.edit.edited_text import apply_edits
 from multitap.config.files import read_text
 from multitap.errors import ConfigError
@@ -74,9 +80,11 @@ def data(text, name):
 
 @pytest.mark.parametrize(("name", "text", "container"), CASES)
 def test_a_new_entry_leaves_every_line_as_it_was(name, text, container):
-    after = apply_edits(text, Path(name), [Put((*container, "new"), NEW)])
+    after = apply_edits(text, Path(name), [SetValue((*container, "new"), NEW)])
 
-    assert data(after, name) == apply_changes(data(text, name), [Put((*container, "new"), NEW)])
+    assert data(after, name) == apply_changes(
+        data(text, name), [SetValue((*container, "new"), NEW)]
+    )
     lost = set(text.splitlines()) - set(after.splitlines())
     assert lost <= {"\t\t} /* end */"}  # a comma stands there now
 
@@ -84,7 +92,7 @@ def test_a_new_entry_leaves_every_line_as_it_was(name, text, container):
 @pytest.mark.parametrize(("name", "text", "container"), CASES)
 @pytest.mark.parametrize("server", ["a", "b"])
 def test_an_entry_that_goes_takes_nothing_else_with_it(name, text, container, server):
-    after = apply_edits(text, Path(name), [Drop((*container, server))])
+    after = apply_edits(text, Path(name), [RemoveValue((*container, server))])
 
     other = ({"a", "b"} - {server}).pop()
     assert [*data(after, name)[container[0]]] == [other]
@@ -95,7 +103,7 @@ def test_an_entry_that_goes_takes_nothing_else_with_it(name, text, container, se
 
 @pytest.mark.parametrize(("name", "text", "container"), CASES)
 def test_a_renamed_entry_stays_at_its_place(name, text, container):
-    after = apply_edits(text, Path(name), [Rename((*container, "a"), "new name")])
+    after = apply_edits(text, Path(name), [RenameKey((*container, "a"), "new name")])
 
     assert [*data(after, name)[container[0]]] == ["new name", "b"]
     pairs = zip(text.splitlines(), after.splitlines(), strict=True)
@@ -104,9 +112,9 @@ def test_a_renamed_entry_stays_at_its_place(name, text, container):
 
 @pytest.mark.parametrize(("name", "text", "container"), CASES)
 def test_a_put_back_entry_gives_the_same_text(name, text, container):
-    added = apply_edits(text, Path(name), [Put((*container, "new"), NEW)])
+    added = apply_edits(text, Path(name), [SetValue((*container, "new"), NEW)])
 
-    after = apply_edits(added, Path(name), [Drop((*container, "new"))])
+    after = apply_edits(added, Path(name), [RemoveValue((*container, "new"))])
 
     assert after.rstrip() == text.rstrip()
 
@@ -115,7 +123,7 @@ def test_a_put_back_entry_gives_the_same_text(name, text, container):
 def test_line_ends_of_windows_stay(name, text, container):
     windows = text.replace("\n", "\r\n")
 
-    after = apply_edits(windows, Path(name), [Put((*container, "new"), NEW)])
+    after = apply_edits(windows, Path(name), [SetValue((*container, "new"), NEW)])
 
     if name != "x.yaml":
         assert "\n" not in after.replace("\r\n", "")
@@ -134,7 +142,7 @@ def test_line_ends_of_windows_stay(name, text, container):
 )
 def test_a_file_that_cannot_be_parsed_is_not_written(name, text):
     with pytest.raises(ConfigError) as caught:
-        apply_edits(text, Path(name), [Put(("servers", "a"), {})])
+        apply_edits(text, Path(name), [SetValue(("servers", "a"), {})])
 
     assert name in str(caught.value)
     assert caught.value.hint
@@ -142,19 +150,21 @@ def test_a_file_that_cannot_be_parsed_is_not_written(name, text):
 
 @pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
 def test_a_file_that_is_not_there_yet_is_made(name):
-    after = apply_edits("", Path(name), [Put(("servers", "a b"), NEW)])
+    after = apply_edits("", Path(name), [SetValue(("servers", "a b"), NEW)])
 
     assert data(after, name) == {"servers": {"a b": NEW}}
 
 
 def test_a_comment_behind_the_last_entry_stays_there():
-    after = apply_edits("x:\n  a:\n    b: 1 # c\n", Path("x.yaml"), [Put(("x", "new"), {"m": 2})])
+    after = apply_edits(
+        "x:\n  a:\n    b: 1 # c\n", Path("x.yaml"), [SetValue(("x", "new"), {"m": 2})]
+    )
 
     assert after == "x:\n  a:\n    b: 1 # c\n  new:\n    m: 2\n"
 
 
 def test_a_key_that_is_there_twice_goes_twice():
-    after = apply_edits('{"a": {"x": 1, "x": 2}}', Path("x.json"), [Drop(("a", "x"))])
+    after = apply_edits('{"a": {"x": 1, "x": 2}}', Path("x.json"), [RemoveValue(("a", "x"))])
 
     assert json.loads(after) == {"a": {}}
 
@@ -175,12 +185,12 @@ def test_every_way_to_write_a_table_in_toml_can_be_changed(text):
     before = data(text, "x.toml")
 
     for change in (
-        Put(("servers", "a", "enabled"), False),
-        Put(("servers", "a", "env", "KEY"), "v"),
-        Put(("servers", "a", "command"), "z"),
-        Put(("servers", "b"), NEW),
-        Rename(("servers", "a"), "new"),
-        Put(("auto_reload",), True),
+        SetValue(("servers", "a", "enabled"), False),
+        SetValue(("servers", "a", "env", "KEY"), "v"),
+        SetValue(("servers", "a", "command"), "z"),
+        SetValue(("servers", "b"), NEW),
+        RenameKey(("servers", "a"), "new"),
+        SetValue(("auto_reload",), True),
     ):
         assert data(apply_edits(text, path, [change]), "x.toml") == apply_changes(before, [change])
 
@@ -203,7 +213,7 @@ TREE = st.dictionaries(
 @given(before=TREE, after=TREE)
 def test_any_document_can_be_made_into_any_other(name, before, after):
     path = Path(name)
-    text = apply_edits("", path, [Put((key,), value) for key, value in before.items()])
+    text = apply_edits("", path, [SetValue((key,), value) for key, value in before.items()])
 
     result = apply_edits(text, path, differences(data(text, name) if text.strip() else {}, after))
 

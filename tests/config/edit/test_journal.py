@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from multitap.config.edit.changes import Put
+from multitap.config.edit.changes import SetValue
 from multitap.config.edit.edited_text import apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 from multitap.errors import ConfigError, UnknownName
@@ -21,7 +21,7 @@ def journal(tmp_path):
 
 
 def adding(path, name="new"):
-    put = Put(("servers", name), {"command": "npx"})
+    put = SetValue(("servers", name), {"command": "npx"})
     return FileEdit(path, lambda text: apply_edits(text, path, [put]))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from multitap.config import DIALECTS, HttpServer, StdioServer, merge, read_document, read_text
 from multitap.config.dialects.rewrites import canonical
-from multitap.config.edit.changes import Put
+from multitap.config.edit.changes import SetValue
 from multitap.config.edit.edited_text import apply_edits
 from multitap.config.edit.server_entries import entry_place, fields_of, write_entry
 from multitap.config.files import read_text as document_of
@@ -83,7 +83,7 @@ def file_of(dialect, name, entry):
     """A whole file with one server in it, as text and read again."""
     path = Path("/etc/of").with_suffix(dialect.writing.suffix)
     empty = document_of("{}" if dialect.writing.suffix.startswith(".json") else "# new", path)[0]
-    text = apply_edits("", path, [Put(entry_place(dialect, empty, name), entry)])
+    text = apply_edits("", path, [SetValue(entry_place(dialect, empty, name), entry)])
     document, problems = read_text(text, path)
     assert not problems
     return text, document

@@ -3,9 +3,9 @@
 import pytest
 
 from multitap.cluster.local_coordinator import LocalCoordinator, LocalRecords
-from multitap.gateway.client import AtReplica
+from multitap.gateway.client import OnOtherReplica
 from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaIdentity
-from multitap.gateway.replicas.replica_choice import Seats
+from multitap.gateway.replicas.replica_choice import SessionAffinity
 from multitap.tasks import Tasks
 
 
@@ -33,8 +33,8 @@ async def test_a_seat_that_others_keep_taking_is_given_to_one():
     coordinator.records = Contended(lambda: 0.0, [*dead, "alive"])
     identity = ReplicaIdentity("us", coordinator, b"k" * 32, is_alive={"us", "alive"}.__contains__)
     async with Tasks() as tasks:
-        seats = Seats(ReplicaBus(identity, tasks))
-        with pytest.raises(AtReplica) as found:
+        seats = SessionAffinity(ReplicaBus(identity, tasks))
+        with pytest.raises(OnOtherReplica) as found:
             await seats.check(_Client(), "zoo")
 
     assert found.value.replica == "alive"

@@ -1,37 +1,41 @@
 import pytest
 
-from multitap.trust.pins.packages import Launched, _of_pypi, launch_of, resolve
+from multitap.trust.pins.packages import LaunchedPackage, _of_pypi, launch_of, resolve
 
 
 @pytest.mark.parametrize(
     ("line", "launch", "is_exact"),
     [
-        ("npx -y @scope/pkg@1.2.3 /data", Launched("npm", "@scope/pkg", "1.2.3"), True),
-        ("npx -y @scope/pkg", Launched("npm", "@scope/pkg", ""), False),
-        ("npx --yes pkg@latest", Launched("npm", "pkg", "latest"), False),
-        ("npx pkg@^1.0.0", Launched("npm", "pkg", "^1.0.0"), False),
-        ("/usr/bin/npx -p pkg@1.0.0 other --flag", Launched("npm", "pkg", "1.0.0"), True),
-        ("npx --package=pkg -- other", Launched("npm", "pkg", ""), False),
-        ("npm exec pkg@2.0.0-beta.1", Launched("npm", "pkg", "2.0.0-beta.1"), True),
-        ("uvx mcp-server-time", Launched("pypi", "mcp-server-time", ""), False),
+        ("npx -y @scope/pkg@1.2.3 /data", LaunchedPackage("npm", "@scope/pkg", "1.2.3"), True),
+        ("npx -y @scope/pkg", LaunchedPackage("npm", "@scope/pkg", ""), False),
+        ("npx --yes pkg@latest", LaunchedPackage("npm", "pkg", "latest"), False),
+        ("npx pkg@^1.0.0", LaunchedPackage("npm", "pkg", "^1.0.0"), False),
+        ("/usr/bin/npx -p pkg@1.0.0 other --flag", LaunchedPackage("npm", "pkg", "1.0.0"), True),
+        ("npx --package=pkg -- other", LaunchedPackage("npm", "pkg", ""), False),
+        ("npm exec pkg@2.0.0-beta.1", LaunchedPackage("npm", "pkg", "2.0.0-beta.1"), True),
+        ("uvx mcp-server-time", LaunchedPackage("pypi", "mcp-server-time", ""), False),
         (
             "uvx mcp-server-time@2.1.0 --tz UTC",
-            Launched("pypi", "mcp-server-time", "2.1.0"),
+            LaunchedPackage("pypi", "mcp-server-time", "2.1.0"),
             True,
         ),
-        ("uvx --python 3.12 --from pkg[all]==1.0 tool", Launched("pypi", "pkg", "1.0"), True),
-        ("uv tool run pkg>=1", Launched("pypi", "pkg", ""), False),
+        (
+            "uvx --python 3.12 --from pkg[all]==1.0 tool",
+            LaunchedPackage("pypi", "pkg", "1.0"),
+            True,
+        ),
+        ("uv tool run pkg>=1", LaunchedPackage("pypi", "pkg", ""), False),
         (
             "docker run -i --rm -e TOKEN ghcr.io/a/b",
-            Launched("docker", "ghcr.io/a/b", ""),
+            LaunchedPackage("docker", "ghcr.io/a/b", ""),
             False,
         ),
         (
             "docker run -i --rm localhost:5000/b:1.2",
-            Launched("docker", "localhost:5000/b", "1.2"),
+            LaunchedPackage("docker", "localhost:5000/b", "1.2"),
             False,
         ),
-        ("docker run -i a/b@sha256:00ff", Launched("docker", "a/b", "sha256:00ff"), True),
+        ("docker run -i a/b@sha256:00ff", LaunchedPackage("docker", "a/b", "sha256:00ff"), True),
     ],
 )
 def test_a_package_is_read_from_the_command_line_of_its_launcher(line, launch, is_exact):
@@ -49,7 +53,7 @@ def test_what_starts_no_package_has_none(line):
 
 
 def test_what_cannot_be_found_out_is_unknown():
-    package = resolve(Launched("npm", "pkg", ""), None)
+    package = resolve(LaunchedPackage("npm", "pkg", ""), None)
 
     assert (package.name, package.version, package.integrity) == ("pkg", "unknown", "unknown")
 

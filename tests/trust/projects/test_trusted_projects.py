@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from multitap.config import HttpServer, StdioServer, Surroundings, load, native
-from multitap.config.trust_gate import Standing
+from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName
 from multitap.trust.projects.project_parts import quote_word, server_part
 from multitap.trust.projects.project_review import review
@@ -96,7 +96,7 @@ def test_a_file_that_decides_what_runs_counts_too(project, name, keys):
 
     assert before.settings.servers.keys() == {"a", "b"}
     assert after.settings.servers.keys() == {"b"}
-    assert after.held["a"].standing is Standing.CHANGED
+    assert after.held["a"].standing is TrustState.CHANGED
 
 
 def test_a_skill_a_prompt_and_a_function_count_and_a_change_asks_again(project):
@@ -117,13 +117,13 @@ def test_a_skill_a_prompt_and_a_function_count_and_a_change_asks_again(project):
     changed = load_trusted()
 
     assert {(one.kind, one.standing) for one in untrusted.pending} == {
-        ("settings", Standing.NEW),
-        ("skill", Standing.NEW),
+        ("settings", TrustState.NEW),
+        ("skill", TrustState.NEW),
     }
     assert (trusted.pending, trusted.settings.prompts["p"].text) == ((), "hello")
     assert {(one.kind, one.standing) for one in changed.pending} == {
-        ("settings", Standing.CHANGED),
-        ("skill", Standing.CHANGED),
+        ("settings", TrustState.CHANGED),
+        ("skill", TrustState.CHANGED),
     }
     assert not changed.approval.accepts_skill(project, skill)
 

@@ -11,7 +11,7 @@ from multitap.faults import AuthRequired, RequestFailed
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.wire.streamable.streamable_wire import open_streamable
 from tests.upstream.oauth.provider import Person, provided
 from tests.wire.asking import ask
@@ -23,7 +23,9 @@ async def wired(url, person=None, **known):
     config = HttpServer(url=url, oauth=OAuth(**known))
     async with Tasks() as tasks:
         login = person.login if person else None
-        account = Account("guarded", config, book=LoginBook(TokenStore()), tasks=tasks, login=login)
+        account = Account(
+            "guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks, login=login
+        )
         async with open_streamable(config, authorizer=account) as wire:
             wire.establish("2026-07-28", stateless=True)
             wire.account = account

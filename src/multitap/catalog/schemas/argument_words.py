@@ -16,7 +16,7 @@ _WORD = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ArgumentWord:
     """One `key=value` or `key:=json`."""
 
     key: str
@@ -36,7 +36,7 @@ class Word:
             raise bad_argument(self.key, f"expected JSON, got {quoted(self.text)}: {exc}") from None
 
 
-def words(arguments: Iterable[str]) -> tuple[Word, ...]:
+def words(arguments: Iterable[str]) -> tuple[ArgumentWord, ...]:
     """The arguments taken apart, those from files read.
 
     Raises:
@@ -56,7 +56,7 @@ def whole(argument: str) -> dict[str, Any] | None:
     return _object(argument, "the argument") if argument.lstrip().startswith("{") else None
 
 
-def texts(given: Sequence[Word], known: Sequence[str]) -> dict[str, str]:
+def texts(given: Sequence[ArgumentWord], known: Sequence[str]) -> dict[str, str]:
     """The arguments of a prompt, which are all texts.
 
     Raises:
@@ -87,7 +87,7 @@ def twice(key: str) -> BadArguments:
     return bad_argument(key, "it is given more than once but takes one value")
 
 
-def _word(argument: str) -> Word:
+def _word(argument: str) -> ArgumentWord:
     match = _WORD.fullmatch(argument)
     if match is None:
         raise BadArguments(
@@ -100,7 +100,7 @@ def _word(argument: str) -> Word:
         value = value[1:]
     elif value.startswith("@"):
         value = _content(key, value[1:])
-    return Word(key, value, is_json=sign == ":=")
+    return ArgumentWord(key, value, is_json=sign == ":=")
 
 
 def _content(key: str, path: str) -> str:

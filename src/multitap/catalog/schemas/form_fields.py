@@ -17,7 +17,7 @@ _YES = frozenset({"y", "yes", "true", "1", "on"})
 _NO = frozenset({"n", "no", "false", "0", "off"})
 
 
-class Unfit(ValueError):
+class InvalidInput(ValueError):
     """What was typed is not what the field takes; says what it does take."""
 
 
@@ -78,7 +78,7 @@ class FormField:
         chosen = [self._choose(part.strip()) for part in text.split(",") if part.strip()]
         least, most = self.schema.get("minItems", 0), self.schema.get("maxItems", len(chosen))
         if not least <= len(chosen) <= most:
-            raise Unfit(f"choose {least} to {most}")
+            raise InvalidInput(f"choose {least} to {most}")
         return [*dict.fromkeys(chosen)]
 
     def _choose(self, text: str) -> str:
@@ -89,7 +89,7 @@ class FormField:
             # people type what they see: the value, its label or its place in the list
             if text in {value, title, str(number)}:
                 return value
-        raise Unfit(f"choose one of {', '.join(value for value, _ in choices)}")
+        raise InvalidInput(f"choose one of {', '.join(value for value, _ in choices)}")
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
@@ -117,30 +117,32 @@ def _truth(text: str) -> bool:
         return True
     if text.lower() in _NO:
         return False
-    raise Unfit("type yes or no")
+    raise InvalidInput("type yes or no")
 
 
 def _number(text: str, kind: str) -> float:
     try:
         return int(text) if kind == "integer" else float(text)
     except ValueError:
-        raise Unfit("type a whole number" if kind == "integer" else "type a number") from None
+        raise InvalidInput(
+            "type a whole number" if kind == "integer" else "type a number"
+        ) from None
 
 
 def _within(number: float, schema: Mapping[str, Any]) -> float:
     least, most = schema.get("minimum", number), schema.get("maximum", number)
     # `float` reads `nan` and `inf`, and JSON has neither
     if not math.isfinite(number) or not least <= number <= most:
-        raise Unfit(f"type a number{_range(schema, 'minimum', 'maximum') or ' such as 42'}")
+        raise InvalidInput(f"type a number{_range(schema, 'minimum', 'maximum') or ' such as 42'}")
     return number
 
 
 def _text(text: str, schema: Mapping[str, Any]) -> str:
     if not schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", len(text)):
-        raise Unfit(f"type{_range(schema, 'minLength', 'maxLength')} characters")
+        raise InvalidInput(f"type{_range(schema, 'minLength', 'maxLength')} characters")
     kind = str(schema.get("format"))
     if not _is_of(kind, text):
-        raise Unfit(f"type {_FORMATS[kind]}")
+        raise InvalidInput(f"type {_FORMATS[kind]}")
     return text
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from multitap.catalog.schemas.argument_words import Word, bad_argument, twice, unknown
+from multitap.catalog.schemas.argument_words import ArgumentWord, bad_argument, twice, unknown
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.config.problems import nearest
 from multitap.errors import quoted
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DEEPEST = 20
 
 
-def to_arguments(given: Sequence[Word], schema: Schema) -> dict[str, Any]:
+def to_arguments(given: Sequence[ArgumentWord], schema: Schema) -> dict[str, Any]:
     """The arguments, each as the schema says it is.
 
     Raises:
@@ -38,7 +38,7 @@ class _Taken:
 
     root: Schema
 
-    def value(self, key: str, given: Sequence[Word]) -> Any:
+    def value(self, key: str, given: Sequence[ArgumentWord]) -> Any:
         schema = self._property(key)
         if len(given) == 1:
             return self._read(given[0], schema)
@@ -60,7 +60,7 @@ class _Taken:
             raise unknown(key, [*properties])
         return _object(self.root.get("additionalProperties"))
 
-    def _read(self, word: Word, schema: Schema) -> Any:
+    def _read(self, word: ArgumentWord, schema: Schema) -> Any:
         """The word as the first kind that the schema allows and that it can be."""
         if word.is_json:
             return word.json
@@ -123,7 +123,7 @@ class _Taken:
         return [schema]
 
 
-def _choose(word: Word, choices: Sequence[Any]) -> Any:
+def _choose(word: ArgumentWord, choices: Sequence[Any]) -> Any:
     written = {one if isinstance(one, str) else json.dumps(one): one for one in choices}
     if word.text in written:
         return written[word.text]

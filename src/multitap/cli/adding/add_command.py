@@ -13,8 +13,8 @@ import click
 
 from multitap.cli.adding.add_words import AddRequest, resolve
 from multitap.cli.adding.draft_answers import answers_to, project_variable, with_options
-from multitap.cli.adding.trial_start import Given, Trial, start_once
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.adding.trial_start import Trial, TrialContext, start_once
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, check_servers, edit_target
 from multitap.cli.editing.own_edits import trusting_own_edits
@@ -46,7 +46,7 @@ from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.trust.pins.lock_places import LockPlaces, places_of
-from multitap.trust.sandbox_rules.sandbox_plan import Confining, decide
+from multitap.trust.sandbox_rules.sandbox_plan import ConfinementDecision, decide
 from multitap.trust.secrets.vault import Vault
 from multitap.wire.process.sandbox_support import support_here
 
@@ -260,7 +260,7 @@ def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> Non
             note(f"  {_later_hosts(config)}; your files and this machine stay closed")
 
 
-def _why_open(config: StdioServer, decision: Confining) -> str:
+def _why_open(config: StdioServer, decision: ConfinementDecision) -> str:
     return "it cannot do its work in one" if config.sandbox is False else decision.reason
 
 
@@ -320,7 +320,7 @@ def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOp
     config = one.config
     if how.project:
         config = config.model_copy(update={"provenance": "project"})
-    given = Given(one.secrets, one.variables)
+    given = TrialContext(one.secrets, one.variables)
     return run_async(lambda: start_once(loaded, one.name, config, given, wait=wait))
 
 

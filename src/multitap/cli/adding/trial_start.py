@@ -26,7 +26,7 @@ from multitap.trust.secrets.vault import scope_for
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TrialContext:
     """What a server is given that is written nowhere yet."""
 
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -61,7 +61,7 @@ async def start_once(
     loaded: Loaded,
     name: str,
     config: StdioServer | HttpServer,
-    given: Given,
+    given: TrialContext,
     *,
     wait: float,
 ) -> Trial:
@@ -153,7 +153,7 @@ def _sandbox_of(
         yield leftovers
 
 
-def _scope(loaded: Loaded, name: str, config: ServerConfig, given: Given) -> Scope:
+def _scope(loaded: Loaded, name: str, config: ServerConfig, given: TrialContext) -> Scope:
     scope = scope_for(name, config, loaded.search.folder)
 
     def look_up(wanted: str) -> str | None:

@@ -9,7 +9,7 @@ from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
 from multitap.cli.chat.saved_chats import SavedChats
 from multitap.cli.command_hub import adapt, open_command_hub
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.offers.prompt_answers import prompt_handlers
 from multitap.cli.options import CommonOptions

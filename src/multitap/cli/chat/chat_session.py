@@ -20,7 +20,7 @@ from multitap.cli.chat.chat_printing import ChatPrinting
 from multitap.cli.chat.mcp_commands import ServerCommands
 from multitap.cli.chat.model_choice import NO_MODEL, model_named
 from multitap.cli.chat.saved_chats import SavedChats
-from multitap.cli.chat.typed_turns import HELP, ChatCommand, PromptUse, Spoken, typed_turn
+from multitap.cli.chat.typed_turns import HELP, ChatCommand, PromptUse, TypedMessage, typed_turn
 from multitap.cli.terminal.output import complain, note, say, say_text
 from multitap.cli.terminal.typed_lines import TypedLines
 from multitap.errors import MultitapError
@@ -132,7 +132,7 @@ class Chat:
     async def _do(self, line: str) -> bool:
         turn = typed_turn(line)
         match turn:
-            case Spoken():
+            case TypedMessage():
                 self._require_model()
                 await self._attach(turn)
                 await self._answer(turn.text)
@@ -152,7 +152,7 @@ class Chat:
         if self._engine.chosen_model is None:
             raise MultitapError(NO_MODEL)
 
-    async def _attach(self, turn: Spoken) -> None:
+    async def _attach(self, turn: TypedMessage) -> None:
         for server, uri in turn.resources:
             self._engine.attach(await self._hub.read(uri, server=server), f"{server}:{uri}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from anyio import to_thread
 
 from multitap.cli.command_hub import adapt
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import note, say_text
 from multitap.cli.terminal.tables import table

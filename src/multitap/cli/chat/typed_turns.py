@@ -27,7 +27,7 @@ _VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TypedMessage:
     """Words for the model, with the resources they mention."""
 
     text: str
@@ -52,7 +52,7 @@ class ChatCommand:
     arguments: tuple[str, ...] = ()
 
 
-TypedTurn = Spoken | PromptUse | ChatCommand
+TypedTurn = TypedMessage | PromptUse | ChatCommand
 
 
 def typed_turn(line: str) -> TypedTurn:
@@ -63,7 +63,7 @@ def typed_turn(line: str) -> TypedTurn:
     """
     if not line.startswith("/"):
         found = tuple((server, uri) for server, uri in _RESOURCE.findall(line))
-        return Spoken(line, found)
+        return TypedMessage(line, found)
     try:
         first, *rest = shlex.split(line[1:]) or ["help"]
     except ValueError as exc:

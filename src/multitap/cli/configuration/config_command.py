@@ -7,7 +7,11 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
+from multitap.cli.configuration.chosen_configuration import (
+    explain_emptiness,
+    load_configuration,
+    require,
+)
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json

@@ -19,7 +19,7 @@ NAME = "multitap"
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class InstalledFolder:
     """A folder that Multitap has on this machine."""
 
     path: Path
@@ -62,7 +62,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
     return Exit.DONE
 
 
-def find_traces() -> Iterator[Trace]:
+def find_traces() -> Iterator[InstalledFolder]:
     """Everything that Multitap keeps for this user."""
     places = {
         Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
@@ -72,7 +72,7 @@ def find_traces() -> Iterator[Trace]:
     }
     for path, about in places.items():
         if path.is_symlink() or path.is_dir():
-            yield Trace(path, about, _size(path))
+            yield InstalledFolder(path, about, _size(path))
 
 
 def removal() -> str:

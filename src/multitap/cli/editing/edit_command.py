@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import (
     EditTarget,
@@ -20,7 +20,14 @@ from multitap.cli.terminal.output import note
 from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.documents import is_list
-from multitap.config.edit.changes import Change, Drop, Put, Rename, apply_changes, differences
+from multitap.config.edit.changes import (
+    Change,
+    RemoveValue,
+    RenameKey,
+    SetValue,
+    apply_changes,
+    differences,
+)
 from multitap.config.edit.clear_secrets import without_secrets
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.server_entries import entry_place, write_entry
@@ -159,7 +166,7 @@ def _defined_in_folder(loaded: Loaded, name: str) -> ConfigError:
 def _dropping(place: EntryPlace, name: str) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
         listed = isinstance(place.key[-1], int)  # its number may be another one by then
-        return [Drop(entry_place(found, document, name) if listed else place.key)]
+        return [RemoveValue(entry_place(found, document, name) if listed else place.key)]
 
     return place.target.edit(changes)
 
@@ -167,9 +174,9 @@ def _dropping(place: EntryPlace, name: str) -> FileEdit:
 def _renaming(place: EntryPlace, new: str) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
         key = found.writing.name_key
-        made: list[Change] = [Rename(place.key, new)]
+        made: list[Change] = [RenameKey(place.key, new)]
         if key is not None and found.writing.listed:
-            made = [Put((*place.key, key), new)]
+            made = [SetValue((*place.key, key), new)]
         after = Document(document.path, apply_changes(document.data, made), document.format)
         check_servers(after, found, [new])
         return made
@@ -188,7 +195,7 @@ def _setting(
     places = _places(loaded, name, how)
     if not places:
         target = edit_target(options, project=how.scope == "project")
-        puts = [Put(("servers", name, *one.path), one.value) for one in assignments]
+        puts = [SetValue(("servers", name, *one.path), one.value) for one in assignments]
         return target.edit(lambda _document, _dialect: puts)
     # the last one wins when files are read, so it is the one that has to change
     place = places[-1]
@@ -233,7 +240,7 @@ def _make_changes(
 
 def _move(change: Change, place: EntryPlace) -> Change:
     path = (*place.key, *change.path)
-    return Put(path, change.value) if isinstance(change, Put) else Drop(path)
+    return SetValue(path, change.value) if isinstance(change, SetValue) else RemoveValue(path)
 
 
 def _model(document: Document, found: Dialect, name: str) -> StdioServer | HttpServer:
@@ -251,9 +258,9 @@ def _native_changes(
     for one in assignments:
         path = (*place.key, *one.path)
         if one.value is not None:
-            yield Put(path, one.value)
+            yield SetValue(path, one.value)
         elif document.root.find(*map(str, path)) is not None:
-            yield Drop(path)
+            yield RemoveValue(path)
 
 
 def _following(loaded: Loaded, old: str, new: str) -> Iterator[FileEdit]:
@@ -284,7 +291,7 @@ def _references(
                 else:
                     after = [_rename(one, *prefixes) for one in node.value]
                 if key in {"servers", "allow", "deny"} and after != node.value:
-                    yield Put((group, name, key), after)
+                    yield SetValue((group, name, key), after)
 
 
 def _rename(glob: object, old: str, new: str) -> object:

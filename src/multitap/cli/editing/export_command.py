@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
+from multitap.cli.configuration.chosen_configuration import (
+    explain_emptiness,
+    load_configuration,
+    require,
+)
 from multitap.cli.editing.client_table import CLIENTS
 from multitap.cli.editing.edit_run import run_edits
 from multitap.cli.editing.edit_target import EditTarget

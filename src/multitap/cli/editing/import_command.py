@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.client_table import dialect_named
 from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, edit_target
@@ -30,9 +30,9 @@ from multitap.config import (
     masked,
 )
 from multitap.config.dialects import Dialect, dialect
-from multitap.config.edit.changes import Change, Put
+from multitap.config.edit.changes import Change, SetValue
 from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
-from multitap.config.edit.host_import import Arrival, HostFile, arrivals, read_host
+from multitap.config.edit.host_import import HostFile, ImportedServer, arrivals, read_host
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.server_entries import entry_place, write_entry
 from multitap.config.hosts import host_file, host_files
@@ -132,7 +132,7 @@ def _present(loaded: Loaded) -> dict[str, StdioServer | HttpServer]:
     return {name: one for name, one in servers if isinstance(one, StdioServer | HttpServer)}
 
 
-def _moves_secrets(in_clear: Sequence[Arrival], how: ImportOptions) -> bool:
+def _moves_secrets(in_clear: Sequence[ImportedServer], how: ImportOptions) -> bool:
     if how.secrets is not None or how.yes or how.dry_run or not sys.stdin.isatty():
         return how.secrets == "vault"
     names = ", ".join(one.name for one in in_clear)
@@ -142,7 +142,7 @@ def _moves_secrets(in_clear: Sequence[Arrival], how: ImportOptions) -> bool:
 
 
 def _prepare(
-    new: Iterable[Arrival], vault: Vault, *, moving: bool
+    new: Iterable[ImportedServer], vault: Vault, *, moving: bool
 ) -> tuple[dict[str, StdioServer | HttpServer], dict[str, str]]:
     """The servers as they are to be written, and the secrets that go to the vault."""
     configs: dict[str, StdioServer | HttpServer] = {}
@@ -179,13 +179,13 @@ def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]
             # all of them are worked out on one document: each has to count those before it
             index = [len(puts)] if found.writing.listed else []
             shifted = (*place[:-1], int(place[-1]) + index[0]) if index else place
-            puts.append(Put(shifted, dict(written.entry)))
+            puts.append(SetValue(shifted, dict(written.entry)))
         return puts
 
     return target.edit(changes)
 
 
-def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
+def _show(files: Sequence[HostFile], found: Sequence[ImportedServer]) -> None:
     for file in files:
         count = counted(len(file.servers) + len(file.broken), "server")
         whose = "" if file.trusted else ", of this project"
@@ -211,13 +211,13 @@ def _show(files: Sequence[HostFile], found: Sequence[Arrival]) -> None:
             )
 
 
-def _what(one: Arrival) -> str:
+def _what(one: ImportedServer) -> str:
     if isinstance(one.config, HttpServer):
         return str(masked("url", one.config.url))
     return " ".join([Path(one.config.command).name, *masked("args", [*one.config.args])])
 
 
-def _fate(one: Arrival) -> str:
+def _fate(one: ImportedServer) -> str:
     notes: list[str] = []
     if one.same_as is not None:
         return f"same as {one.same_as}" if one.same_as != one.old_name else "already there"
@@ -232,7 +232,7 @@ def _fate(one: Arrival) -> str:
     return "; ".join(notes)
 
 
-def _missing_program(one: Arrival) -> str:
+def _missing_program(one: ImportedServer) -> str:
     config = one.config
     if not isinstance(config, StdioServer) or "${" in config.command:
         return ""
@@ -242,8 +242,8 @@ def _missing_program(one: Arrival) -> str:
 
 
 def _conclude(
-    new: Sequence[Arrival],
-    in_clear: Sequence[Arrival],
+    new: Sequence[ImportedServer],
+    in_clear: Sequence[ImportedServer],
     secrets: Mapping[str, str],
     target: EditTarget,
 ) -> None:
@@ -260,7 +260,7 @@ def _conclude(
 
 def _for_programs(
     files: Sequence[HostFile],
-    found: Sequence[Arrival],
+    found: Sequence[ImportedServer],
     target: EditTarget,
     secrets: Mapping[str, str],
 ) -> dict[str, Any]:

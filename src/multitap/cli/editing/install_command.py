@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.client_table import CLIENTS, McpClient, client_named
 from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
@@ -17,7 +17,7 @@ from multitap.config import Document, HttpServer, StdioServer, Surroundings, nat
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.dialects.rewrites import literal
 from multitap.config.edit.atomic_file import content_of
-from multitap.config.edit.changes import Change, Drop, Put
+from multitap.config.edit.changes import Change, RemoveValue, SetValue
 from multitap.config.edit.host_import import identity, is_gateway, read_host
 from multitap.config.edit.journal import FileEdit, Journal
 from multitap.config.edit.server_entries import Program, entry_place, write_entry
@@ -157,12 +157,12 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
         entry = {**(write_entry(NAME, config, found).entry or {}), **client.extra}
         replaced = [*_copies(document, found, own)]
         # the last of a list first, so that the numbers of the others stay right
-        drops = [Drop(path) for path in sorted(replaced, key=_last, reverse=True)]
+        drops = [RemoveValue(path) for path in sorted(replaced, key=_last, reverse=True)]
         place = entry_place(found, document, NAME)
         if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
             place = (*place[:-1], place[-1] - len(drops))
         besides = found.writing.also(document.root, [entry])
-        return [*drops, Put(place, entry), *(Put(path, value) for path, value in besides)]
+        return [*drops, SetValue(place, entry), *(SetValue(path, value) for path, value in besides)]
 
     return target.edit(changes)
 
@@ -207,7 +207,7 @@ def _removals(document: Document, found: Dialect) -> list[Change]:
     ours = {name for name, config in file.servers.items() if is_gateway(name, config)}
     entries = read_document(document, Path.cwd(), told=found.name).entries
     keys = [entry.node.key for entry in entries if entry.name in ours and entry.complete]
-    return [Drop(key) for key in sorted(keys, key=_last, reverse=True)]
+    return [RemoveValue(key) for key in sorted(keys, key=_last, reverse=True)]
 
 
 def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multitap.config.trust_gate import Standing
+from multitap.config.trust_gate import TrustState
 from multitap.trust.projects.project_review import ProjectReview, review
 from multitap.trust.projects.trusted_projects import Projects
 
@@ -28,7 +28,7 @@ def trusting_own_edits(
         (project.root, one.part.key)
         for project in _projects(wanted, projects)
         for one in project.parts
-        if one.standing is Standing.TRUSTED
+        if one.standing is TrustState.TRUSTED
     }
     yield
     if not before and not added:
@@ -40,7 +40,7 @@ def trusting_own_edits(
             if (project.root, one.part.key) in before or one.part.name in added
         ]
         if any(
-            one.standing is not Standing.TRUSTED and one.part in accepted for one in project.parts
+            one.standing is not TrustState.TRUSTED and one.part in accepted for one in project.parts
         ):
             projects.trust(project.root, accepted)
 

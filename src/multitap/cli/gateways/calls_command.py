@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
@@ -49,7 +49,7 @@ def calls(options: CommonOptions, wanted: CallsOptions) -> int:
         # quoted again: each word may have had spaces in it
         text = " ".join(json.dumps(word) if " " in word else word for word in wanted.words)
         query = CallQuery(filter=RecordFilter.parse(text), limit=wanted.lines)
-        page = archive.read_calls(query)
+        page = archive.read(query)
     finally:
         archive.close()
     if wanted.as_json:

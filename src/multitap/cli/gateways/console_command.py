@@ -1,8 +1,13 @@
 """`multitap console`: a link to the page of a running gateway."""
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway, gateways, nobody_serves
+from multitap.cli.gateways.running_gateways import (
+    RunningGateway,
+    choose_gateway,
+    gateways,
+    nobody_serves,
+)
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.browser import open_page
 from multitap.cli.terminal.output import note, say
@@ -24,7 +29,7 @@ def console(options: CommonOptions, *, opens: bool) -> int:
     return Exit.DONE
 
 
-def _only_one(loaded: Loaded) -> Live | None:
+def _only_one(loaded: Loaded) -> RunningGateway | None:
     """The only gateway over HTTP, whatever its files: there is no doubt which one is meant."""
     found = [live for live in gateways(loaded) if live.about.url is not None]
     return found[0] if len(found) == 1 else None

@@ -28,7 +28,7 @@ from multitap.records import dataclass
 FIRST = 2.0
 """Seconds for a gateway to say who it is."""
 PATIENCE = 40.0
-"""Seconds for any other answer: more than `control_desk.WORK`, so that a gateway can say why."""
+"""Seconds for any other answer: more than `control_service.WORK`, so that a gateway can say why."""
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer; a longer one counts as no answer."""
 
@@ -92,11 +92,11 @@ class ControlClient:
                 raise self._silent(exc) from None
 
     @contextmanager
-    def follow(self, question: Question, kind: type[_Said]) -> Generator["Following[_Said]"]:
+    def follow(self, question: Question, kind: type[_Said]) -> Generator["EventFollower[_Said]"]:
         """Within the block, hear of what happens, as it comes."""
         with closing(self._open(question)) as lines:
             content(self._heard(lines, FIRST), About)
-            yield Following(lines, kind)
+            yield EventFollower(lines, kind)
 
     def _open(self, question: Question) -> "_Lines":
         try:
@@ -129,7 +129,7 @@ def ask_about(path: Path, words: str) -> About:
     return ControlClient(path, words).ask(AskAbout(), About, FIRST)
 
 
-class Following(Generic[_Said]):
+class EventFollower(Generic[_Said]):
     """What happens at a gateway, as it comes."""
 
     def __init__(self, lines: "_Lines", kind: type[_Said]) -> None:

@@ -1,9 +1,14 @@
 """`multitap reload` and `restart`: control a running gateway."""
 
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway, matching, nobody_serves
+from multitap.cli.gateways.running_gateways import (
+    RunningGateway,
+    choose_gateway,
+    matching,
+    nobody_serves,
+)
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
@@ -45,7 +50,7 @@ def restart(options: CommonOptions, server: str) -> int:
     return Exit.DONE
 
 
-def _show(live: Live, report: ReloadReport, loaded: Loaded) -> None:
+def _show(live: RunningGateway, report: ReloadReport, loaded: Loaded) -> None:
     who = f"pid {live.about.pid}"
     if report.taken:
         say(f"{who}: {report.plan}")
@@ -58,7 +63,7 @@ def _show(live: Live, report: ReloadReport, loaded: Loaded) -> None:
             note(problem)
 
 
-def _for_programs(live: Live, report: ReloadReport) -> dict[str, object]:
+def _for_programs(live: RunningGateway, report: ReloadReport) -> dict[str, object]:
     return {
         "gateway": live.about.pid,
         "taken": report.taken,

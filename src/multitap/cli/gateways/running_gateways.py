@@ -12,7 +12,7 @@ from multitap.cli.configuration.problem_lines import line
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.control_client import (
     ControlClient,
-    Following,
+    EventFollower,
     OnQuestion,
     OnStep,
     ask_about,
@@ -52,12 +52,12 @@ from multitap.names import Naming, likely_owners
 from multitap.records import dataclass
 
 if TYPE_CHECKING:
-    from multitap.store.log_records import Happening
+    from multitap.store.log_records import Activity
     from multitap.upstream.traced_wire import TracedMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class RunningGateway:
     """One gateway that answers."""
 
     about: About
@@ -128,15 +128,15 @@ class Live:
         self.client.ask(AskRestart(server), type(None))
 
     @contextmanager
-    def follow(self, server: str | None) -> Generator["Following[Happening]"]:
+    def follow(self, server: str | None) -> Generator["EventFollower[Activity]"]:
         """Within the block, hear what happens, to one server or to all."""
-        from multitap.store.log_records import Happening  # noqa: PLC0415 - most follow nothing
+        from multitap.store.log_records import Activity  # noqa: PLC0415 - most follow nothing
 
-        with self.client.follow(AskEvents(server), Happening) as following:
+        with self.client.follow(AskEvents(server), Activity) as following:
             yield following
 
     @contextmanager
-    def trace(self, server: str) -> Generator["Following[TracedMessage]"]:
+    def trace(self, server: str) -> Generator["EventFollower[TracedMessage]"]:
         """Within the block, hear of each message to and from a server."""
         from multitap.upstream.traced_wire import TracedMessage  # noqa: PLC0415 - the same
 
@@ -144,18 +144,18 @@ class Live:
             yield following
 
 
-def gateways(loaded: Loaded) -> tuple[Live, ...]:
+def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
     """All that answer, the one that started last first, after a word on those that do not."""
-    found: list[Live] = []
+    found: list[RunningGateway] = []
     for pid, path in sockets(loaded.state_directory).items():
         try:
-            found.append(Live(ask_about(path, f"the gateway with pid {pid}"), path))
+            found.append(RunningGateway(ask_about(path, f"the gateway with pid {pid}"), path))
         except MultitapError as exc:
             note(str(exc))
     return tuple(sorted(found, key=lambda live: live.about.started, reverse=True))
 
 
-def matching(options: CommonOptions, loaded: Loaded) -> tuple[Live, ...]:
+def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ...]:
     """The gateways that a command is about: the one it names, or all with the same files.
 
     Raises:
@@ -173,7 +173,7 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[Live, ...]:
     return named
 
 
-def choose_gateway(options: CommonOptions, loaded: Loaded) -> Live | None:
+def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | None:
     """The gateway that a command shows, after a word on which one that is; None: there is none.
 
     Raises:
@@ -191,7 +191,7 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> Live | None:
 
 
 @contextmanager
-def explain_unknown(live: Live, loaded: Loaded, name: str) -> Generator[None]:
+def explain_unknown(live: RunningGateway, loaded: Loaded, name: str) -> Generator[None]:
     """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
 
     Raises:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import matching
-from multitap.cli.gateways.serve_command import Served, from_files
+from multitap.cli.gateways.serve_command import ServedHub, from_files
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.stopping import end_with_terminal
 from multitap.cli.terminal.browser import open_page, open_picture
 from multitap.cli.terminal.saving import Attachment, attachments, save_attachments
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_places import own_socket
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
 from multitap.own_program import own_program
@@ -50,12 +50,12 @@ async def _show(socket: Path, command: Sequence[str]) -> None:
         await Terminal(GatewayClient(socket), command, _desktop(Path(folder))).run_async()
 
 
-async def _show_own(served: Served, command: Sequence[str]) -> None:
+async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
     """Show servers of our own: a gateway without clients, asked in the same way as any other."""
     async with (
         open_gateway(served.open, host=served.host) as gateway,
         open_control(
-            ControlDesk(gateway, reloader=served.reloader, switch=served.switch), served.state
+            ControlService(gateway, reloader=served.reloader, switch=served.switch), served.state
         ),
     ):
         await _show(own_socket(served.state), command)

@@ -23,7 +23,7 @@ import anyio
 
 from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import (
+from multitap.cli.configuration.chosen_configuration import (
     announce_pending,
     announce_seeds,
     configuration_loader,
@@ -32,7 +32,7 @@ from multitap.cli.configuration.chosen import (
 from multitap.cli.exits import Exit
 from multitap.cli.gateways import cluster_serving, workers
 from multitap.cli.gateways.cluster_serving import ClusterOptions
-from multitap.cli.gateways.leftovers import free_leftovers
+from multitap.cli.gateways.memory_release import free_leftovers
 from multitap.cli.gateways.workers import Worker
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -44,7 +44,7 @@ from multitap.env.hosted_environment import HostedEnvironment
 from multitap.errors import ConfigError
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.parked_calls import ParkedCall
-from multitap.gateway.fronts.control_desk import ControlDesk, Switch
+from multitap.gateway.fronts.control_service import ControlService, Switch
 from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
@@ -54,18 +54,18 @@ from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
 from multitap.later import Later
 from multitap.records import dataclass
-from multitap.upstream.connector import Placing, always_here
+from multitap.upstream.connector import Placements, local_placements
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.on_behalf_of import client_of
 
 if TYPE_CHECKING:
     from multitap.cluster.replica import Replica
-    from multitap.gateway.fronts import crew, front_access, http_front
+    from multitap.gateway.fronts import front_access, http_front, worker_peers
     from multitap.gateway.replicas import replica_bus
     from multitap.screens.page import console, console_keys
     from multitap.wire import in_process
 else:
-    crew = Later("multitap.gateway.fronts.crew")
+    worker_peers = Later("multitap.gateway.fronts.worker_peers")
     front_access = Later("multitap.gateway.fronts.front_access")
     http_front = Later("multitap.gateway.fronts.http_front")
     replica_bus = Later("multitap.gateway.replicas.replica_bus")
@@ -95,7 +95,7 @@ class ServeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedHub:
     """What is served."""
 
     settings: Settings
@@ -110,7 +110,7 @@ class Served:
     """Enables or disables a server in its file."""
 
 
-class _OneLine(logging.Formatter):
+class _OneLineFormatter(logging.Formatter):
     """What went wrong, without where in our code: it is for who reads it beside other output."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -122,7 +122,7 @@ class _OneLine(logging.Formatter):
 def serve(options: CommonOptions, serving: ServeOptions) -> int:
     """Serve until the client leaves, or the person ends it."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(_OneLineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     worker = workers.this_worker(os.environ)
     served = _demo() if serving.demo else from_files(options)
@@ -189,7 +189,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def from_files(options: CommonOptions) -> Served:
+def from_files(options: CommonOptions) -> ServedHub:
     """The servers that the files name, and the environment that they describe."""
     environment = HostedEnvironment(configuration_loader(options), audience=_audience)
     reloader = environment.servers.files
@@ -198,7 +198,7 @@ def from_files(options: CommonOptions) -> Served:
     problem_lines.show(problem_lines.serious(reloader.problems))
     if not reloader.settings.servers:
         explain_emptiness(reloader.loaded)
-    return Served(
+    return ServedHub(
         reloader.settings,
         environment.open,
         reloader.loaded.state_directory,
@@ -209,7 +209,7 @@ def from_files(options: CommonOptions) -> Served:
 
 
 def _switch_in(options: CommonOptions) -> Switch:
-    def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the desk calls it
+    def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the control calls it
         from multitap.cli.editing.edit_command import (  # noqa: PLC0415 - seldom needed
             EditOptions,
             switch,
@@ -226,11 +226,11 @@ def _audience() -> Audience:
     return client.client.audience if isinstance(client, ClientRequest | ParkedCall) else EVERYBODY
 
 
-def _demo() -> Served:
-    from multitap.demo.cast import GOOD, bundled_server  # noqa: PLC0415 - nobody else needs them
+def _demo() -> ServedHub:
+    from multitap.demo.demo_settings import GOOD, bundled_server  # noqa: PLC0415 - nobody else needs them
 
     shown = Settings(servers={name: bundled_server(name) for name in GOOD})
-    return Served(
+    return ServedHub(
         shown,
         partial(_open_shown, shown),
         state_directory(),
@@ -238,7 +238,7 @@ def _demo() -> Served:
 
 
 def _open_shown(
-    shown: Settings, handlers: Handlers, *, place: Placing = always_here
+    shown: Settings, handlers: Handlers, *, place: Placements = local_placements
 ) -> AbstractAsyncContextManager[Hub]:
     return open_hub(shown, handlers=handlers, recall=True, place=place)
 
@@ -264,16 +264,16 @@ def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | Non
     return host or settings.serve.host, int(port)
 
 
-async def _serve_stdio(served: Served, profile: str | None) -> None:
+async def _serve_stdio(served: ServedHub, profile: str | None) -> None:
     async with open_gateway(served.open, host=served.host) as gateway:
         gateway.tasks.start_soon(free_leftovers)
-        desk = ControlDesk(gateway, reloader=served.reloader, switch=served.switch)
-        async with open_control(desk, served.state):
+        control = ControlService(gateway, reloader=served.reloader, switch=served.switch)
+        async with open_control(control, served.state):
             await serve_stdio(gateway, profile=profile)
 
 
 async def _serve_http(
-    served: Served, address: tuple[str, int], serving: ServeOptions, worker: Worker | None
+    served: ServedHub, address: tuple[str, int], serving: ServeOptions, worker: Worker | None
 ) -> None:
     host, _ = address
     wanted = served.settings.serve
@@ -294,7 +294,7 @@ async def _serve_http(
             keys = None
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = console_keys.ConsoleKeys(allowed.sources)
-            desk = ControlDesk(
+            control = ControlService(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
@@ -307,15 +307,15 @@ async def _serve_http(
                 allowed.access,
                 sources=allowed.sources,
                 profile=serving.profile,
-                console=None if keys is None else console.Console(desk, allowed.access, keys),
+                console=None if keys is None else console.Console(control, allowed.access, keys),
             )
             is_spokesman = worker is None or worker.is_first
             if replica is not None and worker is not None:
-                _join_crew(replica, gateway, served, desk, front, keys)
+                _join_workers(replica, gateway, served, control, front, keys)
             async with (
                 http_front.serve_http(front, listener) as url,
                 # one for all workers: commands mean the gateway
-                open_control(desk, served.state) if is_spokesman else nullcontext(),
+                open_control(control, served.state) if is_spokesman else nullcontext(),
             ):
                 if is_spokesman:
                     _say_how_to_connect(gateway, url, allowed)
@@ -328,27 +328,27 @@ def _session_ids(front: "http_front.HttpFront") -> list[str]:
     return [session.id for session in front.sessions]
 
 
-def _join_crew(  # noqa: PLR0917 - the parts of one process
+def _join_workers(  # noqa: PLR0917 - the parts of one process
     replica: "Replica",
     gateway: Gateway,
-    served: Served,
-    desk: ControlDesk,
+    served: ServedHub,
+    control: ControlService,
     front: "http_front.HttpFront",
     keys: "console_keys.ConsoleKeys | None",
 ) -> None:
     """Have each worker speak for all of them."""
     if gateway.bus is None:
         return
-    joined = crew.Crew(
+    joined = worker_peers.WorkerPeers(
         gateway.bus,
         lambda: [name for name in replica.membership.members if name != replica.id],
-        desk.figures,
+        control.figures,
     )
-    desk.crew = front.pages.crew = joined
+    control.workers = front.pages.workers = joined
     if (reloader := served.reloader) is not None:
         joined.on_reload(lambda: reloader.reload(gateway.hub))
     if keys is not None:
-        keys.crew = joined
+        keys.workers = joined
         joined.on_console(keys.take, keys.wait_for_token)
 
 
@@ -370,7 +370,7 @@ def _join_cluster(
 
 
 @asynccontextmanager
-async def _open_gateway(served: Served, replica: "Replica | None") -> AsyncGenerator[Gateway]:
+async def _open_gateway(served: ServedHub, replica: "Replica | None") -> AsyncGenerator[Gateway]:
     if replica is None:
         async with open_gateway(served.open, host=served.host) as gateway:
             yield gateway

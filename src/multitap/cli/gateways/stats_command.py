@@ -6,7 +6,7 @@ from itertools import starmap
 
 import msgspec
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import choose_gateway, nobody_serves
 from multitap.cli.options import CommonOptions

@@ -122,10 +122,10 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
             ]
             async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator):
                 key = secrets.token_hex(32)
-                crew = _Crew(
+                workers = _WorkerProcesses(
                     [Worker(n, one.fileno(), folder, key) for n, one in enumerate(listeners)]
                 )
-                return await crew.run()
+                return await workers.run()
 
 
 def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
@@ -142,7 +142,7 @@ def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
     return [first, *(bind(host, port, shared=True) for _ in range(count - 1))]
 
 
-class _Crew:
+class _WorkerProcesses:
     """The processes of all workers."""
 
     def __init__(self, workers: list[Worker]) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
@@ -18,7 +18,7 @@ from multitap.config.durations import seconds
 from multitap.config.search import state_directory
 from multitap.errors import ConfigError
 from multitap.records import dataclass
-from multitap.store.audit_file import AuditFile, Head
+from multitap.store.audit_file import AuditFile, ChainHead
 from multitap.store.audit_records import AuditRecord
 from multitap.trust.audit import AuditLine, lines
 
@@ -76,7 +76,7 @@ def _files(options: CommonOptions) -> list[AuditFile]:
     return [AuditFile(place) for place in dict.fromkeys(places)]
 
 
-def _verdict(file: AuditFile, problems: Sequence[str], last: Head | None) -> dict[str, object]:
+def _verdict(file: AuditFile, problems: Sequence[str], last: ChainHead | None) -> dict[str, object]:
     head = {"entry": last.seq, "hash": last.hash} if last else None
     return {"file": str(file.path), "problems": problems, "head": head}
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import choose_gateway
 from multitap.cli.options import CommonOptions
@@ -19,7 +19,7 @@ from multitap.errors import UnknownName, counted
 from multitap.printable import printable
 from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.pins.pin_difference import difference
-from multitap.trust.pins.pin_review import Review, accept, refuse, reset, reviews
+from multitap.trust.pins.pin_review import ServerReview, accept, refuse, reset, reviews
 from multitap.trust.pins.pins import pin_mode
 from multitap.trust.scanner.scanner import scan
 
@@ -91,7 +91,7 @@ def _look(loaded: Loaded, options: CommonOptions, server: str | None) -> None:
     run_async(look)
 
 
-def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool) -> bool:  # noqa: FBT001 - its only caller passes what it has
+def _reviewed(places: LockPlaces, review: ServerReview, accepting: bool, as_json: bool) -> bool:  # noqa: FBT001 - its only caller passes what it has
     """Show one server's differences; whether they are accepted."""
     if not as_json:
         for line in _show(review):
@@ -108,7 +108,7 @@ def _reviewed(places: LockPlaces, review: Review, accepting: bool, as_json: bool
     return True
 
 
-def _show(review: Review) -> Iterator[str]:
+def _show(review: ServerReview) -> Iterator[str]:
     if (now := review.pins.pending_package) is not None:
         yield f"{printable(review.server)}: package {review.pins.package} is now {now}"
     for tool, pin in review.pins.waiting.items():
@@ -121,7 +121,7 @@ def _show(review: Review) -> Iterator[str]:
             yield f"  {colour_text('!', 'yellow', sys.stdout)} {finding.words}"
 
 
-def _difference_of(review: Review, tool: str) -> dict[str, Any]:
+def _difference_of(review: ServerReview, tool: str) -> dict[str, Any]:
     before, now = review.before(tool), review.pins.waiting[tool]
     return {
         "server": review.server,
@@ -135,7 +135,7 @@ def _difference_of(review: Review, tool: str) -> dict[str, Any]:
 
 
 def _describe(
-    places: LockPlaces, server: str, config: ServerConfig, review: Review | None
+    places: LockPlaces, server: str, config: ServerConfig, review: ServerReview | None
 ) -> dict[str, Any]:
     own, project = places.of(config)
     pins = review and review.pins
@@ -149,7 +149,7 @@ def _describe(
     }
 
 
-def _cells(review: Review | None) -> tuple[str, str, str]:
+def _cells(review: ServerReview | None) -> tuple[str, str, str]:
     if review is None:
         return "-", "-", "not seen yet"
     pins = review.pins
@@ -161,7 +161,7 @@ def _cells(review: Review | None) -> tuple[str, str, str]:
     )
 
 
-def _point_out(due: list[Review]) -> None:
+def _point_out(due: list[ServerReview]) -> None:
     if due:
         which = f" {due[0].server}" if len(due) == 1 else ""
         advise(f"`multitap pins review{which}` shows what changed; `--accept` pins it")

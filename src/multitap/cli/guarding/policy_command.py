@@ -5,10 +5,10 @@ from typing import Any
 
 from multitap.catalog.catalog import Tool
 from multitap.cli.command_hub import adapt, on_demand, open_command_hub
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.offers.call_command import filler
-from multitap.cli.offers.reaching import check_missing, owner_by_name, reach
+from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json

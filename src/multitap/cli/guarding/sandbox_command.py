@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import click
 
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.editing.edit_command import EditOptions, assign
 from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.exits import Exit

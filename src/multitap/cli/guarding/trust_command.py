@@ -12,18 +12,18 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
 from multitap.cli.terminal.tables import table
-from multitap.config.trust_gate import Standing
+from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName, counted
 from multitap.records import dataclass
 from multitap.trust.projects.project_parts import visible
 from multitap.trust.projects.project_review import ProjectReview, review
 from multitap.trust.projects.trusted_projects import Projects, TrustedParts
 
-_WORDS = {Standing.NEW: "new", Standing.CHANGED: "changed", Standing.TRUSTED: "trusted"}
+_WORDS = {TrustState.NEW: "new", TrustState.CHANGED: "changed", TrustState.TRUSTED: "trusted"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TrustAnswer:
     """What the person said already."""
 
     yes: bool = False
@@ -31,7 +31,7 @@ class Answer:
     """Secrets that those who want them may use."""
 
 
-def trust(path: Path, answer: Answer) -> int:
+def trust(path: Path, answer: TrustAnswer) -> int:
     """Show everything in a folder that is not trusted as it is, and ask."""
     projects = Projects()
     folder = _folder(path)
@@ -84,7 +84,7 @@ def _folder(path: Path) -> Path:
     return folder
 
 
-def _decided(projects: Projects, project: ProjectReview, answer: Answer) -> bool:
+def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) -> bool:
     if not project.news and not project.gone:
         note(f"{project.root} is trusted already, as it is")
         return True
@@ -99,7 +99,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: Answer) -> bool
     return True
 
 
-def _ask(project: ProjectReview, answer: Answer) -> Collection[str] | None:
+def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
     """The secrets to grant; None: it is not to be trusted."""
     if answer.yes:
         return answer.granted

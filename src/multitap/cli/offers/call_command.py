@@ -11,9 +11,9 @@ from msgspec import Raw
 
 from multitap.catalog.schemas.argument_words import whole, words
 from multitap.catalog.schemas.typed_arguments import to_arguments
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway, explain_unknown
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway, explain_unknown
 from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -37,7 +37,7 @@ Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class ResultOptions:
     """How a result is to be shown."""
 
     full: bool = False
@@ -46,7 +46,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallResult:
     """What came of it."""
 
     raw: Raw | bytes
@@ -58,7 +58,7 @@ class Called:
     """Hosts that its sandbox kept from it, if it failed."""
 
 
-def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Show) -> int:
+def call(options: CommonOptions, name: str, given: tuple[str, ...], show: ResultOptions) -> int:
     """Call the tool, of a running gateway if there is one, and show what it answers."""
     fill = filler(given)
     loaded = load_configuration(options)
@@ -82,7 +82,9 @@ def filler(given: tuple[str, ...]) -> Fill:
     return lambda schema: to_arguments(taken, schema)
 
 
-def _call_live(live: Live, loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
+def _call_live(
+    live: RunningGateway, loaded: Loaded, options: CommonOptions, name: str, fill: Fill
+) -> CallResult:
     with explain_unknown(live, loaded, name):
         tool = live.tool(name, options.timeout)
     with ticker() as on_step:
@@ -95,13 +97,13 @@ def _call_live(live: Live, loaded: Loaded, options: CommonOptions, name: str, fi
             at_the_prompt(),
             person=is_somebody_there(),
         )
-    called = Called(raw, told.server, told.tool, told.cap)
+    called = CallResult(raw, told.server, told.tool, told.cap)
     if _result(called).success:
         return called
     return replace(called, refused=_refused_hosts(live.picture().snapshot, told.server))
 
 
-async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> Called:
+async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> CallResult:
     # 0.5 s that a gateway spares
     from multitap.cli.command_hub import adapt, answerable, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
@@ -124,7 +126,7 @@ async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -
             result = await hub.call(name, fill(tool.input_schema), context=context)
         cap = cap_of(tool, hub.settings.result_cap)
         refused = () if result.success else _refused_hosts(hub.snapshot(), result.server)
-        return Called(result.raw, result.server, result.tool, cap, refused)
+        return CallResult(result.raw, result.server, result.tool, cap, refused)
 
 
 def _refused_hosts(snapshot: Snapshot, server: str) -> tuple[str, ...]:
@@ -133,12 +135,12 @@ def _refused_hosts(snapshot: Snapshot, server: str) -> tuple[str, ...]:
     return tuple(host.removesuffix(":443").removesuffix(":80") for host in hosts)
 
 
-def _result(called: Called) -> ToolResult:
+def _result(called: CallResult) -> ToolResult:
     return ToolResult(called.raw, server=called.server, tool=called.tool)
 
 
 async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) -> "Tool":
-    from multitap.cli.offers.reaching import check_missing, owner_by_name, reach  # noqa: PLC0415
+    from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach  # noqa: PLC0415
     from multitap.hub.router import find  # noqa: PLC0415
 
     owns = owner_by_name(loaded, name)
@@ -151,7 +153,7 @@ async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) 
     return tool
 
 
-def _show(called: Called, name: str, show: Show) -> Exit:
+def _show(called: CallResult, name: str, show: ResultOptions) -> Exit:
     result = _result(called)
     if show.save is not None:
         save_all(attachments(result.blocks), show.save, name)

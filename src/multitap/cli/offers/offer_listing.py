@@ -5,8 +5,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
-from multitap.cli.gateways.running_gateways import Live, choose_gateway
+from multitap.cli.configuration.chosen_configuration import (
+    explain_emptiness,
+    load_configuration,
+    require,
+)
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.servers.status_command import status_lines_of
@@ -19,20 +23,20 @@ if TYPE_CHECKING:
     from multitap.hub.hub import Hub
 
 
-class Listed(Protocol):
-    """Something of a server's."""
+class ServerOffer(Protocol):
+    """A tool, resource or prompt, and the server that has it."""
 
     @property
     def server(self) -> str: ...
 
 
-_Listed = TypeVar("_Listed", bound=Listed)
+_Listed = TypeVar("_Listed", bound=ServerOffer)
 
 
 def list_offers(
     options: CommonOptions,
     of_hub: Callable[["Hub"], Iterable[_Listed]],
-    of_live: Callable[[Live], Iterable[_Listed]],
+    of_live: Callable[[RunningGateway], Iterable[_Listed]],
     *,
     server: str | None,
 ) -> tuple[_Listed, ...]:
@@ -71,7 +75,7 @@ def list_offers(
 
 
 def check_server(
-    live: Live, loaded: Loaded, told: Iterable[StatusLine], server: str | None
+    live: RunningGateway, loaded: Loaded, told: Iterable[StatusLine], server: str | None
 ) -> None:
     """Make sure that a gateway has a server.
 

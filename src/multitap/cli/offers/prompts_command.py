@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import GetPromptResult
 from msgspec import Raw
 
-from multitap.catalog.schemas.argument_words import Word, bad_argument, texts, words
+from multitap.catalog.schemas.argument_words import ArgumentWord, bad_argument, texts, words
 from multitap.catalog.schemas.json_values import is_list, is_object
-from multitap.cli.configuration.chosen import load_configuration
+from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import choose_gateway, explain_unknown
 from multitap.cli.offers.offer_listing import fits, list_offers
@@ -70,11 +70,11 @@ def _of_hub(hub: "Hub") -> list[PromptLine]:
 
 
 async def _fill(
-    loaded: Loaded, options: CommonOptions, name: str, given: tuple[Word, ...]
+    loaded: Loaded, options: CommonOptions, name: str, given: tuple[ArgumentWord, ...]
 ) -> GetPromptResult:
     # 0.5 s that a gateway spares
     from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
-    from multitap.cli.offers.reaching import check_missing, owner_by_name, reach  # noqa: PLC0415
+    from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach  # noqa: PLC0415
     from multitap.gateway.fronts.control_actions import prompt_line  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
@@ -89,7 +89,7 @@ async def _fill(
         return await hub.prompt(name, arguments, context=context)
 
 
-def _arguments(prompt: PromptLine, given: tuple[Word, ...]) -> dict[str, str]:
+def _arguments(prompt: PromptLine, given: tuple[ArgumentWord, ...]) -> dict[str, str]:
     known = dict(_argument_schemas(prompt))
     arguments = texts(given, [*known])
     for name, argument in known.items():

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from mcp_types import ReadResourceResult, TextResourceContents
 
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway
 from multitap.cli.offers.offer_listing import check_server, fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -77,7 +77,7 @@ def _of_hub(hub: "Hub") -> list[ResourceLine]:
 
 
 def _read_live(
-    live: Live, loaded: Loaded, options: CommonOptions, uri: str, server: str | None
+    live: RunningGateway, loaded: Loaded, options: CommonOptions, uri: str, server: str | None
 ) -> ReadResourceResult:
     if server is not None:
         check_server(live, loaded, status_lines_of(live, loaded), server)
@@ -93,7 +93,7 @@ async def _read(
 ) -> ReadResourceResult:
     # 0.5 s that a gateway spares
     from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
-    from multitap.cli.offers.reaching import check_missing, reach  # noqa: PLC0415
+    from multitap.cli.offers.offer_lookup import check_missing, reach  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
     async with open_command_hub(loaded, adapt(loaded, options, on_demand, only=server)) as hub:

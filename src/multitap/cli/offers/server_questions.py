@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw
 
-from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, Unfit, fields_of
+from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.errors import shortened
@@ -149,7 +149,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
             return
         try:
             content[field.name] = field.value(text)
-        except Unfit as exc:
+        except InvalidInput as exc:
             note(f"  {exc}")
         else:
             return

@@ -42,7 +42,7 @@ def folders(server: TypedServer) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.resolve() for path in there)) or (Path.cwd(),)
 
 
-class _Sources(watchfiles.DefaultFilter):
+class _SourceFilter(watchfiles.DefaultFilter):
     """Sources, without what tools put beside them."""
 
     def __call__(self, change: watchfiles.Change, path: str) -> bool:
@@ -53,7 +53,7 @@ def _changes(server: TypedServer) -> Iterator[set[watchfiles.main.FileChange]]:
     """What changed since the last look; nothing, now and then, while nothing does."""
     return watchfiles.watch(
         *folders(server),
-        watch_filter=_Sources(),
+        watch_filter=_SourceFilter(),
         rust_timeout=_LOOK,
         yield_on_timeout=True,
         raise_interrupt=True,

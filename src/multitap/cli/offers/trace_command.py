@@ -9,9 +9,9 @@ import msgspec
 
 from multitap.catalog.schemas.argument_words import whole, words
 from multitap.catalog.schemas.typed_arguments import to_arguments
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway
 from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -58,7 +58,9 @@ def trace(options: CommonOptions, wanted: TraceOptions) -> int:
     return _follow(live, options, server, wanted)
 
 
-def _follow(live: Live, options: CommonOptions, server: str, wanted: TraceOptions) -> Exit:
+def _follow(
+    live: RunningGateway, options: CommonOptions, server: str, wanted: TraceOptions
+) -> Exit:
     with live.trace(server) as following:
         if wanted.tool is not None:
             schema = live.tool(wanted.tool, options.timeout).input_schema

@@ -9,7 +9,11 @@ from dataclasses import asdict
 import anyio
 
 from multitap.cli.command_hub import adapt, all_awake, open_command_hub
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration, require
+from multitap.cli.configuration.chosen_configuration import (
+    explain_emptiness,
+    load_configuration,
+    require,
+)
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async

@@ -9,7 +9,7 @@ import anyio
 import click
 from yarl import URL
 
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -24,8 +24,8 @@ from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
-from multitap.upstream.oauth.login_book import LoginBook
 from multitap.upstream.oauth.login_flow import LoginFlow
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
 from multitap.upstream.oauth.probe import wanted_login
@@ -93,7 +93,7 @@ async def _log_in(
             Tasks() as tasks,
             _person(name, known, usual, browser=browser) as (redirect, person),
         ):
-            account = Account(name, config, book=LoginBook(store), tasks=tasks)
+            account = Account(name, config, storage=LoginStorage(store), tasks=tasks)
             with anyio.fail_after(LOGIN_TIMEOUT):
                 return await account.log_in(person, redirect, challenge, scope)
     except TimeoutError:

@@ -12,10 +12,10 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from multitap.cli.configuration.chosen import load_configuration, require
+from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.control_client import Following
-from multitap.cli.gateways.running_gateways import Live, choose_gateway, nobody_serves
+from multitap.cli.gateways.control_client import EventFollower
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway, nobody_serves
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import Colour, colour_text, note, say
 from multitap.cli.terminal.tables import one_line
@@ -24,7 +24,7 @@ from multitap.printable import printable
 from multitap.records import dataclass
 from multitap.store.archive import Archive
 from multitap.store.log_query import MAX_LIMIT
-from multitap.store.log_records import Happening, HappeningQuery
+from multitap.store.log_records import Activity, ActivityQuery
 from multitap.store.record_filter import RecordFilter
 from multitap.wire.process.stderr_log import log_folder, log_path, rotated_path
 
@@ -77,62 +77,64 @@ def _pause() -> None:
     time.sleep(INTERVAL)
 
 
-def _events(loaded: Loaded, live: Live | None, server: str | None, wanted: LogsOptions) -> Exit:
+def _events(
+    loaded: Loaded, live: RunningGateway | None, server: str | None, wanted: LogsOptions
+) -> Exit:
     """Past events, the newest last, then those that come."""
-    past = HappeningQuery(
+    past = ActivityQuery(
         server=server,
         filter=RecordFilter.parse(wanted.filter or ""),
         limit=MAX_LIMIT if wanted.lines is None else wanted.lines,
     )
     archive = Archive(loaded.state_directory)
     try:
-        found = archive.read_logs(past).records if wanted.lines != 0 else ()
+        found = archive.read(past).records if wanted.lines != 0 else ()
     finally:
         archive.close()
-    for happening in reversed(found):
-        _print_event(happening, as_json=wanted.as_json)
+    for activity in reversed(found):
+        _print_event(activity, as_json=wanted.as_json)
     if not wanted.follow:
         return Exit.DONE
     return _follow(live, server, wanted) if live else nobody_serves()
 
 
-def _follow(live: Live, server: str | None, wanted: LogsOptions) -> Exit:
+def _follow(live: RunningGateway, server: str | None, wanted: LogsOptions) -> Exit:
     passing = RecordFilter.parse(wanted.filter or "")
     with live.follow(server) as following:
         while not following.ended:
-            for happening in following.within(INTERVAL):
-                if passing.matches(happening.fields):
-                    _print_event(happening, as_json=wanted.as_json)
+            for activity in following.within(INTERVAL):
+                if passing.matches(activity.fields):
+                    _print_event(activity, as_json=wanted.as_json)
     note(f"{live.words} has ended")
     return Exit.DONE
 
 
-def _print_event(happening: Happening, *, as_json: bool) -> None:
-    say(msgspec.json.encode(happening).decode() if as_json else sentence(happening))
+def _print_event(activity: Activity, *, as_json: bool) -> None:
+    say(msgspec.json.encode(activity).decode() if as_json else sentence(activity))
 
 
-def _show_meanwhile(following: Following[Happening], live: Live) -> Callable[[], None]:
+def _show_meanwhile(following: EventFollower[Activity], live: RunningGateway) -> Callable[[], None]:
     """Passes the time between two looks at a file with what happens at the gateway."""
 
     def pause() -> None:
         if following.ended:
             _pause()
             return
-        for happening in following.within(INTERVAL):
-            say(sentence(happening))
+        for activity in following.within(INTERVAL):
+            say(sentence(activity))
         if following.ended:
             note(f"{live.words} has ended")
 
     return pause
 
 
-def sentence(happening: Happening) -> str:
+def sentence(activity: Activity) -> str:
     """What happened, in one line."""
-    at = time.strftime("%H:%M:%S", time.localtime(happening.at))
-    level = colour_text(f"{happening.level:<7}", _COLOURS.get(happening.level), sys.stdout)
-    took = "" if happening.seconds is None else f" ({happening.seconds * 1000:,.1f} ms)"
-    who = "" if happening.server is None else f"{one_line(happening.server)}  "
-    return f"{at}  {level}  {who}{one_line(happening.text)}{took}"
+    at = time.strftime("%H:%M:%S", time.localtime(activity.at))
+    level = colour_text(f"{activity.level:<7}", _COLOURS.get(activity.level), sys.stdout)
+    took = "" if activity.seconds is None else f" ({activity.seconds * 1000:,.1f} ms)"
+    who = "" if activity.server is None else f"{one_line(activity.server)}  "
+    return f"{at}  {level}  {who}{one_line(activity.text)}{took}"
 
 
 def _explain_silence(loaded: Loaded, server: str, path: Path) -> None:

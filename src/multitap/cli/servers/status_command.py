@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from multitap.cli.configuration import problem_lines
-from multitap.cli.configuration.chosen import explain_emptiness, load_configuration
+from multitap.cli.configuration.chosen_configuration import explain_emptiness, load_configuration
 from multitap.cli.exits import Exit
-from multitap.cli.gateways.running_gateways import Live, choose_gateway
+from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway
 from multitap.cli.options import CommonOptions
 from multitap.cli.servers.status_lines import (
     StatusLine,
@@ -18,7 +18,7 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
-from multitap.config.trust_gate import Standing
+from multitap.config.trust_gate import TrustState
 from multitap.events import Snapshot
 from multitap.gateway.fronts.control_messages import GatewayPicture
 
@@ -73,20 +73,20 @@ def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:
     return Exit.DONE if all(line.fine for line in told) else Exit.UNAVAILABLE
 
 
-def status_lines_of(live: Live, loaded: Loaded) -> tuple[StatusLine, ...]:
+def status_lines_of(live: RunningGateway, loaded: Loaded) -> tuple[StatusLine, ...]:
     """The servers of a running gateway, after a word if the files name others by now."""
     return lines_from_picture(live, loaded, live.picture())
 
 
 def lines_from_picture(
-    live: Live, loaded: Loaded, picture: GatewayPicture
+    live: RunningGateway, loaded: Loaded, picture: GatewayPicture
 ) -> tuple[StatusLine, ...]:
     """The same from a picture of it."""
     if not live.runs(loaded):
         return status_lines_of_gateway(picture.snapshot, picture.asleep, {})
     servers = picture.snapshot.servers
     running = {server.name for server in servers if server.transport != "local"}  # no file's
-    held = {name for name, one in loaded.held.items() if one.standing is Standing.CHANGED}
+    held = {name for name, one in loaded.held.items() if one.standing is TrustState.CHANGED}
     # what the files cannot say now keeps running, and is no difference
     others = running - loaded.broken.keys() - held != set(loaded.settings.servers)
     if others and loaded.intact:  # else the gateway takes nothing over

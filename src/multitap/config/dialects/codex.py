@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
@@ -24,7 +24,7 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
-from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, Node, is_list, is_table
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -61,13 +61,13 @@ def _header_variables(draft: Draft, node: Node) -> None:
             draft.set(("headers", header), member, f"${{env:{name}}}")
 
 
-def _pass_on(fields: Unwritten) -> list[str] | None:
+def _pass_on(fields: UnwrittenFields) -> list[str] | None:
     """Variables that are passed on under their own name."""
     names = [name for name in fields.names("env") if _variable(fields, "env", name) == name]
     return [name for name in names if fields.take("env", name)] or None
 
 
-def _token_variable(fields: Unwritten) -> str | None:
+def _token_variable(fields: UnwrittenFields) -> str | None:
     text = str(fields.look("headers", "Authorization") or "")
     match = _VARIABLE.fullmatch(text.removeprefix("Bearer "))
     if match is None or not text.startswith("Bearer "):
@@ -76,7 +76,7 @@ def _token_variable(fields: Unwritten) -> str | None:
     return match[1]
 
 
-def _named_headers(fields: Unwritten) -> dict[str, str] | None:
+def _named_headers(fields: UnwrittenFields) -> dict[str, str] | None:
     found = {name: _variable(fields, "headers", name) for name in fields.names("headers")}
     return {
         name: variable
@@ -85,7 +85,7 @@ def _named_headers(fields: Unwritten) -> dict[str, str] | None:
     } or None
 
 
-def _variable(fields: Unwritten, *path: str) -> str | None:
+def _variable(fields: UnwrittenFields, *path: str) -> str | None:
     """The variable that a text is, if it is nothing else."""
     match = _VARIABLE.fullmatch(str(fields.look(*path)))
     return match and match[1]
@@ -154,5 +154,5 @@ def matches(document: Document) -> bool:
     return servers is not None and is_table(servers.value)
 
 
-WRITING = Writing(KEYS, respelling(literal), within("mcp_servers"), suffix=".toml")
+WRITING = WritingRules(KEYS, respelling(literal), within("mcp_servers"), suffix=".toml")
 CODEX = Dialect("codex", "Codex", read, matches, WRITING, (".codex/config.toml",))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.mcp_servers import KEYS as FAMILY_KEYS
 from multitap.config.dialects.rewrites import respelling, secrets
@@ -87,7 +87,7 @@ def _heading(root: Node, _entries: Iterable[Mapping[str, Any]]) -> Iterable[tupl
     return [((key,), text) for key, text in new]
 
 
-WRITING = Writing(
+WRITING = WritingRules(
     {
         "type": transport_as(stdio="stdio", streamable_http="streamable-http", sse="sse"),
         **pick(KEYS, "command", "args", "env", "cwd", "url"),

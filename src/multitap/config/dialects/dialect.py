@@ -7,9 +7,9 @@ from typing import Any
 
 from multitap.config.dialects.draft import LONGEST_NAME, Draft, Entry, FieldPath, Reading, Rewrite
 from multitap.config.dialects.rules import Rules, apply
-from multitap.config.dialects.unwritten import Respell
+from multitap.config.dialects.unwritten_fields import Respell
 from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
-from multitap.config.formats.limits import MOST_SERVERS, Excessive
+from multitap.config.formats.limits import MOST_SERVERS, DocumentTooLarge
 from multitap.config.problems import Problem, Severity
 from multitap.records import dataclass
 
@@ -21,7 +21,7 @@ def nothing_else(
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WritingRules:
     """How a dialect writes servers down."""
 
     keys: Rules
@@ -64,7 +64,7 @@ class Dialect:
     """From a document, and the folder that is worked in, to what the document says."""
     matches: Callable[[Document], bool]
     """Whether the content can only be, or well be, of this kind."""
-    writing: Writing
+    writing: WritingRules
     files: tuple[str, ...] = ()
     """Where it is found, as the end of a path."""
 
@@ -142,7 +142,9 @@ class Transcript:
         """
         if len(self.entries) >= MOST_SERVERS:
             mark = node.document.mark(node.key)
-            raise Excessive(f"names more than {MOST_SERVERS:,} servers", mark.key if mark else 0)
+            raise DocumentTooLarge(
+                f"names more than {MOST_SERVERS:,} servers", mark.key if mark else 0
+            )
         draft = self.draft(node, server=name)
         # names reach terminals, file names and tool names
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:

@@ -8,7 +8,7 @@ from multitap.config.dialects.dialect import (
     Dialect,
     Spelling,
     Transcript,
-    Writing,
+    WritingRules,
     as_is,
     unchanged,
     within,
@@ -166,7 +166,7 @@ CLAUDE_CODE = Dialect(
     "Claude Code",
     partial(read_claude_code, Spelling(IN_MILLISECONDS)),
     _is_claude_code,
-    Writing(
+    WritingRules(
         {
             "type": transport_as(stdio="stdio", http="http", sse="sse"),
             **pick(IN_MILLISECONDS, *_STDIO, *_REMOTE),
@@ -190,7 +190,7 @@ CURSOR = Dialect(
     "Cursor",
     partial(read, "cursor", Spelling(KEYS, _CURSOR)),
     _has("envFile", "auth"),
-    Writing(
+    WritingRules(
         {
             **pick(KEYS, *_STDIO, "envFile", *_REMOTE),
             "auth": oauth(
@@ -211,7 +211,7 @@ WINDSURF = Dialect(
     "Windsurf",
     partial(read, "windsurf", Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})),
     _has("serverUrl"),
-    Writing(
+    WritingRules(
         pick(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
         respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
         _SERVERS,
@@ -223,7 +223,7 @@ CLINE = Dialect(
     "Cline",
     partial(read, "cline", Spelling(IN_SECONDS, _CLINE)),
     _is_cline,
-    Writing(
+    WritingRules(
         {
             "type": transport_as(stdio="stdio", streamable_http="streamableHttp", sse="sse"),
             **pick(IN_SECONDS, *_STDIO, "cwd", *_REMOTE, "disabled", "timeout"),
@@ -244,7 +244,7 @@ GEMINI = Dialect(
     "Gemini CLI",
     partial(read_gemini, Spelling(IN_MILLISECONDS, bare)),
     _is_gemini,
-    Writing(
+    WritingRules(
         {
             **pick(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
             "type": transport_as(http="http", sse="sse"),
@@ -269,7 +269,7 @@ EXCELMANUS = Dialect(
     "ExcelManus",
     partial(read_excelmanus, Spelling(IN_SECONDS, check=_says_transport)),
     _is_excelmanus,
-    Writing(
+    WritingRules(
         {
             "transport": KEYS["type"],
             **pick(IN_SECONDS, *_STDIO, *_REMOTE, "timeout"),
@@ -284,7 +284,7 @@ KODE = Dialect(
     "kode",
     partial(read, "kode", Spelling(KEYS, check=_says_args)),
     _never,
-    Writing(pick(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
+    WritingRules(pick(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
     (".kode.json",),
 )
 CLAUDE_DESKTOP = Dialect(
@@ -292,7 +292,7 @@ CLAUDE_DESKTOP = Dialect(
     "Claude Desktop",
     partial(read, "claude-desktop", Spelling(KEYS)),
     _never,
-    Writing(pick(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
+    WritingRules(pick(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
     ("claude_desktop_config.json",),
 )
 _PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "description")
@@ -308,7 +308,7 @@ PLAIN = Dialect(
     "mcpServers",
     partial(read_plain, Spelling(KEYS)),
     _is_plain,
-    Writing(
+    WritingRules(
         {
             **pick(KEYS, *_PLAIN_KEYS),
             "request_timeout_ms": KEYS["request_timeout_ms"],

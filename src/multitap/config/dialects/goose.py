@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
@@ -24,7 +24,7 @@ from multitap.config.dialects.rules import (
     texts,
     unsupported,
 )
-from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
@@ -40,7 +40,7 @@ def _secrets(draft: Draft, node: Node) -> None:
         draft.set(("env", name), node, f"${{auth:{name}}}")
 
 
-def _keep_secrets(fields: Unwritten) -> list[str] | None:
+def _keep_secrets(fields: UnwrittenFields) -> list[str] | None:
     """Variables that are nothing but a secret of the same name."""
     given = {name: fields.look("env", name) for name in fields.names("env")}
     names = [name for name, text in given.items() if text == f"${{auth:{name}}}"]
@@ -119,7 +119,7 @@ def matches(document: Document) -> bool:
     )
 
 
-WRITING = Writing(
+WRITING = WritingRules(
     {
         **pick(KEYS, "type", "cmd", "args"),
         "env_keys": TwoWay(_secrets, _keep_secrets),

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, as_is
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, as_is
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rewrites import braces, literal, respelling
 from multitap.config.dialects.rules import (
@@ -203,14 +203,14 @@ def _opencode_container(root: Node) -> KeyPath:
 
 
 SPEC07 = Dialect(
-    "spec07", "SPEC-07", read_spec07, matches_spec07, Writing(KEYS, as_is, _spec07_container)
+    "spec07", "SPEC-07", read_spec07, matches_spec07, WritingRules(KEYS, as_is, _spec07_container)
 )
 AGENT_CORE = Dialect(
     "agent-core",
     "agent-core",
     read_agent_core,
     matches_agent_core,
-    Writing(KEYS, as_is, _agent_core_container, suffix=".jsonc"),
+    WritingRules(KEYS, as_is, _agent_core_container, suffix=".jsonc"),
     ("tong_work.jsonc", "environments/*/config.jsonc"),
 )
 OPENCODE = Dialect(
@@ -218,7 +218,7 @@ OPENCODE = Dialect(
     "opencode",
     read_opencode,
     matches_opencode,
-    Writing(
+    WritingRules(
         OPENCODE_KEYS,
         respelling(braces(Path("/")), env="{env:%s}", file="{file:%s}"),
         _opencode_container,

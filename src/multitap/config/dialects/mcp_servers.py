@@ -25,7 +25,7 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
-from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Node, is_table
 
 _CLIENT: Rules = {
@@ -75,7 +75,7 @@ def _streamable(draft: Draft, node: Node) -> None:
     draft.set("transport", node, "streamable-http")
 
 
-def _streamable_url(fields: Unwritten) -> str | None:
+def _streamable_url(fields: UnwrittenFields) -> str | None:
     """The address, if it is certain that the server speaks the newer transport."""
     if fields.look("transport") != "streamable-http" or (url := fields.text("url")) is None:
         return None

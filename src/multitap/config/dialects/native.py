@@ -12,7 +12,7 @@ from multitap.config.dialects.dialect import (
     Dialect,
     Spelling,
     Transcript,
-    Writing,
+    WritingRules,
     as_is,
     within,
 )
@@ -227,5 +227,7 @@ def matches(document: Document) -> bool:
 
 
 _FIRST = ("command", "args", "env", "url", "transport", "headers")
-WRITING = Writing({**pick(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml")
+WRITING = WritingRules(
+    {**pick(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml"
+)
 MULTITAP = Dialect("multitap", "Multitap", read, matches, WRITING, ("multitap.toml",))

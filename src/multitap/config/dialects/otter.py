@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, as_is
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, as_is
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.rules import (
     EVERY_TRANSPORT,
@@ -62,7 +62,7 @@ def _container(root: Node) -> KeyPath:
 
 
 _SERVER = ("transport", "command", "args", "env", "url", "headers")
-WRITING = Writing(
+WRITING = WritingRules(
     pick(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
     as_is,
     _container,

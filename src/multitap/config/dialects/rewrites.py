@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from multitap.config.dialects.draft import Rewrite
-from multitap.config.dialects.unwritten import Respell
+from multitap.config.dialects.unwritten_fields import Respell
 from multitap.config.scope import FOLDERS
 
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")

@@ -9,7 +9,7 @@ from typing import Any
 
 from multitap.config.dialects.draft import Draft, FieldPath
 from multitap.config.dialects.rewrites import literal
-from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Node, is_list, is_table
 from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spell
 from multitap.config.problems import Severity, did_you_mean
@@ -25,14 +25,14 @@ class TwoWay:
     """A rule that also writes: from fields of ours to the value of its key."""
 
     read: Rule
-    write: Callable[[Unwritten], Any]
+    write: Callable[[UnwrittenFields], Any]
     """Takes the fields it expresses; None if there are none."""
 
     def __call__(self, draft: Draft, node: Node) -> None:
         self.read(draft, node)
 
 
-def write_table(fields: Unwritten, rules: Rules) -> dict[str, Any]:
+def write_table(fields: UnwrittenFields, rules: Rules) -> dict[str, Any]:
     """A table of all that these rules can express; what they cannot is left in `fields`."""
     table: dict[str, Any] = {}
     for name, rule in rules.items():
@@ -104,7 +104,7 @@ def flag(*field: str, inverse: bool = False) -> TwoWay:
         else:
             draft.wrong(node, "`true` or `false`")
 
-    def write(fields: Unwritten) -> bool | None:
+    def write(fields: UnwrittenFields) -> bool | None:
         value = fields.take(*field)
         return None if value is None else value is not inverse
 
@@ -166,7 +166,7 @@ def words(*field: str) -> TwoWay:
         elif (values := texts(draft, node)) is not None:
             draft.set(field, node, " ".join(values))
 
-    def write(fields: Unwritten) -> list[str] | None:
+    def write(fields: UnwrittenFields) -> list[str] | None:
         text = fields.text(*field)
         return None if text is None else text.split(" ")
 
@@ -182,7 +182,7 @@ def each(field: FieldPath, rule_of: Callable[[str], Rule], expected: str) -> Two
         for name, member in node.members():
             rule_of(name)(draft, member)
 
-    def write(fields: Unwritten) -> dict[str, Any] | None:
+    def write(fields: UnwrittenFields) -> dict[str, Any] | None:
         names = fields.names(*field)
         return write_table(fields, {name: rule_of(name) for name in names}) or None
 
@@ -255,7 +255,7 @@ def duration(*field: str, bare: Unit | None) -> TwoWay:
         except ValueError:
             draft.wrong(node, expectation(bare))
 
-    def write(fields: Unwritten) -> float | str | None:
+    def write(fields: UnwrittenFields) -> float | str | None:
         span = fields.take(*field)
         return None if span is None else spell(span, bare=bare)
 
@@ -295,10 +295,10 @@ def transport_as(**words: str) -> TwoWay:
     )
 
 
-def _transport_word(words: Mapping[str, str]) -> Callable[[Unwritten], str | None]:
+def _transport_word(words: Mapping[str, str]) -> Callable[[UnwrittenFields], str | None]:
     """The word for a transport; where one of HTTP is not known, the newer or more general one."""
 
-    def write(fields: Unwritten) -> str | None:
+    def write(fields: UnwrittenFields) -> str | None:
         value = fields.look("transport")
         near = {"http": "streamable-http", "streamable-http": "http", "sse": "http"}
         word = words.get(value) or words.get(near.get(value, ""))
@@ -361,7 +361,7 @@ def _arguments(draft: Draft, node: Node) -> None:
         draft.set("args", node, [*(beside.value if beside else ()), *values])
 
 
-def _whole_line(fields: Unwritten) -> list[str] | None:
+def _whole_line(fields: UnwrittenFields) -> list[str] | None:
     """A program with its arguments, if all of it can be written."""
     rest = fields.texts("args") or []
     return [first, *rest] if (first := fields.text("command")) is not None else None
@@ -425,7 +425,7 @@ def oauth(rules: Rules) -> TwoWay:
         else:
             draft.wrong(node, "a table or `false`")
 
-    def write(fields: Unwritten) -> Any:
+    def write(fields: UnwrittenFields) -> Any:
         there = fields.take("oauth")
         return False if there is False else write_table(fields, rules) or there
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules
 from multitap.config.dialects.draft import Reading
 from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rewrites import only, respelling
@@ -64,7 +64,7 @@ def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[
         yield ("inputs", len(known) + index), question
 
 
-WRITING = Writing(
+WRITING = WritingRules(
     {
         "type": transport_as(stdio="stdio", http="http", sse="sse"),
         **pick(KEYS, "command", "args", "cwd", "env", "envFile", "url", "headers"),

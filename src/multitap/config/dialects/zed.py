@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, Writing, within
+from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rewrites import literal, respelling
 from multitap.config.dialects.rules import (
@@ -77,7 +77,7 @@ def matches(document: Document) -> bool:
     return document.root.find("context_servers") is not None
 
 
-WRITING = Writing(
+WRITING = WritingRules(
     {"command": program, **{key: rule for key, rule in KEYS.items() if key != "command"}},
     respelling(literal),
     within("context_servers"),

@@ -47,7 +47,7 @@ def content_of(path: Path) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFile:
     """New content that lies beside its file, ready to take its place."""
 
     target: Path
@@ -73,7 +73,7 @@ class Staged:
         remove_folders(self.folders)
 
 
-def stage(target: Path, content: bytes, *, mode: int) -> Staged:
+def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
     """Write new content beside a file, with the owner and the permissions of the file.
 
     Args:
@@ -99,7 +99,7 @@ def stage(target: Path, content: bytes, *, mode: int) -> Staged:
             file.write(content)
             file.flush()
             os.fsync(handle)
-        return Staged(target, fresh, folders)
+        return StagedFile(target, fresh, folders)
     except BaseException as exc:
         if fresh is not None:
             fresh.unlink(missing_ok=True)

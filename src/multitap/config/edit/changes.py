@@ -10,7 +10,7 @@ from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class SetValue:
     """A value at a key; tables on the way to it are made. The length of a list is a new element."""
 
     path: KeyPath
@@ -18,21 +18,21 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class RemoveValue:
     """A key, or an element of a list, is gone."""
 
     path: KeyPath
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class RenameKey:
     """A key of a table has another name, at the same place."""
 
     path: KeyPath
     name: str
 
 
-Change = Put | Drop | Rename
+Change = SetValue | RemoveValue | RenameKey
 
 
 def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
@@ -44,13 +44,13 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
     root: Any = {"": deepcopy(data)}
     for change in changes:
         path = ("", *change.path)
-        above = _above(root, path, make=isinstance(change, Put))
+        above = _above(root, path, make=isinstance(change, SetValue))
         match change:
-            case Put():
+            case SetValue():
                 _set(above, path[-1], deepcopy(change.value))
-            case Drop():
+            case RemoveValue():
                 del above[path[-1]]
-            case Rename():
+            case RenameKey():
                 members = [*above.items()]
                 above.clear()
                 above.update((change.name if key == path[-1] else key, one) for key, one in members)
@@ -60,14 +60,14 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
 def differences(before: Any, after: Any, path: KeyPath = ()) -> list[Change]:
     """The changes that make one table into another, key by key, so that the rest stays."""
     if not (is_table(before) and is_table(after)):
-        return [] if type(before) is type(after) and before == after else [Put(path, after)]
+        return [] if type(before) is type(after) and before == after else [SetValue(path, after)]
     found: list[Change] = []
     for key, value in after.items():
         if key in before:
             found += differences(before[key], value, (*path, key))
         else:
-            found.append(Put((*path, key), value))
-    return [*found, *(Drop((*path, key)) for key in before if key not in after)]
+            found.append(SetValue((*path, key), value))
+    return [*found, *(RemoveValue((*path, key)) for key in before if key not in after)]
 
 
 def _above(root: Any, path: KeyPath, *, make: bool) -> Any:

@@ -7,7 +7,7 @@ from multitap.config.models import HttpServer, OAuth, StdioServer
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables, is_telling
 from multitap.names import slug
 
-Known = dict[str, str]
+RememberedServer = dict[str, str]
 """Secrets by name."""
 Reference = Callable[[str], str]
 
@@ -23,7 +23,7 @@ def without_secrets(
     taken: Mapping[str, str],
     *,
     refer: Reference = auth_variable,
-) -> tuple[Mapping[str, Any], Known]:
+) -> tuple[Mapping[str, Any], RememberedServer]:
     """The fields that change when secrets are named instead of written, and the secrets.
 
     Args:
@@ -32,28 +32,30 @@ def without_secrets(
         taken: Secrets by name that are kept already: the same value keeps its name.
         refer: How the configuration names a secret.
     """
-    book = _Book(server, taken, refer)
+    names = _SecretNames(server, taken, refer)
     match config:
         case StdioServer():
             env = {
-                name: book.hide(name, text, in_variables({name: text}))
+                name: names.hide(name, text, in_variables({name: text}))
                 for name, text in config.env.items()
             }
-            args = _arguments(config.args, book)
+            args = _arguments(config.args, names)
             changed: dict[str, Any] = {"env": env, "args": tuple(args)}
         case HttpServer():
             headers = {
-                name: book.hide(name, text, in_headers({name: text}))
+                name: names.hide(name, text, in_headers({name: text}))
                 for name, text in config.headers.items()
             }
             changed = {
                 "headers": headers,
-                "url": book.hide("url", config.url, in_url(config.url)),
+                "url": names.hide("url", config.url, in_url(config.url)),
             }
             if isinstance(config.oauth, OAuth) and (text := config.oauth.client_secret):
-                secret = book.hide("client_secret", text, [text])
+                secret = names.hide("client_secret", text, [text])
                 changed["oauth"] = config.oauth.model_copy(update={"client_secret": secret})
-    return {key: value for key, value in changed.items() if value != getattr(config, key)}, book.new
+    return {
+        key: value for key, value in changed.items() if value != getattr(config, key)
+    }, names.new
 
 
 def clear_secrets(config: StdioServer | HttpServer) -> Iterator[str]:
@@ -67,24 +69,24 @@ def clear_secrets(config: StdioServer | HttpServer) -> Iterator[str]:
     return (secret for secret in found if "${" not in secret)
 
 
-def _arguments(arguments: Iterable[str], book: "_Book") -> Iterator[str]:
+def _arguments(arguments: Iterable[str], names: "_SecretNames") -> Iterator[str]:
     before = ""
     for argument in arguments:
         pair = (before, argument) if before.startswith("-") and is_telling(before) else (argument,)
         option = argument.partition("=")[0] if argument.startswith("-") else before
         key = option.lstrip("-") if option.startswith("-") else "argument"
-        yield book.hide(key, argument, in_arguments(pair))
+        yield names.hide(key, argument, in_arguments(pair))
         before = argument
 
 
-class _Book:
+class _SecretNames:
     """Gives names to secrets."""
 
     def __init__(self, server: str, taken: Mapping[str, str], refer: Reference) -> None:
         self.server = slug(server)
         self.taken = taken
         self.refer = refer
-        self.new: Known = {}
+        self.new: RememberedServer = {}
 
     def hide(self, key: str, text: str, secrets: Iterable[str]) -> str:
         """The text with its secrets named; variables in it are none."""

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from multitap.config.documents import Document, Format, is_list, is_table
-from multitap.config.edit.changes import Change, Drop, Put, Rename, apply_changes
+from multitap.config.edit.changes import Change, RemoveValue, RenameKey, SetValue, apply_changes
 from multitap.config.files import SUFFIXES, read_text
 from multitap.errors import ConfigError
 
@@ -82,11 +82,11 @@ def _editor(kind: Format) -> ModuleType:
 
 def _apply_change(editor: ModuleType, text: str, change: Change) -> str:
     match change:
-        case Put():
+        case SetValue():
             after: str = editor.put(text, change.path, change.value)
-        case Drop():
+        case RemoveValue():
             after = editor.drop(text, change.path)
-        case Rename():
+        case RenameKey():
             after = editor.rename(text, change.path, change.name)
     return after
 

@@ -43,7 +43,7 @@ class HostFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ImportedServer:
     """One server of a host, and what becomes of it."""
 
     name: str
@@ -87,7 +87,7 @@ def read_host(source: Source, folder: Path) -> HostFile:
 
 def arrivals(
     files: Iterable[HostFile], present: Mapping[str, Program], secret: LookUp
-) -> tuple[Arrival, ...]:
+) -> tuple[ImportedServer, ...]:
     """What becomes of each server: the same one is taken once, another one of its name is renamed.
 
     Args:
@@ -97,7 +97,7 @@ def arrivals(
     """
     known = {name: (identity(config, secret), None) for name, config in present.items()}
     taken: dict[str, tuple[object, Path | None]] = {**known}
-    found: list[Arrival] = []
+    found: list[ImportedServer] = []
     for file in files:
         for name, config in file.servers.items():
             if is_gateway(name, config):
@@ -105,12 +105,12 @@ def arrivals(
             one = identity(config, secret)
             same = _same(taken, one, name, file.path)
             if same is not None:
-                found.append(Arrival(same, config, file, name, same_as=same))
+                found.append(ImportedServer(same, config, file, name, same_as=same))
                 continue
             free = name if name not in taken else _free(name, file.dialect, taken)
             clash = None if free == name else f"another server is called {name!r}"
             taken[free] = one, file.path
-            found.append(Arrival(free, config, file, name, clash=clash))
+            found.append(ImportedServer(free, config, file, name, clash=clash))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from multitap.config.edit.atomic_file import (
     PRIVATE,
-    Staged,
+    StagedFile,
     beside,
     content_of,
     remove_folders,
@@ -228,7 +228,7 @@ class Journal:
         found: dict[Path, bytes | None],
     ) -> Operation | None:
         """What was done; None if a file changed in the meantime."""
-        staged: list[Staged] = []
+        staged: list[StagedFile] = []
         number = self._next_number()
         committed = False
         try:
@@ -294,7 +294,7 @@ class Journal:
     def _restore(self, operation: Operation, now: dict[str, bytes | None]) -> None:
         """Put everything back; if that is not possible, leave everything as it is."""
         folder = self.folder / str(operation.number)
-        staged: list[Staged] = []
+        staged: list[StagedFile] = []
         try:
             for index, one in enumerate(operation.files):
                 before = content_of(folder / str(index)) if one.before is not None else None

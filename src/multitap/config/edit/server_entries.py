@@ -9,9 +9,9 @@ from multitap.config.dialects.dialect import Dialect
 from multitap.config.dialects.draft import FieldPath
 from multitap.config.dialects.rewrites import canonical
 from multitap.config.dialects.rules import write_table
-from multitap.config.dialects.unwritten import Unwritten
+from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, KeyPath, is_table
-from multitap.config.edit.changes import Change, Put, apply_changes
+from multitap.config.edit.changes import Change, SetValue, apply_changes
 from multitap.config.mask import masked
 from multitap.config.models import HttpServer, StdioServer
 from multitap.config.stacks import Stack
@@ -26,7 +26,7 @@ _CLOSE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ExportLoss:
     """A setting that a dialect cannot express as it is."""
 
     key: str
@@ -40,7 +40,7 @@ class WrittenEntry:
 
     entry: Mapping[str, Any] | None
     """None: it cannot describe this server."""
-    losses: tuple[Loss, ...]
+    losses: tuple[ExportLoss, ...]
 
 
 def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
@@ -50,7 +50,7 @@ def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
         fields.setdefault(("args",), [])  # for hosts that want the list even if it is empty
     if dialect.name == "multitap" and config.transport in {"stdio", "http"}:
         fields.pop(("transport",), None)  # as people leave it out
-    entry = write_table(Unwritten(fields, dialect.writing.respell), dialect.writing.keys)
+    entry = write_table(UnwrittenFields(fields, dialect.writing.respell), dialect.writing.keys)
     if key := dialect.writing.name_key:
         entry = {key: name, **entry}
     losses = tuple(_losses(config, _read_again(name, entry, dialect), dialect))
@@ -68,9 +68,9 @@ def place_entries(
         place = entry_place(dialect, document, name)
         is_more = dialect.writing.listed and document.root.find(*map(str, place)) is None
         moved = (*place[:-1], int(place[-1]) + len(made)) if is_more else place
-        made.append(Put(moved, dict(entry)))
+        made.append(SetValue(moved, dict(entry)))
     besides = dialect.writing.also(document.root, entries.values())
-    return [*made, *(Put(path, value) for path, value in besides)]
+    return [*made, *(SetValue(path, value) for path, value in besides)]
 
 
 def fields_of(config: Program) -> dict[FieldPath, Any]:
@@ -96,29 +96,29 @@ def entry_place(dialect: Dialect, document: Document, name: str) -> KeyPath:
 def _read_again(name: str, entry: Mapping[str, Any], dialect: Dialect) -> Program | None:
     path = Path("/written").with_suffix(dialect.writing.suffix)
     empty = Document(path, {})
-    data = apply_changes({}, [Put(entry_place(dialect, empty, name), entry)])
+    data = apply_changes({}, [SetValue(entry_place(dialect, empty, name), entry)])
     entries = dialect.read(Document(path, data), Path("/")).entries
     named = tuple(one for one in entries if one.name == name)
     merged = Stack(named).merge_entries() if named else None
     return validate.server(merged)[0] if merged and not merged.broken else None
 
 
-def _losses(config: Program, again: Program | None, dialect: Dialect) -> Iterator[Loss]:
+def _losses(config: Program, again: Program | None, dialect: Dialect) -> Iterator[ExportLoss]:
     if again is None or type(again) is not type(config):
         key = "command" if isinstance(config, StdioServer) else "url"
-        yield Loss(key, f"{dialect.title} cannot describe this server")
+        yield ExportLoss(key, f"{dialect.title} cannot describe this server")
         return
     wanted, there = _comparable(config), _comparable(again)
     for path, value in wanted.items():
         key = ".".join(path)
         if path not in there:
-            yield Loss(key, f"{dialect.title} cannot express it")
+            yield ExportLoss(key, f"{dialect.title} cannot express it")
         elif not _is_same(value, there[path]):
-            yield Loss(key, f"becomes {masked(key, there[path])!r} in {dialect.title}")
+            yield ExportLoss(key, f"becomes {masked(key, there[path])!r} in {dialect.title}")
     for path, value in there.items():
         if path not in wanted and path[0] != "args":
             key = ".".join(path)
-            yield Loss(key, f"becomes {masked(key, value)!r} in {dialect.title}")
+            yield ExportLoss(key, f"becomes {masked(key, value)!r} in {dialect.title}")
 
 
 def _comparable(config: Program) -> dict[FieldPath, Any]:

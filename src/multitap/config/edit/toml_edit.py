@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from multitap.config.documents import KeyPath, is_list, is_table
-from multitap.config.edit.changes import Change, Drop, Put, apply_changes
+from multitap.config.edit.changes import Change, RemoveValue, SetValue, apply_changes
 from multitap.config.formats import toml
 from multitap.config.formats.toml import Locator, Statement
 
@@ -25,7 +25,7 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a key."""
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
-        return _amend(text, around, Put(path[len(around.path) :], value))
+        return _amend(text, around, SetValue(path[len(around.path) :], value))
     exact = [one for one in statements if one.path == path and not one.is_header]
     if exact and not is_table(value):
         return text[: exact[0].value] + render(value) + text[exact[0].end :].lstrip(" \t")
@@ -42,7 +42,7 @@ def drop(text: str, path: KeyPath) -> str:
     """The text without a key, a table or a member of an array of tables."""
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
-        return _amend(text, around, Drop(path[len(around.path) :]))
+        return _amend(text, around, RemoveValue(path[len(around.path) :]))
     for one in reversed([one for one in statements if _starts(one.path, path)]):
         text = _without_lines(text, one)
     return text
@@ -56,7 +56,7 @@ def rename(text: str, path: KeyPath, name: str) -> str:
         for step in path[:-1]:
             before = before[step]
         members = {name if key == path[-1] else key: one for key, one in before.items()}
-        return _amend(text, around, Put(path[len(around.path) : -1], members))
+        return _amend(text, around, SetValue(path[len(around.path) : -1], members))
     offsets = sorted({at for one in statements for taken, at in one.steps if taken == path})
     for at in reversed(offsets):
         text = text[:at] + key(name) + text[_key_end(text, at) :]
@@ -112,7 +112,7 @@ def _amend(text: str, one: Statement, change: Change) -> str:
     data = toml.parse(f"x = {text[one.value : one.end]}\n").data["x"]
     value = (
         change.value
-        if isinstance(change, Put) and not change.path
+        if isinstance(change, SetValue) and not change.path
         else apply_changes(data, [change])
     )
     return text[: one.value] + render(value) + text[one.end :].lstrip(" \t")

@@ -26,7 +26,7 @@ LONGEST_KEY = 4096
 _STOP = re.compile(r'\\.|["\n]')
 
 
-class Excessive(Malformed):
+class DocumentTooLarge(Malformed):
     """The text holds more than a configuration may."""
 
     def words(self, kind: Format) -> str:  # noqa: ARG002 - nothing is wrong with its format
@@ -52,9 +52,9 @@ class Meter:
         """
         self._values += 1
         if self._values > self._most:
-            raise Excessive(f"holds more than {self._most:,} values", at)
+            raise DocumentTooLarge(f"holds more than {self._most:,} values", at)
         if depth > DEEPEST:
-            raise Excessive(f"is nested more than {DEEPEST} levels deep", at)
+            raise DocumentTooLarge(f"is nested more than {DEEPEST} levels deep", at)
 
 
 def check_size(text: str, kind: Format) -> None:
@@ -64,7 +64,7 @@ def check_size(text: str, kind: Format) -> None:
         Excessive: It is.
     """
     if len(text) > LARGEST[kind]:
-        raise Excessive(f"is larger than {LARGEST[kind] // KIB:,} KiB", 0)
+        raise DocumentTooLarge(f"is larger than {LARGEST[kind] // KIB:,} KiB", 0)
 
 
 def check_key(name: str, at: int) -> None:
@@ -74,7 +74,7 @@ def check_key(name: str, at: int) -> None:
         Excessive: It is.
     """
     if len(name) > LONGEST_KEY:
-        raise Excessive(f"has a key of more than {LONGEST_KEY:,} characters", at)
+        raise DocumentTooLarge(f"has a key of more than {LONGEST_KEY:,} characters", at)
 
 
 def quoted_end(text: str, at: int) -> int | None:

@@ -14,7 +14,7 @@ from multitap.config.documents import KeyPath, Malformed, Mark, Parsed
 from multitap.config.formats.limits import (
     DEEPEST,
     LONGEST_KEY,
-    Excessive,
+    DocumentTooLarge,
     Meter,
     check_key,
     check_size,
@@ -78,7 +78,7 @@ def _check_shape(text: str) -> None:
                 steps = 0
             case _ if at - start > LONGEST_KEY:
                 message = f"has a key or number of more than {LONGEST_KEY:,} characters"
-                raise Excessive(message, start)
+                raise DocumentTooLarge(message, start)
             case _:
                 continue
 
@@ -155,7 +155,7 @@ class Locator:
 
     def mark(self, key: KeyPath, mark: Mark) -> None:
         if len(key) > DEEPEST:
-            raise Excessive(f"is nested more than {DEEPEST} levels deep", mark.key)
+            raise DocumentTooLarge(f"is nested more than {DEEPEST} levels deep", mark.key)
         self.marks[key] = mark
 
     def mark_once(self, key: KeyPath, offset: int) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import ServerError
-from multitap.gateway.client import AtReplica, Client, able, fit
+from multitap.gateway.client import Client, OnOtherReplica, able, fit
 from multitap.gateway.client_errors import OVERLOADED
 from multitap.gateway.client_message import UNPARSABLE, Refused, Result, parse_table
 from multitap.gateway.client_request import ClientRequest
@@ -302,7 +302,7 @@ class ParkedCalls:
         """
         state = self._unseal(request, subject)
         if self._replica and state.replica != self._replica:
-            raise AtReplica(state.replica)
+            raise OnOtherReplica(state.replica)
         # nothing is awaited until `_round`: it cannot expire in between
         parked = self._parked_calls.get(state.parked)
         if parked is None:

@@ -34,8 +34,8 @@ class AskFigures(Question, frozen=True, tag="stats"):
     """How often, how fast, for whom? Answered by `Figures`."""
 
 
-class AskSight(Question, frozen=True, tag="sight"):
-    """What does a screen show? Answered by a `Sight`: several answers for one connection.
+class AskOverview(Question, frozen=True, tag="sight"):
+    """What does a screen show? Answered by a `GatewayOverview`: several answers for one connection.
 
     Like `AskOpenQuestions`, it says that a person is there.
     """
@@ -52,7 +52,7 @@ class AskRestart(Question, frozen=True, tag="restart"):
 
 
 class AskEvents(Question, frozen=True, tag="events"):
-    """Tell what happens until I leave. Answered by `About`, then by a `Happening` each."""
+    """Tell what happens until I leave. Answered by `About`, then by a `Activity` each."""
 
     server: str | None = None
 
@@ -72,7 +72,7 @@ class AskPrompts(Question, frozen=True, tag="prompts"):
 
 
 class AskCalls(Question, frozen=True, tag="calls"):
-    """Which calls were made? Answered by a `CallsPage`, newest first."""
+    """Which calls were made? Answered by a `Page` of `CallRecord`, newest first."""
 
     filter: str = ""
     """In the language of `RecordFilter`."""
@@ -81,7 +81,7 @@ class AskCalls(Question, frozen=True, tag="calls"):
 
 
 class AskLog(Question, frozen=True, tag="log"):
-    """What happened? Answered by a `LogPage`, newest first, calls included."""
+    """What happened? Answered by a `Page` of `Activity`, newest first, calls included."""
 
     filter: str = ""
     limit: int = 100
@@ -262,7 +262,7 @@ Quick = (
     | AskResources
     | AskPrompts
     | AskFigures
-    | AskSight
+    | AskOverview
     | AskReload
     | AskRestart
     | AskSwitch

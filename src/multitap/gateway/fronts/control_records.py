@@ -1,20 +1,11 @@
-"""Pages of past calls and events, for `AskCalls` and `AskLog`.
+"""How far a gateway has come, for `AskPulse`.
 
-Apart from the other messages: commands that ask for neither need no store.
+Apart from the other messages: commands that do not ask for it need no store.
 """
 
 import msgspec
 
 from multitap.store.call_records import CallRecord
-from multitap.store.log_records import Happening
-
-
-class CallsPage(msgspec.Struct, frozen=True):
-    """Some calls, newest first."""
-
-    records: tuple[CallRecord, ...]
-    cursor: str | None = None
-    """Where the next page begins; None after the last."""
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -28,10 +19,3 @@ class Pulse(msgspec.Struct, frozen=True):
     """Of the catalog."""
     in_flight: int
     """Calls under way."""
-
-
-class HappeningsPage(msgspec.Struct, frozen=True):
-    """Some of what happened, newest first."""
-
-    records: tuple[Happening, ...]
-    cursor: str | None = None

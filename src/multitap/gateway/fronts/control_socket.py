@@ -23,7 +23,6 @@ from msgspec import Raw
 from multitap.errors import UnknownName, ungrouped
 from multitap.gateway.fronts import control_actions, control_places
 from multitap.gateway.fronts.control_actions import CALM, CommandProgress
-from multitap.gateway.fronts.control_desk import ControlDesk, ok
 from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     AnyQuestion,
@@ -34,6 +33,7 @@ from multitap.gateway.fronts.control_messages import (
     ControlAnswer,
     GatewayAction,
 )
+from multitap.gateway.fronts.control_service import ControlService, ok
 from multitap.wire.jsonrpc.envelope import UNPARSABLE
 
 logger = logging.getLogger(__name__)
@@ -69,14 +69,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ControlSocket:
-    """Carries the questions of commands to the desk, and its answers back.
+    """Carries the questions of commands to the control, and its answers back.
 
     Args:
-        desk: Who answers.
+        control: Who answers.
     """
 
-    def __init__(self, desk: ControlDesk) -> None:
-        self._desk = desk
+    def __init__(self, control: ControlService) -> None:
+        self._control = control
         self._meetings = 0
         self._actions = 0
         self._turn = anyio.Lock()
@@ -120,18 +120,18 @@ class ControlSocket:
             # many ask at once
             await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents):
-            await self._tell(stream, self._desk.happenings(question.server))
+            await self._tell(stream, self._control.activities(question.server))
         elif isinstance(question, AskPulses):
             await self._beat(stream, question)
         elif isinstance(question, AskTrace):
             try:
-                await self._tell(stream, self._desk.messages(question.server))
+                await self._tell(stream, self._control.messages(question.server))
             except UnknownName as exc:
                 await _say(stream, control_actions.refusal(exc))
         elif isinstance(question, GatewayAction):
             await self._run(stream, question)
         else:
-            await _say(stream, await self._desk.answer(question))
+            await _say(stream, await self._control.answer(question))
 
     async def _run(self, stream: SocketStream, action: GatewayAction) -> None:
         """Do what takes a server's time, until it is done or the command is gone."""
@@ -150,7 +150,7 @@ class ControlSocket:
         ended: list[tuple[ControlAnswer, bytes | Raw]] = []
 
         async def work() -> None:
-            ended.append(await control_actions.run(self._desk.gateway, action, progress))
+            ended.append(await control_actions.run(self._control.gateway, action, progress))
 
         async with anyio.create_task_group() as tasks:
             # beside the work: a command that leaves cancels what it asked for
@@ -175,7 +175,7 @@ class ControlSocket:
         seen, told, said = wanted.seen, (-1, -1, -1), 0.0
         pause = max(wanted.every, SHORTEST)
         while True:
-            pulse = self._desk.pulse(seen, wanted.most)
+            pulse = self._control.pulse(seen, wanted.most)
             new, now = (pulse.made, pulse.in_flight, pulse.revision), time.monotonic()
             if new != told or now - said > SILENCE:
                 await _say(stream, ok(pulse))
@@ -185,20 +185,20 @@ class ControlSocket:
     async def _tell(
         self, stream: SocketStream, told_of: AbstractContextManager[AsyncIterator[Any]]
     ) -> None:
-        with told_of as happenings:
-            await _say(stream, ok(self._desk.about()))
+        with told_of as activities:
+            await _say(stream, ok(self._control.about()))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, stream, tasks.cancel_scope)
-                async for told in happenings:
+                async for told in activities:
                     await _say(stream, ok(told))
 
 
 @asynccontextmanager
-async def open_control(desk: ControlDesk, state: Path) -> AsyncGenerator[None]:
+async def open_control(control: ControlService, state: Path) -> AsyncGenerator[None]:
     """Within the block, commands reach the gateway, unless the socket cannot be created.
 
     Args:
-        desk: Answers them.
+        control: Answers them.
         state: The state directory, by which they find it.
     """
     try:
@@ -209,7 +209,7 @@ async def open_control(desk: ControlDesk, state: Path) -> AsyncGenerator[None]:
         return
     with ungrouped():
         async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(ControlSocket(desk).serve, listener, tasks)
+            tasks.start_soon(ControlSocket(control).serve, listener, tasks)
             try:
                 yield
             finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 from multitap.errors import ConfigError
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.http.loopback import is_loopback
-from multitap.http.server.access import Access, Unnamed
+from multitap.http.server.access import Access, AnonymousAccess
 from multitap.http.server.peer_user import PeerUsers
 from multitap.records import dataclass
 from multitap.trust.access_tokens import AccessTokens
@@ -61,7 +61,7 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
             unnamed=unnamed,
             users=users,
         )
-        yield FrontAccess(access, sources, unnamed is Unnamed.REFUSED, is_user_unknown)
+        yield FrontAccess(access, sources, unnamed is AnonymousAccess.REFUSED, is_user_unknown)
 
 
 def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
@@ -75,11 +75,15 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
     )
 
 
-def _without_token(rules: AccessRules, users: PeerUsers) -> tuple[Unnamed, bool]:
+def _without_token(rules: AccessRules, users: PeerUsers) -> tuple[AnonymousAccess, bool]:
     if rules.token_file is not None or rules.require_token:
-        return Unnamed.REFUSED, False
+        return AnonymousAccess.REFUSED, False
     if rules.insecure:
-        return Unnamed.ADMITTED, False
+        return AnonymousAccess.ADMITTED, False
     if not is_loopback(rules.host):
-        return Unnamed.REFUSED, False
-    return (Unnamed.OWN_USER, False) if users.can_tell(rules.host) else (Unnamed.REFUSED, True)
+        return AnonymousAccess.REFUSED, False
+    return (
+        (AnonymousAccess.OWN_USER, False)
+        if users.can_tell(rules.host)
+        else (AnonymousAccess.REFUSED, True)
+    )

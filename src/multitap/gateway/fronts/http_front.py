@@ -14,7 +14,7 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.errors import quoted, ungrouped
 from multitap.gateway import client_errors
-from multitap.gateway.client import USUAL_LEVEL, AtReplica, Client
+from multitap.gateway.client import USUAL_LEVEL, Client, OnOtherReplica
 from multitap.gateway.client_message import (
     UNPARSABLE,
     CallMessage,
@@ -418,7 +418,7 @@ class HttpFront:
                 if http_request.is_gone or not http_request.stopped:
                     raise
                 http_request.recover()  # its client no longer wants the answer
-            except AtReplica as exc:
+            except OnOtherReplica as exc:
                 # the call it continues, or its client's own session with the server, is there
                 became = await relay(self.shared, exc.replica, http_request, client)
             except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem

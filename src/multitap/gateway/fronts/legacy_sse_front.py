@@ -117,15 +117,15 @@ class LegacySse:
             if record is None or record.principal != admitted.principal or record.version:
                 http_request.say(404, _NO_STREAM)
                 return
-            note = replica_bus.InSession(session_id, http_request.body)
+            note = replica_bus.SessionMessage(session_id, http_request.body)
             await shared.bus.tell(record.home, "message", note.pack())
         except CoordinatorDown as exc:
             say_down(http_request, "the session cannot be looked up", exc)
             return
         http_request.say(202, "Accepted")
 
-    async def _on_message(self, note: "replica_bus.Note") -> None:
-        said = replica_bus.InSession.of(note)
+    async def _on_message(self, note: "replica_bus.ReplicaMessage") -> None:
+        said = replica_bus.SessionMessage.of(note)
         if (session := self._sessions.of(said.session_id)) is not None:
             self._take(session, said.data)
 

@@ -23,7 +23,7 @@ from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.resumable_streams import MAILBOX
 from multitap.gateway.gateway import Gateway
 from multitap.gateway.replicas.kept_events import KeptEvents
-from multitap.gateway.replicas.replica_bus import InSession, Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage, SessionMessage
 from multitap.gateway.replicas.session_records import SessionRecord, SessionRecords
 from multitap.upstream.attempt import now
 
@@ -104,7 +104,9 @@ class SessionHomes:
             if record.home != self._bus.name and self._bus.is_alive(record.home):
                 # it died while it was asked: we take over as if it had been dead before
                 with suppress(Unavailable):
-                    reply = await self._bus.ask(record.home, "resign", InSession(session.id).pack())
+                    reply = await self._bus.ask(
+                        record.home, "resign", SessionMessage(session.id).pack()
+                    )
                     left = msgspec.msgpack.decode(reply, type=_LeftBehind)
             await self._take_over(session, elsewhere, record, left)
 
@@ -138,7 +140,7 @@ class SessionHomes:
         record.home = self._bus.name
         # the record before the note: those who miss the note read the record
         await self._records.write(session.id, record)
-        await self._bus.tell_all("home", InSession(session.id, self._bus.name.encode()).pack())
+        await self._bus.tell_all("home", SessionMessage(session.id, self._bus.name.encode()).pack())
         for uri in record.uris:
             self._gateway.tasks.start_soon(self._follow, session, uri)
         if left is None:
@@ -160,8 +162,8 @@ class SessionHomes:
         with suppress(CoordinatorDown):
             await self.come_home(session)
 
-    async def _on_resign(self, note: Note) -> bytes:
-        session = self._sessions.of(InSession.of(note).session_id)
+    async def _on_resign(self, note: ReplicaMessage) -> bytes:
+        session = self._sessions.of(SessionMessage.of(note).session_id)
         if session is None:
             return _pack(_LeftBehind())
         # before its mailbox is packed: nothing can be added to what is left behind
@@ -172,8 +174,8 @@ class SessionHomes:
         kept = [(one.number, one.encoded) for one in events]
         return _pack(_LeftBehind(mailbox.number, mailbox.heard, kept))
 
-    async def _on_home(self, note: Note) -> None:
-        said = InSession.of(note)
+    async def _on_home(self, note: ReplicaMessage) -> None:
+        said = SessionMessage.of(note)
         if (session := self._sessions.of(said.session_id)) is not None:
             self._become_guest(session, said.data.decode())
 

@@ -20,13 +20,13 @@ from multitap.gateway.client_message import (
     parse,
 )
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
+from multitap.gateway.fronts.remote_streams import RemoteStreams
 from multitap.gateway.fronts.session_homes import SessionHomes
 from multitap.gateway.fronts.stateless_clients import StatelessClients
-from multitap.gateway.fronts.streams_elsewhere import StreamsElsewhere
 from multitap.gateway.gateway import Gateway
 from multitap.gateway.replicas.kept_events import KeptEvents
 from multitap.gateway.replicas.relayed_requests import RelayedRequest, RelayedRequests, to_relay
-from multitap.gateway.replicas.replica_bus import InSession, Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage, SessionMessage
 from multitap.gateway.replicas.session_records import SessionRecord, SessionRecords
 from multitap.http.server.access import Admitted
 from multitap.upstream.attempt import now
@@ -68,7 +68,7 @@ class _OtherReplicas:
         return await self._shared.requests.send(self.home, request, session.streams.mailbox)
 
     def cancel(self, request_id: Raw) -> None:
-        note = InSession(self._session.id, bytes(request_id))
+        note = SessionMessage(self._session.id, bytes(request_id))
         self._shared.bus.tell_all_soon("cancel", note.pack())
 
     def take_answer(self, message: ClientMessage) -> None:
@@ -76,12 +76,12 @@ class _OtherReplicas:
         if replica and replica != self.name:
             said = {"jsonrpc": "2.0", "id": message.id}
             said |= {"error": message.error} if len(message.error) else {"result": message.result}
-            note = InSession(self._session.id, msgspec.json.encode(said))
+            note = SessionMessage(self._session.id, msgspec.json.encode(said))
             self._shared.bus.tell_soon(replica, "answer", note.pack())
 
     def mail(self, message: bytes) -> bool:
         """Send the client something outside its requests, through its home."""
-        note = InSession(self._session.id, message)
+        note = SessionMessage(self._session.id, message)
         self._shared.bus.tell_soon(self.home, "mail", note.pack())
         return True
 
@@ -113,7 +113,7 @@ class SharedSessions:
         self._sessions = sessions
         self.requests = RelayedRequests(gateway, bus, self._client_of)
         self._known: dict[str, _OtherReplicas] = {}
-        self.streams = StreamsElsewhere(sessions, bus, self.events)
+        self.streams = RemoteStreams(sessions, bus, self.events)
         self.homes = SessionHomes(
             gateway, sessions, bus, self.records, self.events, self._known.get
         )
@@ -170,7 +170,7 @@ class SharedSessions:
         await self.records.write(session.id, record)
         # the first time nobody else can know the session
         if elsewhere.is_saved:
-            await self.bus.tell_all("changed", InSession(session.id).pack())
+            await self.bus.tell_all("changed", SessionMessage(session.id).pack())
         elsewhere.is_saved = True
 
     async def fetch(self, session_id: str, admitted: Admitted) -> HttpSession | None:
@@ -208,7 +208,7 @@ class SharedSessions:
         """
         # the record first: a replica that misses the note finds it gone at its next look
         await self.records.delete(session.id)
-        await self.bus.tell_all("end", InSession(session.id).pack())
+        await self.bus.tell_all("end", SessionMessage(session.id).pack())
         await self.events.delete(session.id)
 
     def end_soon(self, session: HttpSession) -> None:
@@ -244,32 +244,32 @@ class SharedSessions:
         session = session or await self.fetch(request.session_id, admitted)
         return session.client if session is not None else None
 
-    def _here(self, note: Note) -> tuple[HttpSession | None, bytes]:
-        said = InSession.of(note)
+    def _here(self, note: ReplicaMessage) -> tuple[HttpSession | None, bytes]:
+        said = SessionMessage.of(note)
         return self._sessions.of(said.session_id), said.data
 
-    async def _on_end(self, note: Note) -> None:
+    async def _on_end(self, note: ReplicaMessage) -> None:
         session, _ = self._here(note)
         if session is not None:
             self._sessions.close_soon(session)
 
-    async def _on_cancel(self, note: Note) -> None:
+    async def _on_cancel(self, note: ReplicaMessage) -> None:
         session, request_id = self._here(note)
         if session is not None:
             session.client.cancel(Raw(request_id), is_here=True)
 
-    async def _on_answer(self, note: Note) -> None:
+    async def _on_answer(self, note: ReplicaMessage) -> None:
         session, said = self._here(note)
         if session is not None:
             with suppress(*UNPARSABLE):
                 session.client.take_answer(parse(said))
 
-    async def _on_mail(self, note: Note) -> None:
+    async def _on_mail(self, note: ReplicaMessage) -> None:
         session, message = self._here(note)
         if session is not None:
             session.streams.mailbox.send(message)
 
-    async def _on_changed(self, note: Note) -> None:
+    async def _on_changed(self, note: ReplicaMessage) -> None:
         session, _ = self._here(note)
         if session is not None and (record := await self.records.read(session.id)) is not None:
             session.client.log_level = record.log_level

@@ -27,7 +27,7 @@ VERSION_FIELD = VERSION_HEADER.encode()
 """The header that says which version of MCP a request speaks."""
 
 
-class _Nowhere:
+class _NoOutlet:
     """Clients of the stateless era have no way to them but their own requests."""
 
     def send(self, message: bytes) -> bool:  # noqa: ARG002 - an `Outlet`
@@ -108,6 +108,6 @@ class StatelessClients:
         if (client := self._clients.get(key)) is None:
             if len(self._clients) >= _ADDRESSES:
                 self._clients = {known: one for known, one in self._clients.items() if known[0]}
-            client = Client(_Nowhere(), principal=key[0], holder=key[1], audience=key[2])
+            client = Client(_NoOutlet(), principal=key[0], holder=key[1], audience=key[2])
             self._clients[key] = client
         return client

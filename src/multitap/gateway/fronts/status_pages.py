@@ -11,7 +11,7 @@ from multitap.tasks import in_task
 from multitap.wire.jsonrpc import envelope
 
 if TYPE_CHECKING:
-    from multitap.gateway.fronts.crew import Crew
+    from multitap.gateway.fronts.worker_peers import WorkerPeers
 
 
 class StatusPages:
@@ -22,7 +22,7 @@ class StatusPages:
         sessions: Those that are open.
     """
 
-    crew: "Crew | None" = None
+    workers: "WorkerPeers | None" = None
     """The other workers of the gateway, if it has any: one page speaks for all of them."""
 
     def __init__(self, gateway: Gateway, sessions: HttpSessions) -> None:
@@ -52,16 +52,16 @@ class StatusPages:
     def metrics(self, http_request: HttpRequest) -> ToDo:
         """Counters and gauges, as Prometheus text."""
         gateway = self._gateway
-        if self.crew is not None:
-            return _respond_for_all(self.crew, http_request)
+        if self.workers is not None:
+            return _respond_for_all(self.workers, http_request)
         gauges = (len(self._sessions), len(gateway.parked_calls), len(gateway.private))
         _respond(http_request, gateway.hub.metrics, *gauges)
         return None
 
 
-async def _respond_for_all(crew: "Crew", http_request: HttpRequest) -> None:
+async def _respond_for_all(workers: "WorkerPeers", http_request: HttpRequest) -> None:
     await in_task(http_request)
-    told = await crew.figures()
+    told = await workers.figures()
     _respond(http_request, told.metrics, len(told.sessions), told.waiting, told.private_links)
 
 

@@ -12,11 +12,11 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.gateway import client_errors
-from multitap.gateway.client import AtReplica, Client, Outlet
+from multitap.gateway.client import Client, OnOtherReplica, Outlet
 from multitap.gateway.client_message import ClientMessage, Refused, Result, parse
 from multitap.gateway.client_request import modern_turn, session_turn
 from multitap.gateway.gateway import Gateway
-from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.tasks import CancelHandle
 from multitap.wire.jsonrpc import envelope
 from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
@@ -58,7 +58,7 @@ FindClient = Callable[[RelayedRequest], Awaitable[Client | None]]
 class _RelayOutlet:
     """Brings what precedes an answer to the replica where the client is, in order; an `Outlet`."""
 
-    def __init__(self, bus: ReplicaBus, note: Note) -> None:
+    def __init__(self, bus: ReplicaBus, note: ReplicaMessage) -> None:
         self._bus = bus
         self._note = note
         self._waiting: deque[bytes] = deque()
@@ -135,7 +135,7 @@ class RelayedRequests:
             raise Refused(outcome.code, outcome.words, data)
         return outcome.result
 
-    async def _answer(self, note: Note) -> bytes:
+    async def _answer(self, note: ReplicaMessage) -> bytes:
         relayed = _decode_request(note.data)
         message = parse(relayed.body)
         outlet = _RelayOutlet(self._bus, note)
@@ -158,7 +158,7 @@ class RelayedRequests:
             if client is None:
                 raise Refused(SERVER_ERROR, "the session has ended")  # noqa: TRY301 - one way out
             result = await self._work(client, relayed, message, outlet)
-        except AtReplica:
+        except OnOtherReplica:
             return _RelayedOutcome(code=SERVER_ERROR, words="the call has moved to another replica")
         except Exception as exc:  # noqa: BLE001 - boundary: told to the replica that asked
             refused = client_errors.to_refusal(exc, message.method)
@@ -177,12 +177,12 @@ class RelayedRequests:
             return await self._gateway.calls.answer(request)
         return await self._gateway.answer(request, message)
 
-    async def _on_relayed(self, note: Note) -> None:
+    async def _on_relayed(self, note: ReplicaMessage) -> None:
         key, message = msgspec.msgpack.decode(note.data, type=tuple[str, bytes])
         if (outlet := self._outlets.get(key)) is not None:
             outlet.send(message)
 
-    async def _on_drop(self, note: Note) -> None:
+    async def _on_drop(self, note: ReplicaMessage) -> None:
         if (handle := self._running.get(note.data.decode())) is not None:
             handle.cancel()
 

@@ -25,7 +25,7 @@ _LOOK = 0.5
 """Seconds between two checks that a replica we wait for is alive."""
 
 
-class Note(msgspec.Struct, array_like=True):
+class ReplicaMessage(msgspec.Struct, array_like=True):
     """One message to a replica, or to all of them."""
 
     kind: str
@@ -37,7 +37,7 @@ class Note(msgspec.Struct, array_like=True):
     """Why there is no reply."""
 
 
-class InSession(msgspec.Struct, array_like=True):
+class SessionMessage(msgspec.Struct, array_like=True):
     """What a note says about a session."""
 
     session_id: str
@@ -47,16 +47,16 @@ class InSession(msgspec.Struct, array_like=True):
         return _pack(self)
 
     @classmethod
-    def of(cls, note: Note) -> "InSession":
+    def of(cls, note: ReplicaMessage) -> "SessionMessage":
         return _unpack_session(note.data)
 
 
-On = Callable[[Note], Awaitable[bytes | None]]
+On = Callable[[ReplicaMessage], Awaitable[bytes | None]]
 """Does what a note says; the value is the reply to it."""
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(Note).decode
-_unpack_session = msgspec.msgpack.Decoder(InSession).decode
+_unpack = msgspec.msgpack.Decoder(ReplicaMessage).decode
+_unpack_session = msgspec.msgpack.Decoder(SessionMessage).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ReplicaBus:
         """Called when notes to everybody may have been missed."""
         self.tasks = tasks
         self._handlers: dict[str, On] = {}
-        self._waiting: dict[str, asyncio.Future[Note]] = {}
+        self._waiting: dict[str, asyncio.Future[ReplicaMessage]] = {}
 
     def on(self, kind: str, handler: On) -> None:
         """Have notes of a kind worked on."""
@@ -100,7 +100,7 @@ class ReplicaBus:
         Raises:
             CoordinatorDown: It cannot be sent.
         """
-        await self._send(_channel(replica), Note(kind, self.name, data=data))
+        await self._send(_channel(replica), ReplicaMessage(kind, self.name, data=data))
 
     async def tell_all(self, kind: str, data: bytes) -> None:
         """Send a note to all other replicas.
@@ -108,7 +108,7 @@ class ReplicaBus:
         Raises:
             CoordinatorDown: It cannot be sent.
         """
-        await self._send(_EVERYBODY, Note(kind, self.name, data=data))
+        await self._send(_EVERYBODY, ReplicaMessage(kind, self.name, data=data))
 
     def tell_soon(self, replica: str, kind: str, data: bytes) -> None:
         """Send a note to one replica, from a callback; what cannot be sent is dropped."""
@@ -141,11 +141,11 @@ class ReplicaBus:
             CoordinatorDown: It cannot be asked.
         """
         key = key or secrets.token_urlsafe(9)
-        waiting: asyncio.Future[Note] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[ReplicaMessage] = asyncio.get_running_loop().create_future()
         # before the note is sent: the reply may be quicker than the return of `publish`
         self._waiting[key] = waiting
         try:
-            await self._send(_channel(replica), Note(kind, self.name, key, data))
+            await self._send(_channel(replica), ReplicaMessage(kind, self.name, key, data))
             until = anyio.current_time() + within
             while not waiting.done():
                 if not self.is_alive(replica) or anyio.current_time() > until:
@@ -176,7 +176,7 @@ class ReplicaBus:
                 with suppress(msgspec.MsgspecError):
                     self._take(_unpack(opened))
 
-    def _take(self, note: Note) -> None:
+    def _take(self, note: ReplicaMessage) -> None:
         if note.kind == "reply":
             waiting = self._waiting.get(note.key)
             if waiting is not None and not waiting.done():
@@ -186,7 +186,7 @@ class ReplicaBus:
             # handlers do not wait before they act stay in order.
             self.tasks.start_soon(self._work_on, note, handler)
 
-    async def _work_on(self, note: Note, handler: On) -> None:
+    async def _work_on(self, note: ReplicaMessage, handler: On) -> None:
         failure, data = "", None
         try:
             data = await handler(note)
@@ -196,7 +196,7 @@ class ReplicaBus:
             logger.exception("a message of another replica failed")
             failure = type(exc).__name__
         if note.key:
-            reply = Note("reply", self.name, note.key, data or b"", failure)
+            reply = ReplicaMessage("reply", self.name, note.key, data or b"", failure)
             with suppress(CoordinatorDown):
                 await self._send(_channel(note.sender), reply)
 
@@ -211,7 +211,7 @@ class ReplicaBus:
         with suppress(CoordinatorDown):
             await look()
 
-    async def _send(self, channel: str, note: Note) -> None:
+    async def _send(self, channel: str, note: ReplicaMessage) -> None:
         await self.coordinator.channels.publish(channel, self.seal.seal(_pack(note), channel))
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from multitap.gateway.client import AtReplica, Client
+from multitap.gateway.client import Client, OnOtherReplica
 from multitap.gateway.replicas.replica_bus import ReplicaBus
 
 SEAT = 3600.0
@@ -11,7 +11,7 @@ SEAT = 3600.0
 More than `private_links.IDLE`: by then the session there has ended."""
 
 
-class Seats:
+class SessionAffinity:
     """At which replica a client's own sessions with servers are.
 
     A server that keeps state for each session must be asked in the same one again, and that is in
@@ -42,7 +42,7 @@ class Seats:
         while True:
             seat = await self._records.read(key)
             if seat is not None and seat != own and self._bus.is_alive(seat.decode()):
-                raise AtReplica(seat.decode())
+                raise OnOtherReplica(seat.decode())
             # free, ours, or its replica is gone
             if await self._records.swap(key, seat, own, ttl=SEAT):
                 return

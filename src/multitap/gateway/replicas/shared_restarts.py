@@ -1,6 +1,6 @@
 """A restart that a person asks one replica for, made by all of them."""
 
-from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.hub.hub import Hub
 
 _KIND = "restart"
@@ -12,7 +12,7 @@ def share_restarts(bus: ReplicaBus, hub: Hub) -> None:
     The program may run on any of them, and each has a connection of its own to a remote server.
     """
 
-    async def follow(note: Note) -> None:
+    async def follow(note: ReplicaMessage) -> None:
         link = hub.links.get(note.data.decode())
         # it may be unknown or disabled here, while a changed configuration is rolled out
         if link is not None and link.config.enabled:

@@ -33,7 +33,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Keeper(Protocol):
+class ConnectionOwner(Protocol):
     """Who owns the connections to one place."""
 
     name: str
@@ -64,7 +64,7 @@ class ClientConnection(asyncio.Protocol):
     its reader the answer that comes in.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: ConnectionOwner) -> None:
         self._keeper = keeper
         self.name = keeper.name
         self.loop = keeper.loop

@@ -7,7 +7,7 @@ import ssl
 
 from multitap.faults import RequestFailed
 from multitap.http.client.client_connection import ClientConnection
-from multitap.http.client.origin_route import NotLetThrough, OriginRoute
+from multitap.http.client.origin_route import OriginRoute, ProxyRefused
 
 KEEP_ALIVE = 4.0
 """Seconds a connection may be idle; many servers close at 5, and a request must not meet that."""
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class ConnectionPool:
-    """Hands out connections, each to one request at a time; a `Keeper` of them.
+    """Hands out connections, each to one request at a time; a `ConnectionOwner` of them.
 
     Args:
         name: Who the server is.
@@ -65,7 +65,7 @@ class ConnectionPool:
 
         try:
             connection = await self.route.open(self.loop, make)
-        except NotLetThrough as exc:
+        except ProxyRefused as exc:
             words = f"the proxy refuses to connect to {self.name}: {exc}"
             raise RequestFailed(words, sent=False) from None
         except ssl.SSLCertVerificationError as exc:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from multitap.http.client.pieces import Pieces
+from multitap.http.client.chunk_buffer import ChunkBuffer
 from multitap.pace import Budget
 
 _BOM = b"\xef\xbb\xbf"
@@ -45,7 +45,7 @@ class EventParser:
         self.wasted = 0
         """Bytes of comments, blank lines and the like; the counter sets it to 0."""
         self._limit = limit
-        self._data = Pieces(b"\n")
+        self._data = ChunkBuffer(b"\n")
         self._size = self._fields = 0
         self._tail = b""
         self.restart()
@@ -57,7 +57,7 @@ class EventParser:
         self._lines: list[bytes] = []  # of the window, the next one last
         self._at_start = True
         self._after_cr = False
-        self._partial = Pieces()
+        self._partial = ChunkBuffer()
         self._unfinished = 0
         self._begin_event()
 
@@ -200,7 +200,7 @@ class EventParser:
         self._kind = "message"
         self._id = ""
         self._fields = 0
-        self._data = Pieces(b"\n")
+        self._data = ChunkBuffer(b"\n")
         self._size = 0
         self._head = self._tail = b""
 

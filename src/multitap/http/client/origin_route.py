@@ -28,14 +28,14 @@ Resolve = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[Sequence[Add
 """The addresses of a host and port; an `OSError` where there are none that may be used."""
 
 
-class Opened(NamedTuple, Generic[_Made]):
+class OpenedConnection(NamedTuple, Generic[_Made]):
     """A connection, and the receiver of what comes in on it."""
 
     transport: asyncio.Transport
     protocol: _Made
 
 
-class NotLetThrough(Exception):
+class ProxyRefused(Exception):
     """The proxy refuses; with what it says."""
 
 
@@ -146,7 +146,7 @@ def _objection(head: bytes, rest: bytes) -> Exception | None:
     if status is None:
         return OSError(None, "the proxy does not answer in HTTP")
     if not status[1].startswith(b"2"):
-        return NotLetThrough(f"HTTP {status[1].decode()}")
+        return ProxyRefused(f"HTTP {status[1].decode()}")
     if rest:
         return OSError(None, "the proxy answered in place of the server")
     return None
@@ -170,12 +170,12 @@ async def open_route(
     url: URL,
     resolve: Resolve | None = None,
     **security: Any,
-) -> Opened[_Made]:
+) -> OpenedConnection[_Made]:
     """A connection to one of the host's addresses: the first that answers."""
     addresses = in_turns(await (resolve or resolve_host)(loop, url.raw_host or "", url.port or 0))
     if len(addresses) == 1:
         return await _open_at(addresses[0], loop, make, security)
-    won: list[Opened[_Made]] = []
+    won: list[OpenedConnection[_Made]] = []
     faults: list[OSError] = []
 
     async def attempt(address: Address, over: anyio.Event) -> None:
@@ -205,7 +205,7 @@ async def open_route(
     return won[0]
 
 
-def _abort(unwanted: Sequence[Opened[Any]]) -> None:
+def _abort(unwanted: Sequence[OpenedConnection[Any]]) -> None:
     for one in unwanted:
         one.transport.abort()
 
@@ -235,14 +235,14 @@ async def _open_at(
     loop: asyncio.AbstractEventLoop,
     make: Callable[[], _Made],
     security: Mapping[str, Any],
-) -> Opened[_Made]:
+) -> OpenedConnection[_Made]:
     host, port = address[4][:2]
     transport, protocol = await loop.create_connection(
         make, host, port, family=address[0], flags=socket.AI_NUMERICHOST, **security
     )
     if not transport.is_closing():
         _probe(transport.get_extra_info("socket"))
-    return Opened(transport, protocol)
+    return OpenedConnection(transport, protocol)
 
 
 def _probe(connected: socket.socket) -> None:

@@ -74,7 +74,7 @@ ANYBODY = Admitted()
 """The principal of every client without a token, where that is let in."""
 
 
-class Unnamed(Enum):
+class AnonymousAccess(Enum):
     """What becomes of a request without a token."""
 
     ADMITTED = "admitted"
@@ -160,12 +160,12 @@ class Access:
         hosts: tuple[str, ...] = (),
         *,
         keys: Keys | None = None,
-        unnamed: Unnamed | None = None,
+        unnamed: AnonymousAccess | None = None,
         users: PeerUsers | None = None,
     ) -> None:
         self.tokens = tokens
         self.keys = keys
-        self._unnamed = unnamed or (Unnamed.REFUSED if tokens else Unnamed.ADMITTED)
+        self._unnamed = unnamed or (AnonymousAccess.REFUSED if tokens else AnonymousAccess.ADMITTED)
         self._users = users
         named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
         self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
@@ -206,7 +206,7 @@ class Access:
         if called is None or not self._is_ours(called):
             return Rejected(421, "this Host is not served here; `--allow-host` allows it")
         # where nobody needs a token, our own user is all that tells friends from strangers
-        users = self._users if self._unnamed is Unnamed.OWN_USER else None
+        users = self._users if self._unnamed is AnonymousAccess.OWN_USER else None
         if users is not None and peer.is_own(users) is not True:
             return Rejected(403, "other users of this machine may not use the console")
         return None
@@ -231,7 +231,7 @@ class Access:
         enough, whatever the name.
         """
         return name in self._names or (
-            self._anywhere and (self._unnamed is Unnamed.REFUSED or _is_address(name))
+            self._anywhere and (self._unnamed is AnonymousAccess.REFUSED or _is_address(name))
         )
 
     def _bearer(self, given: bytes) -> Admitted | Rejected:
@@ -246,9 +246,9 @@ class Access:
     def _without_token(
         self, headers: Mapping[bytes, bytes], peer: Peer | None
     ) -> Admitted | Rejected:
-        if self._unnamed is Unnamed.ADMITTED:
+        if self._unnamed is AnonymousAccess.ADMITTED:
             return ANYBODY
-        if self._unnamed is Unnamed.REFUSED or peer is None or self._users is None:
+        if self._unnamed is AnonymousAccess.REFUSED or peer is None or self._users is None:
             return Rejected(401, "a bearer token is required", _CHALLENGE)
         # the proxy may be ours, and its clients are anybody
         if any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in headers):

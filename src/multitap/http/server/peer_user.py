@@ -34,14 +34,14 @@ _LATE = 0.5
 """Seconds for the kernel, which answers before the question is sent."""
 
 
-class _End(NamedTuple):
+class _Endpoint(NamedTuple):
     """One end of a connection."""
 
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     port: int
 
     @classmethod
-    def of(cls, name: tuple[str, int]) -> "_End":
+    def of(cls, name: tuple[str, int]) -> "_Endpoint":
         address = ipaddress.ip_address(name[0].partition("%")[0])
         mapped = address.ipv4_mapped if address.version == 6 else None  # noqa: PLR2004 - of IP
         return cls(mapped or address, name[1])
@@ -70,7 +70,7 @@ class PeerUsers:
         Returns:
             None if that cannot be known: the client has left, or is on another machine.
         """
-        user = self._user(_End.of(theirs), _End.of(ours))
+        user = self._user(_Endpoint.of(theirs), _Endpoint.of(ours))
         return None if user is None else user in {os.geteuid(), 0}
 
     def can_tell(self, host: str) -> bool:
@@ -91,11 +91,11 @@ class PeerUsers:
                 accepted, _ = listener.accept()
                 with accepted:
                     theirs, ours = accepted.getpeername()[:2], accepted.getsockname()[:2]
-                    return self._user(_End.of(theirs), _End.of(ours)) == user
+                    return self._user(_Endpoint.of(theirs), _Endpoint.of(ours)) == user
         except OSError:
             return False
 
-    def _user(self, local: _End, remote: _End) -> int | None:
+    def _user(self, local: _Endpoint, remote: _Endpoint) -> int | None:
         """The user who holds the socket with these ends."""
         if local.address.version != remote.address.version:
             return None
@@ -159,7 +159,7 @@ def _open_netlink() -> socket.socket | None:
     return netlink
 
 
-def _ask_kernel(netlink: socket.socket, local: _End, remote: _End) -> int | None:
+def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> int | None:
     family = socket.AF_INET if local.address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
     ends = b"".join(
         (
@@ -197,7 +197,7 @@ def _is_held(state: int, inode: int) -> bool:
     return state in _OPEN and inode != 0
 
 
-def _look_up(local: _End, remote: _End) -> int | None:
+def _look_up(local: _Endpoint, remote: _Endpoint) -> int | None:
     """The same from the kernel's tables, where it cannot be asked."""
     wide = _widen(local), _widen(remote)
     wanted = {(_show(local), _show(remote)), (_show(wide[0]), _show(wide[1]))}
@@ -211,14 +211,14 @@ def _look_up(local: _End, remote: _End) -> int | None:
     return None
 
 
-def _widen(end: _End) -> _End:
+def _widen(end: _Endpoint) -> _Endpoint:
     """An IPv4 address as a dual-stack socket has it."""
     if end.address.version == 6:  # noqa: PLR2004 - of IP
         return end
-    return _End(ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + end.address.packed), end.port)
+    return _Endpoint(ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + end.address.packed), end.port)
 
 
-def _show(end: _End) -> str:
+def _show(end: _Endpoint) -> str:
     packed = end.address.packed
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

@@ -5,8 +5,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_messages import ControlAnswer, GatewayAction, Quick
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.http.server.access import Access, Admitted, Rejected
 from multitap.http.server.http_request import JSON, HttpRequest, RequestHead, ToDo
 from multitap.screens.page import plain_pages
@@ -44,17 +44,17 @@ class Console:
     could do with the command line.
 
     Args:
-        desk: Answers their questions.
+        control: Answers their questions.
         access: By which names, and by whom, the gateway may be reached at all.
         keys: Lets browsers in.
     """
 
-    def __init__(self, desk: ControlDesk, access: Access, keys: ConsoleKeys) -> None:
-        self._desk = desk
+    def __init__(self, control: ControlService, access: Access, keys: ConsoleKeys) -> None:
+        self._control = control
         self._access = access
         self._keys = keys
-        self._feed = PageFeed(desk, desk.gateway.tasks)
-        self._actions = PageActions(desk.gateway)
+        self._feed = PageFeed(control, control.gateway.tasks)
+        self._actions = PageActions(control.gateway)
         self._files = _static_files()
         self._pages: Mapping[bytes, Handler] = {
             b"/console": self._place,
@@ -149,7 +149,7 @@ class Console:
         place = head.path.rpartition(b"/")[2].decode()
         text = head.query.get("filter", [""])[0][:_LONGEST_FILTER]
         name = place if place in plain_pages.PLACES else "servers"
-        _show(http_request, await plain_pages.place_page(self._desk, name, text))
+        _show(http_request, await plain_pages.place_page(self._control, name, text))
 
     def _file(self, http_request: HttpRequest) -> None:
         kind, data = self._files[http_request.head.path]
@@ -172,7 +172,7 @@ class Console:
         except _UNREADABLE as exc:
             _say(http_request, ControlAnswer(error=f"unknown question: {exc}"), 400)
             return
-        _say(http_request, await self._desk.answer(question))
+        _say(http_request, await self._control.answer(question))
 
     async def _act(self, http_request: HttpRequest) -> None:
         await in_task(http_request)

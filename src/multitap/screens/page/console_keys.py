@@ -14,7 +14,7 @@ from multitap.http.server.rate_limit import Rate, RateLimit
 from multitap.trust.access_tokens import AccessTokens
 
 if TYPE_CHECKING:
-    from multitap.gateway.fronts.crew import Crew
+    from multitap.gateway.fronts.worker_peers import WorkerPeers
 
 LIFE = 12 * 3600.0
 """Seconds for which a link that nobody used, and then the browser's token, holds."""
@@ -37,7 +37,7 @@ class ConsoleKeys:
         store: Where new ones are kept.
     """
 
-    crew: "Crew | None" = None
+    workers: "WorkerPeers | None" = None
     """The other workers of the gateway: a browser's requests may reach any of them."""
 
     def __init__(self, sources: TokenSources, store: AccessTokens | None = None) -> None:
@@ -80,14 +80,14 @@ class ConsoleKeys:
         """
         # the key is taken before the next await: two browsers cannot both use it
         digest = _digest(key)
-        if not self.take(digest) and not (self.crew and await self.crew.take_key(digest)):
+        if not self.take(digest) and not (self.workers and await self.workers.take_key(digest)):
             if wait := self._wrong.take(time.monotonic()):
                 raise TooManyAttempts(wait)
             return None
         token, kept = await to_thread.run_sync(self._create)
         await self.wait_for_token(kept)
-        if self.crew is not None:
-            await self.crew.wait_for_token(kept)
+        if self.workers is not None:
+            await self.workers.wait_for_token(kept)
         return token
 
     def take(self, digest: bytes) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_messages import (
     AskAbout,
     AskFigures,
@@ -23,6 +22,7 @@ from multitap.gateway.fronts.control_messages import (
     ToolLine,
 )
 from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
 from multitap.tasks import Tasks
 
@@ -51,12 +51,12 @@ class PageFeed:
     """Looks at one gateway as long as a page is open.
 
     Args:
-        desk: Who is asked.
+        control: Who is asked.
         tasks: Where the looking runs.
     """
 
-    def __init__(self, desk: ControlDesk, tasks: Tasks) -> None:
-        self._desk = desk
+    def __init__(self, control: ControlService, tasks: Tasks) -> None:
+        self._control = control
         self._tasks = tasks
         self.recent = RecentCalls()
         self._costs: tuple[int, Mapping[str, int]] = (-1, {})
@@ -147,7 +147,7 @@ class PageFeed:
 
     async def _take_pulse(self) -> dict[str, bytes]:
         seen = self.recent.made
-        pulse: Pulse = await self._desk.find(AskPulse(seen, MOST_CALLS))
+        pulse: Pulse = await self._control.find(AskPulse(seen, MOST_CALLS))
         if not self.recent.take(pulse):
             return {}
         counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
@@ -170,23 +170,23 @@ class PageFeed:
         return new
 
     async def _find(self, seen: int) -> dict[str, Any]:
-        desk = self._desk
+        control = self._control
         if "counters" not in self._parts:
-            self.recent.take(await desk.find(AskPulse(seen, FIRST_CALLS)))
+            self.recent.take(await control.find(AskPulse(seen, FIRST_CALLS)))
             counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
             self._parts["counters"] = _encode(counters)
-        picture: GatewayPicture = await desk.find(AskPicture())
-        figures: Figures = await desk.find(AskFigures())
+        picture: GatewayPicture = await control.find(AskPicture())
+        figures: Figures = await control.find(AskFigures())
         revision = picture.snapshot.revision
         if revision != self._costs[0]:
-            tools: list[ToolLine] = await desk.find(AskTools())
+            tools: list[ToolLine] = await control.find(AskTools())
             self._costs = (revision, token_costs(tools))
         rows = server_rows(picture, figures, self._costs[1])
         return {
-            "about": await desk.find(AskAbout()),
+            "about": await control.find(AskAbout()),
             "servers": [self._row(row) for row in rows],
             "figures": figures,
-            "questions": await desk.find(AskOpenQuestions()),
+            "questions": await control.find(AskOpenQuestions()),
             "trouble": picture.degraded,
             "withheld": picture.snapshot.withheld,
             "revision": revision,

@@ -9,7 +9,6 @@ from typing import Any
 
 from multitap.errors import BadArguments, MultitapError
 from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage
-from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_messages import (
     AskAccess,
     AskAudit,
@@ -22,11 +21,13 @@ from multitap.gateway.fronts.control_messages import (
     GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.screens.page.markup import Content, Markup, element
 from multitap.screens.time_bars import Phases, duration
 from multitap.screens.view_model import call_tone, server_rows, token_cost, token_costs
 from multitap.store.call_records import CallRecord
+from multitap.store.log_query import Page
+from multitap.store.log_records import Activity
 from multitap.store.record_filter import RecordFilter
 
 PLACES: Mapping[str, str] = {
@@ -46,17 +47,17 @@ Row = tuple[str, Sequence[Content]]
 """How much attention it wants, and its cells."""
 
 
-async def place_page(desk: ControlDesk, place: str, filter_text: str) -> Markup:
+async def place_page(control: ControlService, place: str, filter_text: str) -> Markup:
     """One place, filtered.
 
     Args:
-        desk: Who is asked.
+        control: Who is asked.
         place: Which.
         filter_text: As typed, in the language of `RecordFilter`.
     """
     try:
         wanted = RecordFilter.parse(filter_text)
-        shown: Content = await _READERS[place](desk, wanted)
+        shown: Content = await _READERS[place](control, wanted)
     except (BadArguments, MultitapError) as exc:
         shown = element("p", str(exc), " ", exc.hint or "", class_="note error", role="alert")
     return _page(PLACES[place], _header(place, filter_text), element("main", shown, id="main"))
@@ -174,10 +175,10 @@ def _table(header: Sequence[str], rows: Iterable[Row], empty: str) -> Markup:
     )
 
 
-async def _servers(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    picture: GatewayPicture = await desk.find(AskPicture())
-    figures: Figures = await desk.find(AskFigures())
-    tools: list[ToolLine] = await desk.find(AskTools())
+async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
+    picture: GatewayPicture = await control.find(AskPicture())
+    figures: Figures = await control.find(AskFigures())
+    tools: list[ToolLine] = await control.find(AskTools())
     rows = [
         one
         for one in server_rows(picture, figures, token_costs(tools))
@@ -207,8 +208,8 @@ async def _servers(desk: ControlDesk, wanted: RecordFilter) -> Content:
     return [*notes, _table((*header, "Restarts", "Era"), cells, "There is no such server.")]
 
 
-async def _calls(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    page: CallsPage = await desk.find(AskCalls(wanted.text, _ROWS))
+async def _calls(control: ControlService, wanted: RecordFilter) -> Content:
+    page: Page[CallRecord] = await control.find(AskCalls(wanted.text, _ROWS))
     longest = max((one.seconds for one in page.records), default=0.0)
     header = ("Time", "Who", "Server", "Tool", "Outcome", "Took", "Queue, connect, server, encode")
     rows: list[Row] = [
@@ -253,8 +254,8 @@ def _bar(record: CallRecord, longest: float) -> Markup:
     )
 
 
-async def _tools(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    tools: list[ToolLine] = await desk.find(AskTools())
+async def _tools(control: ControlService, wanted: RecordFilter) -> Content:
+    tools: list[ToolLine] = await control.find(AskTools())
     found = [
         one
         for one in tools
@@ -280,8 +281,8 @@ async def _tools(desk: ControlDesk, wanted: RecordFilter) -> Content:
     ]
 
 
-async def _clients(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    figures: Figures = await desk.find(AskFigures())
+async def _clients(control: ControlService, wanted: RecordFilter) -> Content:
+    figures: Figures = await control.find(AskFigures())
     header = ("Client", "Version", "Protocol", "Profile", "Token", "Can be asked", "Under way")
     rows: list[Row] = [
         (
@@ -302,9 +303,9 @@ async def _clients(desk: ControlDesk, wanted: RecordFilter) -> Content:
     return _table(header, rows, "No client is connected.")
 
 
-async def _access(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    picture: AccessPicture = await desk.find(AskAccess())
-    audit: AuditPage = await desk.find(AskAudit(wanted.text, 50))
+async def _access(control: ControlService, wanted: RecordFilter) -> Content:
+    picture: AccessPicture = await control.find(AskAccess())
+    audit: AuditPage = await control.find(AskAudit(wanted.text, 50))
     tokens: list[Row] = [
         (
             "quiet",
@@ -360,8 +361,8 @@ async def _access(desk: ControlDesk, wanted: RecordFilter) -> Content:
     ]
 
 
-async def _log(desk: ControlDesk, wanted: RecordFilter) -> Content:
-    page: HappeningsPage = await desk.find(AskLog(wanted.text, _ROWS))
+async def _log(control: ControlService, wanted: RecordFilter) -> Content:
+    page: Page[Activity] = await control.find(AskLog(wanted.text, _ROWS))
     quiet = {"debug", "info", "notice"}
     rows: list[Row] = [
         (
@@ -373,7 +374,7 @@ async def _log(desk: ControlDesk, wanted: RecordFilter) -> Content:
     return _table(("Time", "Level", "Server", "What"), rows, "Nothing has happened yet.")
 
 
-Reader = Callable[[ControlDesk, RecordFilter], Any]
+Reader = Callable[[ControlService, RecordFilter], Any]
 _READERS: Mapping[str, Reader] = {
     "servers": _servers,
     "calls": _calls,

@@ -16,7 +16,7 @@ from multitap.screens.view_model import (
     token_cost,
 )
 from multitap.store.call_records import CallRecord
-from multitap.store.log_records import Happening
+from multitap.store.log_records import Activity
 
 BAR = 16
 """Cells of the picture of a call's time."""
@@ -142,7 +142,7 @@ def client_words(client: ClientRow) -> str:
     return f"{profile}{client.calls:,} calls seen; called last: {last}"
 
 
-def of_log(happenings: Iterable[Happening]) -> list[Row]:
+def of_log(activities: Iterable[Activity]) -> list[Row]:
     """What happened, newest first."""
     return [
         Row(
@@ -150,7 +150,7 @@ def of_log(happenings: Iterable[Happening]) -> list[Row]:
             (_clock(one.at), one.level, one.server or "", printable(one.text)),
             _tone(one.level),
         )
-        for one in happenings
+        for one in activities
     ]
 
 

@@ -10,8 +10,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from multitap.catalog.schemas.argument_words import Word
-from multitap.catalog.schemas.form_fields import FormField, Unfit, fields_of
+from multitap.catalog.schemas.argument_words import ArgumentWord
+from multitap.catalog.schemas.form_fields import FormField, InvalidInput, fields_of
 from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.errors import BadArguments, MultitapError
 from multitap.printable import printable
@@ -193,8 +193,8 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
                 if box.value.strip():
                     content[field.name] = self._value(field, box.value.strip())
                 elif field.required:
-                    raise Unfit(f"expected {_takes(field)}")  # noqa: TRY301 - one way to complain
-            except (Unfit, BadArguments) as exc:
+                    raise InvalidInput(f"expected {_takes(field)}")  # noqa: TRY301 - one way to complain
+            except (InvalidInput, BadArguments) as exc:
                 words = str(exc).removeprefix(f"{field.name}: ")
                 self.query_one("#complaint", Static).update(printable(f"{field.name}: {words}"))
                 box.focus()
@@ -206,7 +206,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
 
     def _value(self, field: FormField, text: str) -> Any:
         if self._is_call:
-            return to_arguments([Word(field.name, text)], self._schema)[field.name]
+            return to_arguments([ArgumentWord(field.name, text)], self._schema)[field.name]
         return field.value(text)
 
     def _start(self, field: FormField) -> str:

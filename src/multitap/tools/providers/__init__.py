@@ -26,7 +26,7 @@ __all__ = [
     "openai_provider",
 ]
 
-ANTHROPIC = Provider(anthropic.NAME, anthropic.dialect, anthropic.Messages())
+ANTHROPIC = Provider(anthropic.NAME, anthropic.dialect, anthropic.AnthropicMessages())
 
 
 def openai_provider(*, strict: bool, api: Literal["chat", "responses"]) -> Provider:
@@ -35,4 +35,4 @@ def openai_provider(*, strict: bool, api: Literal["chat", "responses"]) -> Provi
 
 
 def gemini_provider(*, images: bool) -> Provider:
-    return Provider(gemini.NAME, narrow, gemini.Contents(images=images), gemini.MOST_TOOLS)
+    return Provider(gemini.NAME, narrow, gemini.GenerateContent(images=images), gemini.MOST_TOOLS)

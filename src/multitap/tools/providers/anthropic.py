@@ -6,21 +6,21 @@ from typing import Any
 
 from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
-from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.loose import LooseSchema
 from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall
-from multitap.tools.providers.pictures import Frame, text_of
+from multitap.tools.providers.pictures import ImageLimits, text_of
 
 NAME = "Anthropic"
-dialect = Loose(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
-_FRAME = Frame(
+dialect = LooseSchema(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
+_FRAME = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}),
     largest=5 * 2**20,
     longest_side=8000,
 )
 
 
-class Messages:
+class AnthropicMessages:
     """The Messages interface."""
 
     def declare(self, name: str, tool: Converted) -> dict[str, Any]:

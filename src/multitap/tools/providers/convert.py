@@ -8,13 +8,13 @@ from multitap.records import dataclass
 from multitap.tools.providers.descriptions import comma_list, cut
 from multitap.tools.providers.flat import COMBINATORS, flatten
 from multitap.tools.providers.inline import inline_references
-from multitap.tools.providers.restore import Back
+from multitap.tools.providers.restore import Restoration
 from multitap.tools.providers.shrink import STEPS, ShorteningStep, say_less
 from multitap.tools.providers.strict import NotStrict, strict
 from multitap.tools.providers.token_cost import estimate
-from multitap.tools.providers.walk import Note, Path, Schema
+from multitap.tools.providers.walk import Path, ReplicaMessage, Schema
 
-Dialect = Callable[[Schema, Note], tuple[Schema | None, Back]]
+Dialect = Callable[[Schema, ReplicaMessage], tuple[Schema | None, Restoration]]
 """Makes a schema of arguments, without references and top-level combinators, acceptable."""
 
 
@@ -26,7 +26,7 @@ class Converted:
     schema: Schema | None
     """None for a tool without arguments, where a provider wants it so."""
     strict: bool
-    back: Back
+    back: Restoration
     notes: tuple[tuple[str, str, str], ...]
     """Where, what and why of each change."""
     tokens: int
@@ -117,7 +117,7 @@ def _shorter(
 
 
 def _whole(
-    about: str, schema: Schema | None, back: Back, notes: _ChangeNotes, *, is_strict: bool
+    about: str, schema: Schema | None, back: Restoration, notes: _ChangeNotes, *, is_strict: bool
 ) -> Converted:
     tokens = estimate({"description": about, "parameters": schema})
     return Converted(about, schema, is_strict, back, tuple(notes.all), tokens)

@@ -7,18 +7,18 @@ from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
 from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall, ToolCall
-from multitap.tools.providers.pictures import Frame, text_of
+from multitap.tools.providers.pictures import ImageLimits, text_of
 
 NAME = "Gemini"
 # More function declarations make the API refuse the request.
 MOST_TOOLS = 128
-_FRAME = Frame(
+_FRAME = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}),
     largest=18 * 2**20,  # a whole request may have 20 MB
 )
 
 
-class Contents:
+class GenerateContent:
     """The generateContent interface.
 
     Args:

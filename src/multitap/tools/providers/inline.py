@@ -6,7 +6,14 @@ from urllib.parse import unquote
 
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both
-from multitap.tools.providers.walk import Note, Path, Schema, map_schemas, outline, unheard
+from multitap.tools.providers.walk import (
+    Path,
+    ReplicaMessage,
+    Schema,
+    map_schemas,
+    outline,
+    unheard,
+)
 
 MAX_NODES = 2_000
 """Written out, ten lines of references can become more than a machine holds."""
@@ -17,13 +24,13 @@ _ASIDE = frozenset({*_REFERENCES, "$defs", "definitions"})
 _WHY = "not every model follows references"
 
 
-def inline_references(schema: Mapping[str, Any], note: Note = unheard) -> Schema:
+def inline_references(schema: Mapping[str, Any], note: ReplicaMessage = unheard) -> Schema:
     """The schema without references; where one leads back to itself, only the type is said."""
     return _Inliner(schema, note).node(schema, (), (id(schema),))
 
 
 class _Inliner:
-    def __init__(self, root: Mapping[str, Any], note: Note) -> None:
+    def __init__(self, root: Mapping[str, Any], note: ReplicaMessage) -> None:
         self._root = root
         self._note = note
         self._left = MAX_NODES

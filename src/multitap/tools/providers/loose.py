@@ -10,11 +10,11 @@ from multitap.tools.providers.descriptions import comma_list, describe, with_des
 from multitap.tools.providers.number_limits import modernise
 from multitap.tools.providers.patterns import compiles
 from multitap.tools.providers.properties import rename_properties
-from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.tuples import limit_length, places_of
 from multitap.tools.providers.walk import (
-    Note,
     Path,
+    ReplicaMessage,
     Schema,
     map_schemas,
     properties_of,
@@ -24,20 +24,24 @@ from multitap.tools.providers.walk import (
 _ANY_NAME = re.compile(r".*", re.DOTALL)
 
 
-class Loose:
+class LooseSchema:
     """What is valid JSON Schema of 2020, and the little that a provider wants beyond it."""
 
     def __init__(self, provider: str, names: re.Pattern[str] = _ANY_NAME) -> None:
         self._provider = provider
         self._names = names
 
-    def __call__(self, schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
+    def __call__(
+        self, schema: Mapping[str, Any], note: ReplicaMessage
+    ) -> tuple[Schema, Restoration]:
         return self._node(schema, note, ())
 
-    def _node(self, schema: Mapping[str, Any], note: Note, path: Path) -> tuple[Schema, Back]:
+    def _node(
+        self, schema: Mapping[str, Any], note: ReplicaMessage, path: Path
+    ) -> tuple[Schema, Restoration]:
         node = self._clean(schema, note, path)
         names = rename_properties(properties_of(node), self._names)
-        backs: dict[Path, Back] = {}
+        backs: dict[Path, Restoration] = {}
 
         def visit(part: Any, at: Path) -> Any:
             if not is_object(part):
@@ -56,7 +60,7 @@ class Loose:
             made = _with_names(made, names)
         return made, _back(names, backs)
 
-    def _clean(self, schema: Mapping[str, Any], note: Note, path: Path) -> Schema:
+    def _clean(self, schema: Mapping[str, Any], note: ReplicaMessage, path: Path) -> Schema:
         # references are written out by now, so nothing needs the names of parts
         lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
         node = {word: value for word, value in schema.items() if word not in lost}
@@ -75,7 +79,7 @@ class Loose:
         self._set_pattern(node, note, path)
         return node
 
-    def _set_items(self, node: Schema, note: Note, path: Path) -> None:
+    def _set_items(self, node: Schema, note: ReplicaMessage, path: Path) -> None:
         places = places_of(node)
         if places is not None:
             note(path, "any place may have what one of the places has", self._why("tuples"))
@@ -87,7 +91,7 @@ class Loose:
             note(path, "`items` is there", self._why("arrays without"))
             node["items"] = {}
 
-    def _set_pattern(self, node: Schema, note: Note, path: Path) -> None:
+    def _set_pattern(self, node: Schema, note: ReplicaMessage, path: Path) -> None:
         pattern = node.get("pattern")
         if isinstance(pattern, str) and not compiles(pattern):
             del node["pattern"]
@@ -113,15 +117,15 @@ def _with_names(node: Schema, names: Mapping[str, str]) -> Schema:
     }
 
 
-def _back(names: Mapping[str, str], backs: Mapping[Path, Back]) -> Back:
+def _back(names: Mapping[str, str], backs: Mapping[Path, Restoration]) -> Restoration:
     """How to undo a node, from how to undo each schema within it."""
 
-    def find_back(words: frozenset[str]) -> Back:
+    def find_back(words: frozenset[str]) -> Restoration:
         return either(back for at, back in backs.items() if at[0] in words)
 
     if not names and not any(backs.values()):
         return SAME
-    own = Back(
+    own = Restoration(
         names={sent: name for name, sent in names.items()},
         properties={str(at[1]): back for at, back in backs.items() if at[0] == "properties"},
         others=find_back(_OTHERS) or None,

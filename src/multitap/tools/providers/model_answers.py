@@ -24,7 +24,7 @@ def each(value: Any, within: str | None = None) -> list[Any]:
     return list(found) if is_list(found) else []
 
 
-class Unreadable(Exception):
+class UnreadableArguments(Exception):
     """Arguments that are no JSON object; the message is for the model."""
 
 
@@ -41,7 +41,7 @@ def arguments(raw: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, Mapping):
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise Unreadable("the arguments are not a JSON object; send them again as one")
+    raise UnreadableArguments("the arguments are not a JSON object; send them again as one")
 
 
 def _decode(raw: str | bytes | bytearray) -> Any:
@@ -55,7 +55,7 @@ def _decode(raw: str | bytes | bytearray) -> Any:
     try:
         return json.loads(text, strict=False, parse_constant=_refuse)  # lines within strings
     except (ValueError, RecursionError) as exc:
-        raise Unreadable(
+        raise UnreadableArguments(
             f"the arguments are not valid JSON: {exc}; send them again as one JSON object"
         ) from None
 

@@ -7,9 +7,9 @@ from typing import Any
 from multitap.tools.providers.descriptions import comma_list, describe, with_description
 from multitap.tools.providers.patterns import portable
 from multitap.tools.providers.properties import rename_properties
-from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.single_types import plain
-from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
+from multitap.tools.providers.walk import Path, ReplicaMessage, Schema, properties_of, required_of
 
 PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 FORMATS: Mapping[str, frozenset[str]] = {
@@ -28,7 +28,7 @@ _NULL: Schema = {"type": "STRING", "nullable": True}
 _WHY = "Gemini does not take it"
 
 
-def narrow(schema: Mapping[str, Any], note: Note) -> tuple[Schema | None, Back]:
+def narrow(schema: Mapping[str, Any], note: ReplicaMessage) -> tuple[Schema | None, Restoration]:
     """The schema of a tool's arguments for Gemini; none for a tool that takes none."""
     root = plain(schema, note)
     if not properties_of(root):
@@ -36,24 +36,26 @@ def narrow(schema: Mapping[str, Any], note: Note) -> tuple[Schema | None, Back]:
     return _node(root, note, ())
 
 
-def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
     if "anyOf" in node:
         return _choice(node, note, path)
     match node.get("type"):
         case None:
-            return _text(node, "any value, as JSON", note, path), Back(text=True)
+            return _text(node, "any value, as JSON", note, path), Restoration(text=True)
         case "object" if not properties_of(node):
-            return _text(node, "an object, as JSON", note, path), Back(text=True, word=True)
+            return _text(node, "an object, as JSON", note, path), Restoration(text=True, word=True)
         case "object":
             return _object(node, note, path)
         case "array":
             items, back = _node(node["items"], note, (*path, "items"))
-            return {**_keep_known(node, note, path), "items": items}, Back(items=back or None)
+            return {**_keep_known(node, note, path), "items": items}, Restoration(
+                items=back or None
+            )
         case _:
             return _keep_known(node, note, path), SAME
 
 
-def _choice(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+def _choice(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
     """Nothing may stand beside `anyOf`, so the description goes to the first alternative."""
     branches = [one for one in node["anyOf"] if one.get("type") != "null"] or node["anyOf"][:1]
     nullable = {"nullable": True} if len(branches) < len(node["anyOf"]) else {}
@@ -71,28 +73,28 @@ def _spread_lists(schemas: list[Schema]) -> list[Schema]:
     return [inner for one in schemas for inner in one.get("anyOf", [one])]
 
 
-def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
     names = rename_properties(node["properties"], PROPERTY)
     if names:
         note(path, f"{comma_list(names)} renamed", "Gemini does not accept such property names")
     made: Schema = {}
-    backs: dict[str, Back] = {}
+    backs: dict[str, Restoration] = {}
     for name, part in node["properties"].items():
         made[names.get(name, name)], backs[name] = _node(part, note, (*path, "properties", name))
     whole = {**_keep_known(node, note, path), "properties": made}
     if required := [names.get(name, name) for name in required_of(node)]:
         whole["required"] = required
     inner = {name: back for name, back in backs.items() if back}
-    return whole, Back({sent: name for name, sent in names.items()}, properties=inner)
+    return whole, Restoration({sent: name for name, sent in names.items()}, properties=inner)
 
 
-def _text(node: Schema, what: str, note: Note, path: Path) -> Schema:
+def _text(node: Schema, what: str, note: ReplicaMessage, path: Path) -> Schema:
     note(path, f"{what} in a string", "Gemini requires every property to be declared")
     words = " ".join(filter(None, (describe(*_about(node)), f"({what})")))
     return {"type": "STRING", "description": words}
 
 
-def _keep_known(node: Schema, note: Note, path: Path) -> Schema:
+def _keep_known(node: Schema, note: ReplicaMessage, path: Path) -> Schema:
     kind = node["type"]
     made: Schema = {"type": kind.upper()} if kind != "null" else _NULL
     made = {**made, **{word: node[word] for word in node if word in _KEPT}}

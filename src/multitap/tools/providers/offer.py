@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.providers.convert import Converted
-from multitap.tools.providers.model_answers import Unreadable, arguments
-from multitap.tools.providers.restore import SAME, Back, restore_value
+from multitap.tools.providers.model_answers import UnreadableArguments, arguments
+from multitap.tools.providers.restore import SAME, Restoration, restore_value
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, text_result
 
 
@@ -83,7 +83,7 @@ class Offer:
     """Registry names, by the names that the provider sees."""
     searching: bool
     """Whether the three search tools are offered instead of all tools."""
-    _backs: Mapping[str, Back] = field(repr=False)
+    _backs: Mapping[str, Restoration] = field(repr=False)
     _shape: Shape = field(repr=False)
     _execute: Execute = field(repr=False)
 
@@ -102,7 +102,7 @@ class Offer:
         known = self.names.get(name, name)
         try:
             given = arguments(raw)
-        except Unreadable as exc:
+        except UnreadableArguments as exc:
             return ToolCall(
                 call_id, known, {}, name, text_result(str(exc), is_error=True, tool=known)
             )

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from multitap.tools.providers.convert import Converted
-from multitap.tools.providers.loose import Loose
+from multitap.tools.providers.loose import LooseSchema
 from multitap.tools.providers.model_answers import each, field
 from multitap.tools.providers.offer import Answered, RawCall
-from multitap.tools.providers.pictures import Frame, ResultImage, text_of
+from multitap.tools.providers.pictures import ImageLimits, ResultImage, text_of
 
 NAME = "OpenAI"
 # More tools make the API refuse the request.
 MOST_TOOLS = 128
-dialect = Loose(NAME)
-_FRAME = Frame(
+dialect = LooseSchema(NAME)
+_FRAME = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}), largest=20 * 2**20
 )
 

@@ -27,7 +27,7 @@ class ResultImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ImageLimits:
     """Which images a provider takes; of others the model gets the description."""
 
     types: frozenset[str]

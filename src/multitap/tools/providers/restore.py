@@ -11,18 +11,18 @@ from multitap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Back:
+class Restoration:
     """How a value differs from what the tool takes; nothing set where it does not."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """The tool's names of properties by those the model knows, where they differ."""
     optional: frozenset[str] = frozenset()
     """Properties, as the tool names them, whose null means that they are left out."""
-    properties: Mapping[str, "Back"] = field(default_factory=dict[str, "Back"])
+    properties: Mapping[str, "Restoration"] = field(default_factory=dict[str, "Restoration"])
     """What is different within them, by the tool's names."""
-    others: "Back | None" = None
+    others: "Restoration | None" = None
     """What is different within properties that are not named."""
-    items: "Back | None" = None
+    items: "Restoration | None" = None
     text: bool = False
     """It comes as JSON in a string."""
     word: bool = False
@@ -33,10 +33,10 @@ class Back:
         return bool(self.names or self.optional or inner or self.text)
 
 
-SAME = Back()
+SAME = Restoration()
 
 
-def restore_value(value: Any, back: Back) -> Any:
+def restore_value(value: Any, back: Restoration) -> Any:
     """The value as the tool takes it."""
     if back.text and isinstance(value, str):
         return _read(value, word=back.word)
@@ -47,7 +47,7 @@ def restore_value(value: Any, back: Back) -> Any:
     return value
 
 
-def either(backs: Iterable[Back]) -> Back:
+def either(backs: Iterable[Restoration]) -> Restoration:
     """What undoes every one of several alternatives."""
     found = [back for back in backs if back]
     if len(found) <= 1:
@@ -55,7 +55,7 @@ def either(backs: Iterable[Back]) -> Back:
     # which alternative the model chose is not known, so all renames are undone
     names = {sent: name for back in found for sent, name in back.names.items()}
     inner = dict.fromkeys(name for back in found for name in back.properties)
-    return Back(
+    return Restoration(
         names,
         frozenset[str]().union(*(back.optional for back in found)),
         {name: either(back.properties.get(name, SAME) for back in found) for name in inner},
@@ -66,7 +66,7 @@ def either(backs: Iterable[Back]) -> Back:
     )
 
 
-def _object(value: Mapping[str, Any], back: Back) -> dict[str, Any]:
+def _object(value: Mapping[str, Any], back: Restoration) -> dict[str, Any]:
     named = {back.names.get(sent, sent): inner for sent, inner in value.items()}
     return {
         name: restore_value(inner, back.properties.get(name, back.others or SAME))

@@ -6,9 +6,9 @@ from typing import Any
 from multitap.catalog.schemas.json_values import is_object
 from multitap.tools.providers.descriptions import comma_list, describe, with_description
 from multitap.tools.providers.patterns import portable
-from multitap.tools.providers.restore import SAME, Back, either
+from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.single_types import plain
-from multitap.tools.providers.walk import Note, Path, Schema, properties_of, required_of
+from multitap.tools.providers.walk import Path, ReplicaMessage, Schema, properties_of, required_of
 
 # OpenAI's documented limits for strict mode. Beyond them it refuses the whole request, so such a
 # tool is offered without strict mode.
@@ -38,7 +38,7 @@ class NotStrict(Exception):
     """A schema says something that strict mode cannot."""
 
 
-def strict(schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
+def strict(schema: Mapping[str, Any], note: ReplicaMessage) -> tuple[Schema, Restoration]:
     """The schema of a tool's arguments in strict mode.
 
     Raises:
@@ -52,7 +52,7 @@ def strict(schema: Mapping[str, Any], note: Note) -> tuple[Schema, Back]:
     return made, back
 
 
-def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
     if "anyOf" in node:
         pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(node["anyOf"])]
         made: Schema = {"anyOf": [one for one, _ in pairs]}
@@ -66,19 +66,19 @@ def _node(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
         case "array":
             items, back = _node(node["items"], note, (*path, "items"))
             made, lost = _split_rules(node, note, path)
-            return _describe({**made, "items": items}, node, lost), Back(items=back or None)
+            return _describe({**made, "items": items}, node, lost), Restoration(items=back or None)
         case _:
             made, lost = _split_rules(node, note, path)
             return _describe(made, node, lost), SAME
 
 
-def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
+def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
     rest = node.get("additionalProperties")
     named = rest is False or (rest is None and node["properties"])
     if not named or "patternProperties" in node:
         raise NotStrict(f"{_where(path)} takes properties of any name")
     made: Schema = {}
-    backs: dict[str, Back] = {}
+    backs: dict[str, Restoration] = {}
     for name, part in node["properties"].items():
         made[name], backs[name] = _node(part, note, (*path, "properties", name))
     optional = [name for name in made if name not in required_of(node)]
@@ -89,8 +89,8 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
             f"{comma_list(sorted(added))} may be null",
             "strict mode has no optional properties",
         )
-    # The model says null for what it leaves out, and `Back.optional` drops it again: many servers
-    # refuse a null.
+    # The model says null for what it leaves out, and `Restoration.optional` drops it again: many
+    # servers refuse a null.
     for name in added:
         made[name] = _or_null(made[name])
     whole = {
@@ -101,10 +101,10 @@ def _object(node: Schema, note: Note, path: Path) -> tuple[Schema, Back]:
     }
     _, lost = _split_rules(node, note, path)
     inner = {name: back for name, back in backs.items() if back}
-    return _describe(whole, node, lost), Back(optional=added, properties=inner)
+    return _describe(whole, node, lost), Restoration(optional=added, properties=inner)
 
 
-def _split_rules(node: Schema, note: Note, path: Path) -> tuple[Schema, Schema]:
+def _split_rules(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Schema]:
     """What strict mode takes of a node, and what it does not."""
     apart = {"description", "items", "properties", "required", "additionalProperties"}
     made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}

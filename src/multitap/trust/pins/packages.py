@@ -36,7 +36,7 @@ _LARGEST_FILE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedPackage:
     """A package as a configuration names it."""
 
     kind: Kind
@@ -52,7 +52,7 @@ class Launched:
         return _EXACT.fullmatch(self.version) is not None
 
 
-def launch_of(command: str, args: Sequence[str]) -> Launched | None:
+def launch_of(command: str, args: Sequence[str]) -> LaunchedPackage | None:
     """Which package a command line starts; None where it starts none, or nobody can tell."""
     words = [PurePath(command).name.removesuffix(".cmd").removesuffix(".exe"), *args]
     match words:
@@ -68,7 +68,7 @@ def launch_of(command: str, args: Sequence[str]) -> Launched | None:
             return None
 
 
-def resolve(launch: Launched, pid: int | None) -> LockedPackage:
+def resolve(launch: LaunchedPackage, pid: int | None) -> LockedPackage:
     """What was really started, as far as files and processes tell; better in a thread.
 
     Nothing is started to find out: a launcher that comes with a project may be anything.
@@ -110,21 +110,21 @@ def _package_argument(launcher: str, args: Sequence[str]) -> str:
     return ""
 
 
-def _parse(kind: Kind, spec: str) -> Launched | None:
+def _parse(kind: Kind, spec: str) -> LaunchedPackage | None:
     if not spec or spec.startswith((".", "/", "git+", "http:", "https:", "file:")):
         return None
     if kind == "docker":
         name, _, version = spec.partition("@")
         if not version and ":" in name.rpartition("/")[2]:
             name, _, version = name.rpartition(":")
-        return Launched(kind, name, version)
+        return LaunchedPackage(kind, name, version)
     name, version = spec, ""
     for mark in ("==", "@"):
         head, found, tail = spec.rpartition(mark)
         if found and head:  # a scope begins with `@`, too
             name, version = head, tail
             break
-    return Launched(kind, _RANGE.split(name)[0], version)
+    return LaunchedPackage(kind, _RANGE.split(name)[0], version)
 
 
 def _homes(pattern: re.Pattern[str], pid: int | None) -> Iterator[Path]:

@@ -13,7 +13,7 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class PinDrift:
     """The differences; empty where there are none."""
 
     changed: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Drift:
         return f"pins: {'; '.join(filter(None, parts))}"
 
 
-NO_DRIFT = Drift()
+NO_DRIFT = PinDrift()
 
 
 def drift_of(
@@ -70,7 +70,7 @@ def drift_of(
     project: ServerPins | None,
     package: LockedPackage | None,
     others: Mapping[str, ToolPin],
-) -> Drift:
+) -> PinDrift:
     """What is different; for a server never seen before, only what the project's lock contradicts.
 
     Args:
@@ -94,7 +94,7 @@ def drift_of(
     odd = dict.fromkeys(
         key for one in (pins, project) if one is not None for key in _odd_others(others, one)
     )
-    return Drift(
+    return PinDrift(
         tuple(changed), tuple(new), tuple(unlocked), (*odd,), _package_change(before, package)
     )
 

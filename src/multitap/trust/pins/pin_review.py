@@ -12,7 +12,7 @@ from multitap.trust.pins.lock_places import LockPlaces
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class ServerReview:
     """One server: what a person relied on, and what it offers instead."""
 
     server: str
@@ -35,23 +35,23 @@ class Review:
         return locked if own is None or own.sha256 == self.pins.waiting[tool].sha256 else own
 
 
-def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[Review]:
+def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[ServerReview]:
     """All servers that were ever seen.
 
     Raises:
         LockError: A lock file is damaged.
     """
     contents = {file: file.read().servers for file in places.files}
-    found: list[Review] = []
+    found: list[ServerReview] = []
     for server, config in servers.items():
         own, project = places.of(config)
         if (pins := contents[own].get(server)) is not None:
             locked = contents[project].get(server) if project else None
-            found.append(Review(server, config, pins, locked))
+            found.append(ServerReview(server, config, pins, locked))
     return found
 
 
-def accept(places: LockPlaces, review: Review) -> None:
+def accept(places: LockPlaces, review: ServerReview) -> None:
     """Pin what was reviewed, and nothing that came since.
 
     Raises:
@@ -68,7 +68,7 @@ def accept(places: LockPlaces, review: Review) -> None:
     audit.record("pins.accepted", server=review.server, decision="allow", detail="; ".join(said))
 
 
-def refuse(review: Review) -> None:
+def refuse(review: ServerReview) -> None:
     """Record that a person was shown the changes and did not accept them."""
     said = ", ".join(review.pins.waiting)
     audit.record("pins.refused", server=review.server, decision="deny", detail=said)
@@ -97,7 +97,7 @@ def _find_pin(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | Non
     return others.get(waiting) or others.get(waiting.rstrip("*"))
 
 
-def _accept(pins: ServerPins, review: Review, *, is_own: bool) -> ServerPins:
+def _accept(pins: ServerPins, review: ServerReview, *, is_own: bool) -> ServerPins:
     agreed = review.pins.pending
     package = review.pins.pending_package or review.pins.package
     tools = {**pins.tools, **agreed}

@@ -21,7 +21,7 @@ from multitap.trust.pins.lock_file import (
     ToolPin,
 )
 from multitap.trust.pins.lock_places import LockPlaces
-from multitap.trust.pins.pin_drift import NO_DRIFT, Drift, drift_of
+from multitap.trust.pins.pin_drift import NO_DRIFT, PinDrift, drift_of
 from multitap.trust.pins.pinned_definition import canonical, comes_and_goes
 
 PinMode = Literal["enforce", "report", "off"]
@@ -93,7 +93,7 @@ class Pins:
         others: Mapping[str, ToolPin] = MappingProxyType({}),
         *,
         whole: bool = True,
-    ) -> Drift:
+    ) -> PinDrift:
         """How what a server offers differs from what is pinned; what is new to us is noted.
 
         Args:
@@ -111,7 +111,7 @@ class Pins:
         own, project = self._files_of(config)
         for file in filter(None, (own, project)):
             if isinstance(reading := self._readings.get(file), LockError):
-                return Drift(damage=str(reading))
+                return PinDrift(damage=str(reading))
         before = pins = self._entry(own, server)
         # Under `enforce`, a changed command is not an excuse: a project could change both at once.
         if pins is not None and pins.identity != identity and mode != "enforce":
@@ -292,7 +292,7 @@ def pins_of_others(parts: Mapping[str, dict[str, Any]]) -> dict[str, ToolPin]:
     return found
 
 
-def _with_others(pins: ServerPins, seen: Mapping[str, ToolPin], drift: Drift) -> ServerPins:
+def _with_others(pins: ServerPins, seen: Mapping[str, ToolPin], drift: PinDrift) -> ServerPins:
     """The same with what else the server offers; resources that are gone are forgotten."""
     same = {key: pin for key, pin in seen.items() if key not in drift.others}
     kept = {
@@ -311,7 +311,7 @@ def _after(  # noqa: PLR0917 - its only caller gives them all
     identity: str,
     naming: str,
     seen: Mapping[str, ToolPin],
-    drift: Drift,
+    drift: PinDrift,
     package: LockedPackage | None,
 ) -> ServerPins:
     """What is to be written about a server that offers this now."""

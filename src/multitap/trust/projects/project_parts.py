@@ -24,7 +24,7 @@ _Lines = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProjectPart:
     """A server of a project, a skill, or the rest of what its files say."""
 
     kind: PartKind
@@ -50,7 +50,7 @@ class Part:
         return f"{self.kind}{name} ({visible(self.file)})"
 
 
-def parts_of(proposal: Proposal) -> tuple[Part, ...]:
+def parts_of(proposal: Proposal) -> tuple[ProjectPart, ...]:
     """Everything that a project would do, as it is now."""
     root, folder = proposal.root, proposal.folder
     servers = (
@@ -64,7 +64,7 @@ def parts_of(proposal: Proposal) -> tuple[Part, ...]:
 
 def server_part(
     name: str, config: ServerConfig, root: Path, folder: Path, *, file: str = ""
-) -> Part:
+) -> ProjectPart:
     """One server: its configuration, and the files that decide what its program does."""
     files = project_files.of_server(config, root, folder)
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
@@ -73,10 +73,12 @@ def server_part(
         one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
     )
     content = {"transport": config.transport, **said}
-    return Part("server", name, file, _align(lines), _digest(name, content, files), tuple(wants))
+    return ProjectPart(
+        "server", name, file, _align(lines), _digest(name, content, files), tuple(wants)
+    )
 
 
-def settings_part(proposal: Proposal) -> Part:
+def settings_part(proposal: Proposal) -> ProjectPart:
     """What its files say about anything but servers."""
     written: dict[str, Any] = json.loads(json.dumps(proposal.settings, default=str))
     functions: list[str] = written.get("environment", {}).get("tools", [])
@@ -89,14 +91,14 @@ def settings_part(proposal: Proposal) -> Part:
         *_files(files),
     )
     digest = _digest("", written, files)
-    return Part("settings", "", _file(proposal, ""), _align(lines), digest)
+    return ProjectPart("settings", "", _file(proposal, ""), _align(lines), digest)
 
 
-def skill_part(path: Path, root: Path) -> Part:
+def skill_part(path: Path, root: Path) -> ProjectPart:
     """One skill: instructions for a model, and the files beside them."""
     files = project_files.of_skill(path, root)
     name = _within(root, path)
-    return Part("skill", path.name, name, _align(_files(files)), _digest(name, {}, files))
+    return ProjectPart("skill", path.name, name, _align(_files(files)), _digest(name, {}, files))
 
 
 def visible(text: str) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
 from multitap.config.seed_files import at_prompt
-from multitap.config.trust_gate import NobodyAsked, Proposal, Standing, TrustDecision
+from multitap.config.trust_gate import Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.records import dataclass
-from multitap.trust.projects.project_parts import Part, parts_of
+from multitap.trust.projects.project_parts import ProjectPart, parts_of
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
 
 SEARCHES = (native, kode, otter, excelmanus)
@@ -16,28 +16,28 @@ SEARCHES = (native, kode, otter, excelmanus)
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
+class ReviewedPart:
     """One part as it is, and as it was when somebody trusted it."""
 
-    part: Part
+    part: ProjectPart
     before: TrustedPart | None = None
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> TrustState:
         if self.before is None:
-            return Standing.NEW
-        return Standing.TRUSTED if self.before.digest == self.part.digest else Standing.CHANGED
+            return TrustState.NEW
+        return TrustState.TRUSTED if self.before.digest == self.part.digest else TrustState.CHANGED
 
     @property
     def wants(self) -> tuple[str, ...]:
         """Secrets that it asks for and has not been granted."""
-        known = self.standing is Standing.TRUSTED and self.before is not None
+        known = self.standing is TrustState.TRUSTED and self.before is not None
         granted = self.before.granted if known and self.before else ()
         return tuple(name for name in self.part.wants if name not in granted)
 
     def lines(self) -> tuple[str, ...]:
         """What it would do; if it changed, the difference."""
-        if self.standing is not Standing.CHANGED or self.before is None:
+        if self.standing is not TrustState.CHANGED or self.before is None:
             return tuple(f"  {line}" for line in self.part.lines)
         compared = ndiff(self.before.lines, self.part.lines)
         return tuple(line for line in compared if not line.startswith("?"))
@@ -48,14 +48,16 @@ class ProjectReview:
     """Everything that one project would do."""
 
     root: Path
-    parts: tuple[Reviewed, ...]
+    parts: tuple[ReviewedPart, ...]
     gone: tuple[TrustedPart, ...] = ()
     """What was trusted and is no longer there."""
 
     @property
-    def news(self) -> tuple[Reviewed, ...]:
+    def news(self) -> tuple[ReviewedPart, ...]:
         """What there is to decide."""
-        return tuple(one for one in self.parts if one.standing is not Standing.TRUSTED or one.wants)
+        return tuple(
+            one for one in self.parts if one.standing is not TrustState.TRUSTED or one.wants
+        )
 
 
 def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[Problem]]:
@@ -66,7 +68,7 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
     """
     known = projects.trusted()
     proposals, problems = _proposals(folder)
-    parts: dict[Path, dict[str, Part]] = {}
+    parts: dict[Path, dict[str, ProjectPart]] = {}
     for proposal in proposals:
         found = parts.setdefault(proposal.root, {})
         found |= {part.key: part for part in parts_of(proposal)}
@@ -74,13 +76,13 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
     for root, found in parts.items():
         before = known.get(root.resolve(), {})
         gone = tuple(one for key, one in before.items() if key not in found)
-        reviewed = tuple(Reviewed(part, before.get(key)) for key, part in found.items())
+        reviewed = tuple(ReviewedPart(part, before.get(key)) for key, part in found.items())
         if reviewed or gone:
             reviews.append(ProjectReview(root, reviewed, gone))
     return reviews, problems
 
 
-class _Collector(NobodyAsked):
+class _Collector(TrustNothing):
     """Collects what is proposed."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from multitap.config import Loaded, Place, Scope, Search, ServerConfig, expand_s
 from multitap.config.trust_gate import (
     PartKind,
     Proposal,
-    Standing,
     TrustDecision,
+    TrustState,
     Untrusted,
     nothing_trusted,
     trust_hint,
@@ -22,7 +22,7 @@ from multitap.config.trust_gate import (
 from multitap.errors import MultitapError, UnknownName
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
-from multitap.trust.projects.project_parts import Part, parts_of, server_part, skill_part
+from multitap.trust.projects.project_parts import ProjectPart, parts_of, server_part, skill_part
 from multitap.trust.secrets.vault import scope_for
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Projects:
         said = [(part, self._standing(proposal.root, part, known)) for part in parts]
         return TrustDecision(
             {part.name: standing for part, standing in said if part.kind == "server"},
-            next((standing for part, standing in said if part.kind == "settings"), Standing.NEW),
+            next((standing for part, standing in said if part.kind == "settings"), TrustState.NEW),
             {
                 proposal.root / part.file: standing
                 for part, standing in said
@@ -129,7 +129,9 @@ class Projects:
         """
         return {Path(root): parts for root, parts in self._read().projects.items()}
 
-    def trust(self, root: Path, parts: Collection[Part], granted: Collection[str] = ()) -> None:
+    def trust(
+        self, root: Path, parts: Collection[ProjectPart], granted: Collection[str] = ()
+    ) -> None:
         """Trust these parts of a project as they are, in place of what was trusted before.
 
         Args:
@@ -172,13 +174,13 @@ class Projects:
             self._kept.write(msgspec.json.encode(records))
         self._record("trust.withdrawn", subject=str(root), decision="deny")
 
-    def _standing(self, root: Path, part: Part, known: TrustedParts) -> Standing:
+    def _standing(self, root: Path, part: ProjectPart, known: TrustedParts) -> TrustState:
         before = known.get(part.key)
         if _is_known(part, known):
-            return Standing.TRUSTED
+            return TrustState.TRUSTED
         if part.digest in self._for_now.get(_key(root), ()):
-            return Standing.TRUSTED
-        return Standing.NEW if before is None else Standing.CHANGED
+            return TrustState.TRUSTED
+        return TrustState.NEW if before is None else TrustState.CHANGED
 
     def _trusted_parts(self, root: Path) -> TrustedParts:
         try:
@@ -239,7 +241,7 @@ def expand_trusted(
 
 
 def _remember(
-    part: Part, before: TrustedPart | None, granted: Collection[str], now: float
+    part: ProjectPart, before: TrustedPart | None, granted: Collection[str], now: float
 ) -> TrustedPart:
     secrets = tuple(name for name in part.wants if name in granted)
     if before is not None and before.digest == part.digest:
@@ -248,7 +250,7 @@ def _remember(
     return TrustedPart(part.kind, part.name, part.file, part.digest, part.lines, secrets, now)
 
 
-def _is_known(part: Part, known: TrustedParts) -> bool:
+def _is_known(part: ProjectPart, known: TrustedParts) -> bool:
     before = known.get(part.key)
     return before is not None and before.digest == part.digest
 

@@ -82,14 +82,14 @@ class SandboxPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Confining:
+class ConfinementDecision:
     """Whether a server is confined, and why it is as it is."""
 
     confined: bool
     reason: str
 
 
-def decide(config: StdioServer, unsupported: str | None) -> Confining:
+def decide(config: StdioServer, unsupported: str | None) -> ConfinementDecision:
     """Whether to confine a server.
 
     Args:
@@ -98,16 +98,18 @@ def decide(config: StdioServer, unsupported: str | None) -> Confining:
     """
     asked = config.sandbox is True or config.sandbox == "bubblewrap"
     if config.sandbox is False:
-        return Confining(False, "switched off by `sandbox = false`")
+        return ConfinementDecision(False, "switched off by `sandbox = false`")
     if not asked and config.provenance == "user":
-        return Confining(False, "your own configuration describes it")
+        return ConfinementDecision(False, "your own configuration describes it")
     if not asked and os.path.basename(config.command) in _CONTAINERS:
-        return Confining(False, "it runs in a container, whose program needs the whole machine")
+        return ConfinementDecision(
+            False, "it runs in a container, whose program needs the whole machine"
+        )
     if unsupported is not None:
-        return Confining(asked, unsupported)
+        return ConfinementDecision(asked, unsupported)
     origin = {"project": "a project", "registry": "a registry", "user": "you"}[config.provenance]
     wish = f'`sandbox = "{config.sandbox}"`' if config.sandbox is not True else "`sandbox = true`"
-    return Confining(True, wish if asked else f"{origin} describes it")
+    return ConfinementDecision(True, wish if asked else f"{origin} describes it")
 
 
 def plan_sandbox(

@@ -8,7 +8,7 @@ SERVICE = "multitap"
 """The name under which a keyring keeps what is ours."""
 
 
-class KeyringSilent(MultitapError):
+class KeyringUnavailable(MultitapError):
     """The keyring has something of ours, and does not say what."""
 
 
@@ -39,7 +39,7 @@ def recall(name: str) -> str | None:
     try:
         return keyring.get_password(SERVICE, name)
     except (KeyringError, OSError, RuntimeError) as exc:
-        raise KeyringSilent(f"the keyring does not answer: {exc}", hint="unlock it") from None
+        raise KeyringUnavailable(f"the keyring does not answer: {exc}", hint="unlock it") from None
 
 
 def forget(name: str) -> None:

@@ -109,7 +109,7 @@ class TokenStore:
             return login
         try:
             text = system_keyring.recall(_keyring_name(login))
-        except system_keyring.KeyringSilent as exc:
+        except system_keyring.KeyringUnavailable as exc:
             raise TokenStoreError(str(exc), hint=exc.hint) from None
         if text is None:
             return None  # as good as logged out

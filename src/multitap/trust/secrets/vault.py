@@ -252,7 +252,7 @@ def _check_name(name: str) -> None:
 def _from_keyring(name: str) -> str:
     try:
         value = system_keyring.recall(name)
-    except system_keyring.KeyringSilent as exc:
+    except system_keyring.KeyringUnavailable as exc:
         raise VaultError(str(exc), hint=exc.hint) from None
     if value is None:
         raise VaultError(

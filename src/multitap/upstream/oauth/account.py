@@ -21,7 +21,7 @@ from multitap.trust.secrets.token_store import StoredLogin
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.challenge_words import parameters
 from multitap.upstream.oauth.credentials import Credentials, token_of
-from multitap.upstream.oauth.login_book import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
 from multitap.upstream.oauth.shared_work import SharedWork
 from multitap.wire.streamable.http_origin import Challenge
@@ -47,7 +47,7 @@ class Account:
     Args:
         name: The server's configured name.
         config: Where it is, and what is known of how to log in.
-        book: Where logins are kept.
+        storage: Where logins are kept.
         tasks: What goes on although nobody waits for it: renewals and logins.
         login: Sends a person to the authorization server; None: there is none.
         on_change: Told that a login came or failed that nobody waited for.
@@ -58,7 +58,7 @@ class Account:
         name: str,
         config: HttpServer,
         *,
-        book: LoginBook,
+        storage: LoginStorage,
         tasks: Tasks,
         login: Login | None = None,
         on_change: Callable[[Account], None] = lambda _: None,
@@ -68,7 +68,7 @@ class Account:
         self.known = config.oauth or OAuth()
         self.challenge = ""
         """What the server last said to a request that it refused."""
-        self._book = book
+        self._storage = storage
         self._work = SharedWork(tasks)
         self._login = login
         self._on_change = on_change
@@ -168,9 +168,9 @@ class Account:
             )
         except (LoginFailed, MultitapError) as exc:
             words = self.config.redact(str(exc))
-            await self._book.note_failure(self.name, words)
+            await self._storage.note_failure(self.name, words)
             raise
-        kept = await self._book.add(kept)
+        kept = await self._storage.add(kept)
         self._use(kept)
         self._refusal = None
         self._on_change(self)
@@ -216,7 +216,7 @@ class Account:
         """Have new tokens: one of all processes does, the others take its result."""
         before = self._now.token
         with anyio.CancelScope() as scope:
-            async with self._book.renewing(self.name, self.config.url) as permit:
+            async with self._storage.renewing(self.name, self.config.url) as permit:
                 # looked at again: somebody may have renewed it while we waited
                 await self._load()
                 if self._now.token != before or not self._can_renew():
@@ -240,12 +240,12 @@ class Account:
             if exc.error == "invalid_client" and kept.registered:
                 # the authorization server forgot us: the next login registers again
                 forgotten = msgspec.structs.replace(kept, registered=False)
-                await self._book.save(forgotten)
+                await self._storage.save(forgotten)
             words = f"the login has ended ({self.config.redact(str(exc))})"
             raise AuthRequired(words, hint=_hint(self.name)) from None
         except LoginFailed as exc:
             raise AuthRequired(self.config.redact(str(exc)), hint=_hint(self.name)) from None
-        self._use(await self._book.save(renewed))
+        self._use(await self._storage.save(renewed))
 
     async def _grant(self, challenge: str) -> None:
         """Log in without a person; nothing of that is kept."""
@@ -262,7 +262,7 @@ class Account:
             self._stand()
             return
         try:
-            kept = await self._book.find(self.name, self.config.url, self._now.login)
+            kept = await self._storage.find(self.name, self.config.url, self._now.login)
         except MultitapError as exc:
             raise AuthRequired(str(exc), hint=exc.hint) from None
         if not self._is_loaded or kept != self._now.login:

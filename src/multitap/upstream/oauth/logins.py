@@ -12,8 +12,8 @@ from multitap.later import Later
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.handlers import Login
-from multitap.upstream.oauth.login_book import LoginBook
 from multitap.upstream.oauth.login_sharing import LoginSharing
+from multitap.upstream.oauth.login_storage import LoginStorage
 
 if TYPE_CHECKING:
     from multitap.upstream.oauth import account as oauth_account
@@ -43,7 +43,7 @@ class Logins:
         self._login = login
         self._store = TokenStore()
         self._sharing = sharing
-        self._book = LoginBook(self._store, sharing)
+        self._storage = LoginStorage(self._store, sharing)
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
 
     def account(self, name: str, config: HttpServer) -> "Account | None":
@@ -60,7 +60,7 @@ class Logins:
             account = self._accounts[key] = oauth_account.Account(
                 name,
                 config,
-                book=self._book,
+                storage=self._storage,
                 tasks=self._tasks,
                 login=self._login,
                 on_change=self._on_changed,

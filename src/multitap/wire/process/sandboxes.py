@@ -28,7 +28,7 @@ from multitap.wire.process.spawner import CannotStart
 
 if TYPE_CHECKING:
     from multitap.http.egress.forward_proxy import ForwardProxy
-    from multitap.wire.process.sandbox.confinement import Orders
+    from multitap.wire.process.sandbox.confinement import SandboxOrders
 
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -57,7 +57,7 @@ class Launch:
 
     env: Mapping[str, str]
     cwd: Path | None
-    orders: "Orders | None" = None
+    orders: "SandboxOrders | None" = None
     traffic: Traffic | None = None
     on_end: Callable[[], None] = _nothing
     used: UsedPaths | None = None
@@ -177,7 +177,7 @@ class Sandboxes:
             # curl heeds only the lower-case `http_proxy`, other programs only the upper-case names
             env |= {variable.lower(): address for variable in _PROXY_VARIABLES}
             env["NODE_USE_ENV_PROXY"] = "1"  # Node's own `fetch` asks nobody else
-        orders: Orders = {
+        orders: SandboxOrders = {
             "read": [*plan.read],
             "write": [*plan.write],
             "devices": [*plan.devices],

@@ -20,7 +20,7 @@ from multitap.faults import WireFault
 from multitap.wire.process.warden import LENGTH
 
 if TYPE_CHECKING:
-    from multitap.wire.process.sandbox.confinement import Orders
+    from multitap.wire.process.sandbox.confinement import SandboxOrders
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Spawner:
         env: Mapping[str, str],
         cwd: Path | None,
         pipes: Sequence[int],
-        orders: "Orders | None" = None,
+        orders: "SandboxOrders | None" = None,
         on_report: OnReport = _ignore,
     ) -> Child:
         """Start `program` with `pipes` as its standard input, output and error.

@@ -9,7 +9,8 @@ the same Python, see `spawner.py`.
 It must never end what is not ours, and ids of processes are reused. So a server that has ended
 stays a zombie until the rest of its group is gone, which keeps the id of the group from being
 reused; any other process is looked at, opened as a pidfd and looked at again before it is ended.
-Processes that an earlier warden left behind are known by the tag in their environment, see `Tag`.
+Processes that an earlier warden left behind are known by the tag in their environment; see
+`ServerTag`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .sandbox.confinement import Orders
-    from .sandbox.handed_over import HandedOver
+    from .sandbox.confinement import SandboxOrders
+    from .sandbox.syscall_supervisor import SyscallSupervisor
 
 LENGTH = struct.Struct("!I")
 TAG = "MULTITAP_ORIGIN"  # wardens of older versions would end what has a MULTITAP_TAG of this form
@@ -52,7 +53,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Tag:
+class ServerTag:
     """What a server's environment says about where it comes from.
 
     `PLACE.WARDEN.STARTED.NUMBER.LEADER`: the boot and the namespaces within which ids have a
@@ -71,7 +72,7 @@ class Tag:
         return f"{self.place}.{self.warden}.{self.started}.{self.number}.{self.leader}"
 
     @classmethod
-    def of(cls, pid: int) -> Tag | None:
+    def of(cls, pid: int) -> ServerTag | None:
         """The tag of a process; None: it has none that we could understand."""
         for entry in _environment(pid).split(b"\0"):
             if entry.startswith(TAG.encode() + b"="):
@@ -81,7 +82,7 @@ class Tag:
         return None
 
 
-class Stat:
+class ProcessStat:
     """What the system says about one process."""
 
     def __init__(self, fields: list[str]) -> None:
@@ -93,7 +94,7 @@ class Stat:
         self.started = fields[19]
 
     @classmethod
-    def of(cls, pid: int | str) -> Stat | None:
+    def of(cls, pid: int | str) -> ProcessStat | None:
         """None: there is no such process, or none that we may see."""
         try:
             with open(f"{PROC}/{pid}/stat", "rb") as file:
@@ -112,7 +113,7 @@ class Warden:
         """Servers that were swept and are about to end."""
         self.place = _place()
         self.prctl = _prctl()
-        self.confined: dict[int, HandedOver] = {}
+        self.confined: dict[int, SyscallSupervisor] = {}
         """Confined servers, by the descriptor on which each hands calls to us."""
         self.poll = select.poll()
 
@@ -182,7 +183,7 @@ class Warden:
         argv: list[str],
         env: dict[str, str],
         cwd: str | None,
-        orders: Orders | None,
+        orders: SandboxOrders | None,
     ) -> None:
         for fd in fds:
             os.set_inheritable(fd, False)
@@ -208,7 +209,7 @@ class Warden:
         self._say("spawned", number, pid)
 
     def _watch_start(
-        self, number: int, leader: int, child: socket.socket, orders: Orders | None
+        self, number: int, leader: int, child: socket.socket, orders: SandboxOrders | None
     ) -> bytes:
         """Wait until a program has started; why it did not, empty if it did.
 
@@ -235,11 +236,11 @@ class Warden:
                 if orders is not None and orders["wrapper"] and fds:
                     return b""  # the wrapper keeps its end open for as long as the server runs
 
-    def _take_calls(self, number: int, leader: int, listener: int, orders: Orders) -> None:
-        from .sandbox.handed_over import HandedOver  # noqa: PLC0415 - others need none
+    def _take_calls(self, number: int, leader: int, listener: int, orders: SandboxOrders) -> None:
+        from .sandbox.syscall_supervisor import SyscallSupervisor  # noqa: PLC0415 - others need none
 
         os.set_inheritable(listener, False)
-        self.confined[listener] = HandedOver(
+        self.confined[listener] = SyscallSupervisor(
             listener,
             write=orders["write"],
             proxy=orders["proxy"],
@@ -274,9 +275,9 @@ class Warden:
         calls.close()
         return False
 
-    def _tag(self, warden: int, number: int, leader: int) -> Tag:
-        stat = Stat.of(warden)
-        return Tag(
+    def _tag(self, warden: int, number: int, leader: int) -> ServerTag:
+        stat = ProcessStat.of(warden)
+        return ServerTag(
             self.place or "", str(warden), stat.started if stat else "0", str(number), str(leader)
         )
 
@@ -287,7 +288,7 @@ class Warden:
         env: dict[str, str],
         cwd: str | None,
         fds: list[int],
-        orders: Orders | None,
+        orders: SandboxOrders | None,
         *,
         warden: int,
         report: socket.socket,
@@ -387,7 +388,7 @@ class Warden:
             found = {
                 pid: stat
                 for pid, stat in _descendants(os.getpid()).items()
-                if leader in {stat.group, stat.session} or str(Tag.of(pid)) == tag
+                if leader in {stat.group, stat.session} or str(ServerTag.of(pid)) == tag
             }
             for pid, stat in found.items():
                 _end(pid, stat)
@@ -410,7 +411,7 @@ class Warden:
         seen = _processes()
         used = _at_terminals(seen)
         for pid, stat in seen.items():
-            tag = Tag.of(pid)
+            tag = ServerTag.of(pid)
             if (
                 tag is not None
                 and tag.place == self.place
@@ -461,17 +462,17 @@ def _drain(fd: int) -> None:
         return
 
 
-def _end(pid: int, seen: Stat, tag: Tag | None = None) -> None:
+def _end(pid: int, seen: ProcessStat, tag: ServerTag | None = None) -> None:
     """End a process that was looked at, unless its id belongs to another one by now."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):
         handle = None  # an old kernel, or a filter in front of it: the second look has to do
     try:
-        now = Stat.of(pid)
+        now = ProcessStat.of(pid)
         if now is None or now.started != seen.started:
             return
-        if tag is not None and str(Tag.of(pid)) != str(tag):
+        if tag is not None and str(ServerTag.of(pid)) != str(tag):
             return
         _kill(pid, handle)
     finally:
@@ -518,14 +519,14 @@ def _is_proc_ours() -> bool:
         return False
 
 
-def _processes() -> dict[int, Stat]:
+def _processes() -> dict[int, ProcessStat]:
     if not _is_proc_ours():
         return {}
-    found = {int(entry): Stat.of(entry) for entry in os.listdir(PROC) if entry.isdigit()}
+    found = {int(entry): ProcessStat.of(entry) for entry in os.listdir(PROC) if entry.isdigit()}
     return {pid: stat for pid, stat in found.items() if stat is not None}
 
 
-def _descendants(root: int) -> dict[int, Stat]:
+def _descendants(root: int) -> dict[int, ProcessStat]:
     """All living processes below `root`; zombies are already ended."""
     seen = _processes()
     below: set[int] = set()
@@ -539,7 +540,7 @@ def _descendants(root: int) -> dict[int, Stat]:
     return {pid: seen[pid] for pid in below if not seen[pid].zombie}
 
 
-def _at_terminals(seen: dict[int, Stat]) -> set[int]:
+def _at_terminals(seen: dict[int, ProcessStat]) -> set[int]:
     """The processes at a terminal, and those above them: somebody may be working there."""
     used: set[int] = set()
     for pid, stat in seen.items():
@@ -550,7 +551,7 @@ def _at_terminals(seen: dict[int, Stat]) -> set[int]:
     return used
 
 
-def _is_guest(tag: Tag, stat: Stat, seen: dict[int, Stat]) -> bool:
+def _is_guest(tag: ServerTag, stat: ProcessStat, seen: dict[int, ProcessStat]) -> bool:
     """Whether it lives in a session that some other program opened: it only got the tag.
 
     The leader of a session may be gone, or outside our namespace; then the oldest member left
@@ -561,7 +562,7 @@ def _is_guest(tag: Tag, stat: Stat, seen: dict[int, Stat]) -> bool:
         for pid, other in seen.items()
         if other.session == stat.session and not other.zombie
     ]
-    return bool(members) and str(Tag.of(min(members)[1])) != str(tag)
+    return bool(members) and str(ServerTag.of(min(members)[1])) != str(tag)
 
 
 def _is_gone(pid: int, started: str) -> bool:
@@ -572,7 +573,7 @@ def _is_gone(pid: int, started: str) -> bool:
         return True
     except (PermissionError, OverflowError):
         pass
-    stat = Stat.of(pid)
+    stat = ProcessStat.of(pid)
     return stat is not None and (stat.zombie or stat.started != started)
 
 

@@ -11,12 +11,12 @@ from yarl import URL
 from multitap.config import HttpServer
 from multitap.config.secrets import in_headers
 from multitap.faults import AnswerInvalid, RequestFailed, WireFault
+from multitap.http.client.chunk_buffer import ChunkBuffer
 from multitap.http.client.client_connection import ClientConnection
 from multitap.http.client.headers import Headers, merge
 from multitap.http.client.http_client import HttpClient, PreparedHead
 from multitap.http.client.lingering import Lingering
 from multitap.http.client.origins import join_url, show_url, stays_home, without_credentials
-from multitap.http.client.pieces import Pieces
 from multitap.http.client.response import Response
 from multitap.wire.jsonrpc.pending_requests import PendingRequest
 
@@ -80,7 +80,7 @@ _MOST_KEPT = 256
 _NONE: Headers = {}
 
 
-class _Asking(NamedTuple):
+class _OutgoingRequest(NamedTuple):
     """One request, before it is bytes."""
 
     method: str
@@ -91,7 +91,7 @@ class _Asking(NamedTuple):
     pending: PendingRequest | None
 
 
-class _Kept(NamedTuple):
+class _CachedHead(NamedTuple):
     """The head of a message: most are followed by more of their kind."""
 
     url: URL
@@ -130,7 +130,7 @@ class HttpOrigin:
         self._granted: Headers = _NONE
         self._lingering = Lingering(self._client.loop)
         self._grant: tuple[Headers, Headers] | None = None
-        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int], _CachedHead] = {}
         self._redirected = False
         self.is_established = False
         """Whether the handshake is done: from then on requests wait for a person who logs in."""
@@ -160,7 +160,9 @@ class HttpOrigin:
             message: What to send.
             pending: Told when the server may have seen it.
         """
-        return await self._send(_Asking("POST", url, headers, extra or _NONE, message, pending))
+        return await self._send(
+            _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)
+        )
 
     def idle(self, url: URL, headers: Headers, extra: Headers | None) -> Idle | None:
         """A connection on which a message can be sent at once, and the head to send before it.
@@ -189,7 +191,7 @@ class HttpOrigin:
 
     async def ask(self, method: str, headers: Headers) -> Response:
         """Send a request without a message: GET or DELETE."""
-        return await self._send(_Asking(method, self.url, headers, _NONE, None, None))
+        return await self._send(_OutgoingRequest(method, self.url, headers, _NONE, None, None))
 
     def whole(self, response: Response) -> bytes | None:
         """The whole body if it is here, and not compressed."""
@@ -202,7 +204,7 @@ class HttpOrigin:
         """The whole body, decompressed."""
         if (body := self.whole(response)) is not None:
             return body
-        pieces, size = Pieces(), 0
+        pieces, size = ChunkBuffer(), 0
         try:
             while size <= self.limit and (chunk := await response.chunk()):
                 pieces.add(chunk)
@@ -238,10 +240,10 @@ class HttpOrigin:
         if method == "POST":
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = _Kept(url, headers, extra, head)
+            self._kept[key] = _CachedHead(url, headers, extra, head)
         return head
 
-    async def _send(self, asking: _Asking) -> Response:
+    async def _send(self, asking: _OutgoingRequest) -> Response:
         authorizer = self._authorizer
         if authorizer is None:
             return await self._reach(asking)
@@ -263,12 +265,16 @@ class HttpOrigin:
         authorizer = self._authorizer
         if authorizer is None:
             return refused
-        asking = _Asking("POST", url, headers, extra or _NONE, message, pending)
+        asking = _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)
         asked = asking._replace(headers=self._with(headers, self._granted))
         return await self._convince(authorizer, asking, asked, refused)
 
     async def _convince(
-        self, authorizer: Authorizer, asking: _Asking, asked: _Asking, response: Response
+        self,
+        authorizer: Authorizer,
+        asking: _OutgoingRequest,
+        asked: _OutgoingRequest,
+        response: Response,
     ) -> Response:
         convinced = False
         for _ in range(_ANSWERS):
@@ -294,7 +300,7 @@ class HttpOrigin:
         self._granted = granted
         return self._grant[1]
 
-    async def _reach(self, asking: _Asking) -> Response:
+    async def _reach(self, asking: _OutgoingRequest) -> Response:
         for _ in range(_REDIRECTS + 1):
             head = self._head(asking.method, asking.url, asking.headers, asking.extra)
             response = await self._client.send(head, asking.message, asking.pending)
@@ -310,7 +316,7 @@ class HttpOrigin:
         raise RequestFailed(f"{self.name} redirects in a loop", sent=True)
 
 
-def _challenge(response: Response, asked: _Asking) -> Challenge | None:
+def _challenge(response: Response, asked: _OutgoingRequest) -> Challenge | None:
     words = response.header("WWW-Authenticate") or ""
     if response.status == HTTPStatus.UNAUTHORIZED or (
         response.status == HTTPStatus.FORBIDDEN and "insufficient_scope" in words

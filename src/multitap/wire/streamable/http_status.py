@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from multitap.faults import AuthRequired, NotSpoken, RequestFailed, SessionLost, WireFault
+from multitap.faults import AuthRequired, RequestFailed, SessionLost, WireFault, WrongProtocol
 from multitap.wire.jsonrpc import envelope
 from multitap.wire.jsonrpc.envelope import RequestId
 from multitap.wire.jsonrpc.vocabulary import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -69,7 +69,7 @@ def meaning(
     if error is not None:
         return error[1]
     if status in (404, 405) and not established:
-        return NotSpoken(words, sent=True)
+        return WrongProtocol(words, sent=True)
     if is_passing(status) or status in (404, 405):
         return RequestFailed(words, sent=True)
     return RpcError(INVALID_REQUEST, words)

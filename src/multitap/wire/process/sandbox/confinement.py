@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    class Orders(TypedDict):
+    class SandboxOrders(TypedDict):
         """What the warden is told; nothing that `marshal` could not carry."""
 
         read: list[str]
@@ -41,7 +41,7 @@ _DAC_OVERRIDE = 1  # root in a container works with files of other users; Landlo
 _LAST_CAPABILITY = 63
 
 
-def confine(orders: Orders) -> int:
+def confine(orders: SandboxOrders) -> int:
     """Confine this process for good; the descriptor on which it hands calls to the warden.
 
     Raises:

@@ -16,7 +16,7 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
 from multitap.gateway.degradation import reasons
-from multitap.gateway.fronts.access_desk import AccessDesk
+from multitap.gateway.fronts.access_service import AccessService
 from multitap.gateway.fronts.control_actions import (
     prompt_lines,
     refusal,
@@ -32,13 +32,13 @@ from multitap.gateway.fronts.control_messages import (
     AskFigures,
     AskHistory,
     AskLog,
+    AskOverview,
     AskPicture,
     AskPrompts,
     AskPulse,
     AskReload,
     AskResources,
     AskRestart,
-    AskSight,
     AskStderr,
     AskSwitch,
     AskTools,
@@ -52,14 +52,14 @@ from multitap.gateway.fronts.control_messages import (
     ServerFigures,
     files_of,
 )
-from multitap.gateway.fronts.control_records import CallsPage, HappeningsPage, Pulse
-from multitap.gateway.fronts.control_sight import Sight
+from multitap.gateway.fronts.control_overview import GatewayOverview
+from multitap.gateway.fronts.control_records import Pulse
 from multitap.gateway.fronts.worker_figures import WorkerFigures
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange
-from multitap.store.log_records import Happening, LogRecord
+from multitap.store.log_records import Activity, LogRecord
 from multitap.store.record_filter import RecordFilter
 from multitap.upstream.traced_wire import TracedMessage
 from multitap.upstream.tracing import follow_messages
@@ -67,7 +67,7 @@ from multitap.version import VERSION
 from multitap.wire.process.stderr_log import last_lines, log_path
 
 if TYPE_CHECKING:
-    from multitap.gateway.fronts.crew import Crew
+    from multitap.gateway.fronts.worker_peers import WorkerPeers
 
 WORK = 30.0
 """Seconds for an answer to be found: a question must not hold its place forever."""
@@ -82,7 +82,7 @@ _LONGEST_WORD = 100
 _encode = msgspec.json.Encoder().encode
 
 
-class ControlDesk:
+class ControlService:
     """Answers questions about one gateway; the socket and the page carry them.
 
     Args:
@@ -94,8 +94,8 @@ class ControlDesk:
         link: A new link to the web console; None: there is none.
     """
 
-    crew: "Crew | None" = None
-    """The other workers of the gateway, if it has any: one desk speaks for all of them."""
+    workers: "WorkerPeers | None" = None
+    """The other workers of the gateway, if it has any: one speaks for all of them."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class ControlDesk:
         self._sessions = sessions
         self._switch = switch
         self._link = link
-        self._access = AccessDesk(gateway)
+        self._access = AccessService(gateway)
         self._started = time.time()
 
     def about(self) -> About:
         return About(
-            pid=os.getpid() if self.crew is None else os.getppid(),
+            pid=os.getpid() if self.workers is None else os.getppid(),
             version=VERSION,
             started=self._started,
             files=files_of(self._reloader.loaded) if self._reloader else None,
@@ -145,7 +145,7 @@ class ControlDesk:
             raise MultitapError(f"it took more than {WORK:g} seconds") from None
 
     @contextmanager
-    def happenings(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
+    def activities(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
         """Within the block, hear what happens, to one server or to all."""
         with self.gateway.hub.events.subscribe(BACKLOG) as events:
             yield _to_log_records(events, server)
@@ -181,9 +181,11 @@ class ControlDesk:
                 return prompt_lines(hub)
             case AskFigures():
                 return await self._all_figures()
-            case AskSight():
+            case AskOverview():
                 questions = tuple(self.gateway.person.look())
-                return Sight(self.about(), self._picture(), await self._all_figures(), questions)
+                return GatewayOverview(
+                    self.about(), self._picture(), await self._all_figures(), questions
+                )
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
@@ -209,12 +211,10 @@ class ControlDesk:
         match question:
             case AskCalls(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
-                calls = await store.calls(filter=wanted, limit=limit, cursor=cursor)
-                return CallsPage(calls.records, calls.cursor)
+                return await store.calls(filter=wanted, limit=limit, cursor=cursor)
             case AskLog(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
-                log = await store.logs(filter=wanted, limit=limit, cursor=cursor)
-                return HappeningsPage(log.records, log.cursor)
+                return await store.logs(filter=wanted, limit=limit, cursor=cursor)
             case AskPulse(seen, most):
                 return self.pulse(seen, most)
             case AskExchange(exchange_id):
@@ -297,7 +297,7 @@ class ControlDesk:
         )
 
     async def _all_figures(self) -> Figures:
-        told = self.figures() if self.crew is None else await self.crew.figures()
+        told = self.figures() if self.workers is None else await self.workers.figures()
         metrics = told.metrics
         return Figures(
             servers={
@@ -315,8 +315,8 @@ class ControlDesk:
         if self._reloader is None:
             raise MultitapError("the gateway has no files to reload")
         report = await self._reloader.reload(self.gateway.hub)
-        if self.crew is not None:
-            await self.crew.reload()
+        if self.workers is not None:
+            await self.workers.reload()
         if isinstance(report, Reloaded):
             return ReloadReport(
                 taken=True, plan=report.plan, problems=report.problems, kept=report.kept
@@ -342,7 +342,7 @@ async def _to_log_records(
     async for event in events:
         at = time.time()
         told = (
-            Happening.of_call(event, at=at)
+            Activity.of_call(event, at=at)
             if isinstance(event, CallDone)
             else LogRecord.of(event, at=at)
         )

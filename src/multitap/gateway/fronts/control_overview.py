@@ -6,7 +6,7 @@ from multitap.gateway.fronts.control_messages import About, Figures, GatewayPict
 from multitap.gateway.person_questions import OpenQuestion
 
 
-class Sight(msgspec.Struct, frozen=True):
+class GatewayOverview(msgspec.Struct, frozen=True):
     """One gateway at one moment."""
 
     about: About

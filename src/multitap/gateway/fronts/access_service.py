@@ -39,7 +39,7 @@ from multitap.trust import audit
 from multitap.trust.access_tokens import AccessTokens
 from multitap.trust.pins.lock_places import LockPlaces
 from multitap.trust.pins.pin_difference import difference
-from multitap.trust.pins.pin_review import Review, accept, reviews
+from multitap.trust.pins.pin_review import ServerReview, accept, reviews
 from multitap.trust.pins.pins import stamps
 from multitap.trust.scanner.scanner import scan
 
@@ -51,7 +51,7 @@ _LOOKED_AT = 50_000
 """Entries that are looked at for them: a filter that matches nothing must end as well."""
 
 
-class AccessDesk:
+class AccessService:
     """Answers questions about access to one gateway.
 
     Args:
@@ -143,7 +143,7 @@ class AccessDesk:
     def _revoke(self, name: str) -> list[str]:
         return [one.id for one in self._tokens.revoke(name)]
 
-    def _reviews(self) -> tuple[LockPlaces, list[Review]]:
+    def _reviews(self) -> tuple[LockPlaces, list[ServerReview]]:
         hub = self._gateway.hub
         if (places := hub.pins.places) is None:
             raise UnknownName("the gateway keeps no pins")
@@ -185,7 +185,7 @@ class AccessDesk:
             ) from None
 
 
-def _describe_review(review: Review) -> PinReview:
+def _describe_review(review: ServerReview) -> PinReview:
     pending = review.pins.waiting
     moved = review.pins.pending_package
     tools = [_tool(review, name) for name in islice(pending, MOST_TOOLS)]
@@ -197,7 +197,7 @@ def _describe_review(review: Review) -> PinReview:
     )
 
 
-def _tool(review: Review, name: str) -> PinnedTool:
+def _tool(review: ServerReview, name: str) -> PinnedTool:
     before, now = review.before(name), review.pins.waiting[name]
     return PinnedTool(
         tool=name,
@@ -219,7 +219,7 @@ def _cut(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def _digest(review: Review) -> str:
+def _digest(review: ServerReview) -> str:
     pins = review.pins
     seen = [f"{tool} {pin.sha256}" for tool, pin in sorted(pins.waiting.items())]
     return sha256("\n".join((*seen, str(pins.pending_package))).encode()).hexdigest()

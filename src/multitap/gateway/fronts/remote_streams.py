@@ -11,7 +11,7 @@ from multitap.gateway.fronts.event_log import LoggedEvent
 from multitap.gateway.fronts.http_sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.resumable_streams import opening
 from multitap.gateway.replicas.kept_events import KeptEvent, KeptEvents
-from multitap.gateway.replicas.replica_bus import InSession, Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage, SessionMessage
 from multitap.http.server.event_writer import EventWriter, Headers, Streaming, event
 from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
 
@@ -22,7 +22,7 @@ _FULL = 0.05
 """Seconds until a client that reads slowly is sent more; polled, as writers do not say when."""
 
 
-class StreamsElsewhere:
+class RemoteStreams:
     """Keeps the events of this replica's streams for the others, and sends theirs.
 
     Args:
@@ -97,7 +97,7 @@ class StreamsElsewhere:
 
     async def _show_life(self, session: HttpSession, name: str, replica: str) -> None:
         # by the clock, not with each event: a call may be silent for longer than a minute
-        note = InSession(session.id, name.encode()).pack()
+        note = SessionMessage(session.id, name.encode()).pack()
         while True:
             self._bus.tell_soon(replica, "resumed", note)
             await anyio.sleep(_SIGN_OF_LIFE)
@@ -115,7 +115,7 @@ class StreamsElsewhere:
             return
         self._events.keep(session.id, KeptEvent(name, 0, request_id, False, self._bus.name))
 
-    async def _on_resumed(self, note: Note) -> None:
-        said = InSession.of(note)
+    async def _on_resumed(self, note: ReplicaMessage) -> None:
+        said = SessionMessage.of(note)
         if (session := self._sessions.of(said.session_id)) is not None:
             session.streams.go_on_elsewhere(said.data.decode())

@@ -4,7 +4,7 @@ _MANY = 1024  # pieces joined early: millions of tiny ones would cost more than 
 _BLOCK = 1024 * 1024  # bytes joined early: once free, small pieces leave holes that stay ours
 
 
-class Pieces:
+class ChunkBuffer:
     """Collects pieces and joins them, in linear time.
 
     Args:

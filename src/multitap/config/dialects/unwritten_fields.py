@@ -9,7 +9,7 @@ Respell = Callable[[str], str | None]
 """From our way to write variables to a dialect's; None if it has none for them."""
 
 
-class Unwritten:
+class UnwrittenFields:
     """What a dialect's rules take from, key by key; what is left, it cannot express."""
 
     def __init__(self, fields: Mapping[FieldPath, Any], respell: Respell) -> None:

@@ -1,11 +1,12 @@
 """Finds the server of a tool, resource or prompt, and starts no others."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from multitap.cli.configuration.problem_lines import line
+from multitap.cli.offers.offer_listing import ServerOffer
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded
@@ -14,17 +15,9 @@ from multitap.events import Failure, LinkState, ServerSnapshot
 from multitap.hub.hub import Hub
 from multitap.names import Naming, likely_owners
 
-
-class Reachable(Protocol):
-    """Something of a server's."""
-
-    @property
-    def server(self) -> str: ...
-
-
 Owns = Callable[[str], bool]
 """Whether a server, by its name, is the one that must have what is looked for."""
-_Offered = TypeVar("_Offered", bound=Reachable)
+_Offered = TypeVar("_Offered", bound=ServerOffer)
 
 
 def owner_by_name(loaded: Loaded, name: str) -> Owns:

@@ -13,7 +13,6 @@ from multitap.config.search import state_directory
 from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
 from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, NewTokenText
 from multitap.gateway.fronts.control_answers import content
-from multitap.gateway.fronts.control_desk import ControlDesk
 from multitap.gateway.fronts.control_messages import (
     AskAcceptPins,
     AskAccess,
@@ -28,10 +27,13 @@ from multitap.gateway.fronts.control_messages import (
     AskRevokeToken,
     AskSwitch,
 )
-from multitap.gateway.fronts.control_records import CallsPage, Pulse
+from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.gateway import open_gateway
 from multitap.gateway.person_questions import OpenQuestion
+from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange
+from multitap.store.log_query import Page
 from tests.gateway.talking import PATIENCE, zoo
 from tests.waiting import until
 
@@ -51,26 +53,26 @@ async def open_desk(**settings):
     async with open_gateway(lambda host: open_hub(wanted, handlers=host)) as gateway:
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
-        yield ControlDesk(gateway)
+        yield ControlService(gateway)
 
 
-async def asked(desk, question, kind=type(None)):
-    return content(await desk.answer(question), kind)
+async def asked(control, question, kind=type(None)):
+    return content(await control.answer(question), kind)
 
 
 async def test_tokens_are_created_shown_without_their_secret_and_revoked():
-    async with open_desk() as desk:
-        made = await asked(desk, AskCreateToken("ci", allow=("a_*",), rate="5/s"), NewTokenText)
-        before = (await asked(desk, AskAccess(), AccessPicture)).tokens[-1]
-        assert await asked(desk, AskRevokeToken(made.id), list[str]) == [made.id]
-        after = (await asked(desk, AskAccess(), AccessPicture)).tokens[-1]
+    async with open_desk() as control:
+        made = await asked(control, AskCreateToken("ci", allow=("a_*",), rate="5/s"), NewTokenText)
+        before = (await asked(control, AskAccess(), AccessPicture)).tokens[-1]
+        assert await asked(control, AskRevokeToken(made.id), list[str]) == [made.id]
+        after = (await asked(control, AskAccess(), AccessPicture)).tokens[-1]
         seen = msgspec.json.encode((before, after))
 
         assert (before.name, before.state, after.state) == ("ci", "active", "revoked")
         assert (before.allow, before.rate) == (("a_*",), "5/s")
         assert made.token.rpartition("_")[2].encode() not in seen
         assert made.token not in repr(made)
-        rows = (await asked(desk, AskAudit("kind:token.*"), AuditPage)).records
+        rows = (await asked(control, AskAudit("kind:token.*"), AuditPage)).records
         assert [row.record.kind for row in rows] == ["token.revoked", "token.created"]
         assert made.id in rows[0].record.detail
 
@@ -90,26 +92,26 @@ async def test_tokens_are_created_shown_without_their_secret_and_revoked():
     ids=lambda one: getattr(one, "name", ""),
 )
 async def test_what_cannot_be_done_is_refused_in_words(wanted, error):
-    async with open_desk() as desk:
+    async with open_desk() as control:
         with pytest.raises(error):
-            await asked(desk, wanted)
+            await asked(control, wanted)
 
 
 async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     server = zoo("rug_pull", env={"ZOO_DIR": str(ledger)}, provenance="registry")
-    async with open_desk(servers={"zoo": server}) as desk:
-        hub = desk.gateway.hub
+    async with open_desk(servers={"zoo": server}) as control:
+        hub = control.gateway.hub
         await hub.call("zoo_fault")
         await until(lambda: "zoo_echo" not in hub.catalog.tools)
         with anyio.fail_after(PATIENCE):
-            while not (pins := (await asked(desk, AskAccess(), AccessPicture)).pins):
+            while not (pins := (await asked(control, AskAccess(), AccessPicture)).pins):
                 await anyio.sleep(0)
         review = pins[0]
         with pytest.raises(MultitapError, match="changed again since you looked"):
-            await asked(desk, AskAcceptPins("zoo", "another"))
-        await asked(desk, AskAcceptPins("zoo", review.digest))
+            await asked(control, AskAcceptPins("zoo", "another"))
+        await asked(control, AskAcceptPins("zoo", review.digest))
         await until(lambda: "zoo_echo" in hub.catalog.tools)
 
         assert (review.server, review.tools[0].tool, review.tools[0].change) == (
@@ -118,14 +120,14 @@ async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
             "changed",
         )
         assert any(line.startswith("+") for line in review.tools[0].difference)
-        assert (await asked(desk, AskAccess(), AccessPicture)).pins == ()
-        kinds = (await asked(desk, AskAudit("server:zoo kind:pins*"), AuditPage)).records
+        assert (await asked(control, AskAccess(), AccessPicture)).pins == ()
+        kinds = (await asked(control, AskAudit("server:zoo kind:pins*"), AuditPage)).records
         assert kinds[0].record.detail.startswith("echo ")
 
 
 async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen():
-    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as desk:
-        hub = desk.gateway.hub
+    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as control:
+        hub = control.gateway.hub
         results = []
 
         async def call():
@@ -133,14 +135,14 @@ async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen():
 
         with pytest.raises(Denied, match="nobody can be asked"):
             await call()
-        assert await asked(desk, AskOpenQuestions(), list[OpenQuestion]) == []
+        assert await asked(control, AskOpenQuestions(), list[OpenQuestion]) == []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            question = await open_question(desk)
-            assert await asked(desk, AskReply(question.number, YES), bool)
-        assert not await asked(desk, AskReply(question.number, YES), bool)
+            question = await open_question(control)
+            assert await asked(control, AskReply(question.number, YES), bool)
+        assert not await asked(control, AskReply(question.number, YES), bool)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(refuse_next, desk)
+            tasks.start_soon(refuse_next, control)
             with pytest.raises(Denied, match="a person refused"):
                 await call()
 
@@ -149,35 +151,35 @@ async def test_a_call_that_needs_a_word_waits_for_a_person_at_a_screen():
     assert [result.text for result in results] == ["5"]
 
 
-async def open_question(desk):
+async def open_question(control):
     with anyio.fail_after(PATIENCE):
-        while not (found := await asked(desk, AskOpenQuestions(), list[OpenQuestion])):
+        while not (found := await asked(control, AskOpenQuestions(), list[OpenQuestion])):
             await anyio.sleep(0)
     return found[0]
 
 
-async def refuse_next(desk):
-    question = await open_question(desk)
-    await asked(desk, AskReply(question.number, error="no"), bool)
+async def refuse_next(control):
+    question = await open_question(control)
+    await asked(control, AskReply(question.number, error="no"), bool)
 
 
 async def test_a_call_that_is_given_up_takes_its_question_along():
-    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as desk:
-        await asked(desk, AskOpenQuestions(), list[OpenQuestion])
+    async with open_desk(servers={"zoo": zoo()}, policy=(ASK,)) as control:
+        await asked(control, AskOpenQuestions(), list[OpenQuestion])
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(desk.gateway.hub.call, "zoo_add", {"a": 2, "b": 3})
-            await open_question(desk)
+            tasks.start_soon(control.gateway.hub.call, "zoo_add", {"a": 2, "b": 3})
+            await open_question(control)
             tasks.cancel_scope.cancel()
 
-        assert await asked(desk, AskOpenQuestions(), list[OpenQuestion]) == []
+        assert await asked(control, AskOpenQuestions(), list[OpenQuestion]) == []
 
 
 async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
-    async with open_desk(servers={"zoo": zoo()}, record="all") as desk:
-        await desk.gateway.hub.call("zoo_echo", {"text": "hello"})
-        pulse = await asked(desk, AskPulse(), Pulse)
-        kept = await asked(desk, AskExchange(pulse.records[0].exchange), RecordedExchange)
-        page = await asked(desk, AskCalls("tool:echo"), CallsPage)
+    async with open_desk(servers={"zoo": zoo()}, record="all") as control:
+        await control.gateway.hub.call("zoo_echo", {"text": "hello"})
+        pulse = await asked(control, AskPulse(), Pulse)
+        kept = await asked(control, AskExchange(pulse.records[0].exchange), RecordedExchange)
+        page = await asked(control, AskCalls("tool:echo"), Page[CallRecord])
 
     assert '"hello"' in kept.arguments
     assert page.records[0].exchange == kept.id
@@ -185,8 +187,8 @@ async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
 
 async def test_a_server_is_switched_by_whoever_owns_its_file():
     switched = []
-    async with open_desk(servers={"zoo": zoo()}) as desk:
-        owned = ControlDesk(desk.gateway, switch=lambda name, on: switched.append((name, on)))
+    async with open_desk(servers={"zoo": zoo()}) as control:
+        owned = ControlService(control.gateway, switch=lambda name, on: switched.append((name, on)))
         answer = await owned.answer(AskSwitch("zoo", on=False))
 
     assert switched == [("zoo", False)]

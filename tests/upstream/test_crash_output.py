@@ -2,7 +2,7 @@
 
 import pytest
 
-from multitap.upstream.last_words import LONGEST, advice, telling_line
+from multitap.upstream.crash_output import LONGEST, advice, telling_line
 
 NPM_404 = """\
 npm warn Unknown user config "nodedir". This will stop working in the next major version of npm.

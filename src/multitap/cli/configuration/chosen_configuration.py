@@ -12,7 +12,7 @@ from multitap.config import Loaded, Pending, Surroundings
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
 from multitap.config.seed_files import at_prompt, several_environments
-from multitap.config.trust_gate import Standing, trust_hint
+from multitap.config.trust_gate import TrustState, trust_hint
 from multitap.errors import ConfigError, UnknownName
 from multitap.trust.projects.trusted_projects import Projects, load_trusted
 
@@ -60,7 +60,7 @@ def announce_seeds(options: CommonOptions) -> None:
 def announce_pending(pending: Sequence[Pending]) -> None:
     """Say in one line what is not used because nobody trusts it."""
     for root in dict.fromkeys(one.root for one in pending):
-        changed, new = _of(root, pending, Standing.CHANGED), _of(root, pending, Standing.NEW)
+        changed, new = _of(root, pending, TrustState.CHANGED), _of(root, pending, TrustState.NEW)
         parts = (
             f"{_list_pending(new)} of {root} {_verb(new)} not trusted and {_verb(new)} not used"
             if new
@@ -72,7 +72,7 @@ def announce_pending(pending: Sequence[Pending]) -> None:
         note(f"{'; '.join(filter(None, parts))}: {trust_hint(root)}")
 
 
-def _of(root: Path, pending: Sequence[Pending], standing: Standing) -> list[Pending]:
+def _of(root: Path, pending: Sequence[Pending], standing: TrustState) -> list[Pending]:
     return [one for one in pending if one.root == root and one.standing is standing]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.errors import Unavailable
 from multitap.gateway.fronts.worker_figures import WorkerFigures, together
-from multitap.gateway.replicas.replica_bus import Note, ReplicaBus
+from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 
 PATIENCE = 2.0
 """Seconds for the other workers to answer; who does not is left out."""
@@ -20,7 +20,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(WorkerFigures).decode
 
 
-class Crew:
+class WorkerPeers:
     """Asks the other workers, and answers them.
 
     Args:
@@ -60,7 +60,7 @@ class Crew:
     def on_reload(self, reload: Callable[[], Awaitable[object]]) -> None:
         """How to reload our own files when another worker says so."""
 
-        async def act(_: Note) -> bytes | None:
+        async def act(_: ReplicaMessage) -> bytes | None:
             await reload()
             return None
 
@@ -71,10 +71,10 @@ class Crew:
     ) -> None:
         """How to look up a key of our own, and how to wait for a token."""
 
-        async def look(note: Note) -> bytes:
+        async def look(note: ReplicaMessage) -> bytes:
             return b"taken" if take(note.data) else b""
 
-        async def hold(note: Note) -> bytes | None:
+        async def hold(note: ReplicaMessage) -> bytes | None:
             await wait(note.data.decode())
             return None
 
@@ -94,5 +94,5 @@ class Crew:
                 tasks.start_soon(ask, worker)
         return replies
 
-    async def _told(self, _: Note) -> bytes:
+    async def _told(self, _: ReplicaMessage) -> bytes:
         return _encode(self._figures())

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from multitap import Settings, open_hub
-from multitap.cli.gateways.leftovers import free_leftovers
+from multitap.cli.gateways.memory_release import free_leftovers
 from tests.gateway.talking import PATIENCE, zoo
 
 

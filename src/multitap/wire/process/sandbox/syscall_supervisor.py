@@ -39,7 +39,7 @@ _CONTINUE = 1
 _COUNT_AGAIN = 0.1  # seconds: a process that tries endlessly must not keep the warden counting
 
 
-class HandedOver:
+class SyscallSupervisor:
     """The calls of one server.
 
     Args:

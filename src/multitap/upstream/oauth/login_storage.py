@@ -15,13 +15,13 @@ _LATER = 0.001  # seconds: a successor is later than what it replaces, whatever 
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _UnsharedPermit:
     """See `RenewalPermit`; the lock on the file is enough on one machine."""
 
     is_valid: bool = True
 
 
-class LoginBook:
+class LoginStorage:
     """Reads and keeps logins; of what is on disk and what the replicas know, the later one holds.
 
     Args:
@@ -92,7 +92,7 @@ class LoginBook:
         """
         async with self._store.renewing(server, url):
             if self._sharing is None:
-                yield _Alone()
+                yield _UnsharedPermit()
                 return
             async with self._sharing.renewing(server, url) as permit:
                 yield permit

@@ -17,7 +17,7 @@ MOST_UNUSED = 20_000
 """Names of one server that it no longer uses, and that are kept nevertheless."""
 
 
-class NameBook:
+class NameRegistry:
     """The names of one kind of thing; what was given stays given, newcomers get another.
 
     Args:
@@ -89,7 +89,7 @@ class NameBook:
         }
 
 
-class NameBooks:
+class NameRegistries:
     """The names of tools and prompts, and the addresses of resources and templates.
 
     Args:
@@ -113,18 +113,18 @@ class NameBooks:
         choose = partial(_names_of_server, self.servers, naming, not lasting)
         wish = partial(plain_name, naming)
 
-        def book(
+        def registry(
             kind: str, choose: Choose, wish: Callable[[str, str], str] = lambda _, raw: raw
-        ) -> NameBook:
-            return NameBook(choose, wish, self.servers, remembered.get(kind, {}))
+        ) -> NameRegistry:
+            return NameRegistry(choose, wish, self.servers, remembered.get(kind, {}))
 
-        self.tools = book(f"tools {naming}", choose, wish)
-        self.prompts = book(f"prompts {naming}", choose, wish)
-        self.resources = book("resources", choose_addresses)
-        self.templates = book("templates", choose_templates)
+        self.tools = registry(f"tools {naming}", choose, wish)
+        self.prompts = registry(f"prompts {naming}", choose, wish)
+        self.resources = registry("resources", choose_addresses)
+        self.templates = registry("templates", choose_templates)
 
     @property
-    def by_kind(self) -> dict[str, NameBook]:
+    def by_kind(self) -> dict[str, NameRegistry]:
         return {
             f"tools {self.naming}": self.tools,
             f"prompts {self.naming}": self.prompts,
@@ -139,7 +139,7 @@ class NameBooks:
 
     def take_unsaved(self) -> dict[str, dict[Pair, str]]:
         """What is to be remembered, by the kind of thing."""
-        unsaved = {kind: book.take_unsaved() for kind, book in self.by_kind.items()}
+        unsaved = {kind: registry.take_unsaved() for kind, registry in self.by_kind.items()}
         return {kind: choices for kind, choices in unsaved.items() if choices}
 
 

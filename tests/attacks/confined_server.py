@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import urllib.request
@@ -13,6 +14,10 @@ def call(tool, given):
     match tool:
         case "read":
             return Path(given["path"]).read_text(encoding="utf-8", errors="replace")
+        case "read_in_child":
+            command = [sys.executable, "-c", f"print(open({given['path']!r}).read())"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            return done.stdout or done.stderr
         case "write":
             return str(Path(given["path"]).write_text("x", encoding="utf-8"))
         case "fetch":
@@ -62,7 +67,9 @@ def threaded(count):
     return len(threads)
 
 
-TOOLS = ("read", "write", "fetch", "connect", "fork", "threads", "allocate", "where")
+TOOLS = (
+    *("read", "read_in_child", "write", "fetch", "connect", "fork", "threads", "allocate", "where"),
+)
 
 
 def answer(message):

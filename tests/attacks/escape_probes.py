@@ -312,6 +312,21 @@ def read_arguments_of_another_server():
 
 
 @probe
+def read_arguments_by_way_of_own_folder():
+    return Path(f"/proc/self/../{WORLD['victim']}/cmdline").read_bytes()[:20]
+
+
+@probe
+def read_arguments_by_way_of_own_thread():
+    return Path(f"/proc/thread-self/../../../{WORLD['victim']}/cmdline").read_bytes()[:20]
+
+
+@probe
+def read_through_own_root():
+    return Path(f"/proc/{os.getpid()}/root/proc/{WORLD['victim']}/cmdline").read_bytes()[:20]
+
+
+@probe
 def read_memory_of_another_server():
     with open(f"/proc/{WORLD['victim']}/mem", "rb", buffering=0) as memory:
         memory.seek(WORLD["address"])
@@ -828,7 +843,8 @@ if __name__ == "__main__":
     for name in WORLD["wanted"]:
         function = PROBES[name]
         # the rules know the first process of a server by its id, so it has to try these itself
-        run = outcome if "proc_self" in name or "reopen" in name else outcome_in_child
+        first = not WORLD["proc"] and ("proc_self" in name or "reopen" in name)
+        run = outcome if first else outcome_in_child
         found[name] = run(function)
         os.chdir("/")
     print(json.dumps(found))

@@ -70,6 +70,25 @@ def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, re
     assert str(registry) in shown.out
 
 
+def test_a_server_whose_child_must_read_about_itself_learns_that(multitap, home, registry):
+    launcher = home / "launcher.py"
+    needs = f"open('/proc/self/cgroup').close(); import runpy; runpy.run_path({str(PROGRAM)!r})"
+    launcher.write_text(
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {needs!r}])"
+    )
+    file = home / "multitap.toml"
+    file.write_text(file.read_text().replace(str(PROGRAM), str(launcher)))
+    started = multitap("status -c multitap.toml")
+    assert "PermissionError" in started.out
+
+    learned = multitap("sandbox learn -c multitap.toml s")
+
+    assert learned.code == 0, learned.err
+    assert tomllib.loads(file.read_text())["servers"]["s"]["sandbox_rules"]["proc"] is True
+    [server] = multitap("status -c multitap.toml --json").json["servers"]
+    assert (server["state"], server["sandbox"]["confined"]) == ("connected", True)
+
+
 def test_rules_join_those_that_a_file_has_and_can_be_undone(multitap, home, registry):
     file = home / "multitap.toml"
     inline = 'sandbox_rules = { hosts = ["a.example.com"] }  # mine\n'

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import threading
+import venv
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -113,6 +114,69 @@ async def test_processes_and_memory_are_limited(tmp_path):
         await until(lambda: hub.snapshot().server("s").sandbox.refused)
         [refused] = hub.snapshot().server("s").sandbox.refused
         assert refused.host == "another process"
+
+
+@pytest.mark.parametrize("proc", [False, True])
+async def test_a_child_reads_about_itself_only_by_a_rule(tmp_path, proc):
+    async with open_hub(confined(tmp_path, proc=proc)) as hub:
+        await hub.settled()
+        own = await asked(hub, "read_in_child", path="/proc/self/status")
+
+        assert "Name:" in await asked(hub, "read", path="/proc/self/status")
+        assert ("Name:" if proc else "PermissionError") in own
+        for other in (os.getpid(), f"self/../{os.getpid()}"):
+            assert "PermissionError" in await asked(
+                hub, "read_in_child", path=f"/proc/{other}/cmdline"
+            )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import nowhere_to_be_found", "install the Python package"),
+        ("import os; os.abort()", "`multitap logs s`"),
+        ("open('/root/.bashrc'); open('/home')", ""),
+    ],
+    ids=["a module is missing", "it says nothing", "it says that it was refused"],
+)
+async def test_a_confined_server_that_does_not_come_up_hints_at_the_sandbox(tmp_path, code, words):
+    settings = confined(tmp_path)
+    server = settings.servers["s"].model_copy(update={"args": ("-c", code)})
+    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+        await hub.settled()
+        failure = hub.snapshot().server("s").failure
+
+        assert failure is not None
+        assert words in failure.hint
+        assert "`multitap sandbox learn s`" in failure.hint
+
+
+@pytest.mark.parametrize("provenance", ["user", "registry", "project"])
+async def test_an_editable_install_is_found_unless_a_project_brought_it(tmp_path, provenance):
+    place = tmp_path / "project"
+    venv.create(place / ".venv", symlinks=True)
+    (place / "src").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "installed_in_place.py").write_text(PROGRAM.read_text())
+    [packages] = (place / ".venv").glob("lib/python3*/site-packages")
+    (packages / "_editable.pth").write_text(f"{tmp_path / 'elsewhere'}\n/\n{tmp_path / 'user'}\n")
+    settings = confined(tmp_path, provenance)
+    changes = {
+        "command": str(place / ".venv/bin/python"),
+        "args": ("-m", "installed_in_place"),
+        "sandbox": True,
+        "cwd": place,
+    }
+    server = settings.servers["s"].model_copy(update=changes)
+    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+        await hub.settled()
+
+        seen = hub.snapshot().server("s")
+        assert seen.sandbox.confined
+        assert seen.state == ("error" if provenance == "project" else "connected")
+        if provenance != "project":
+            note = await asked(hub, "read", path=str(tmp_path / "user" / "notes.txt"))
+            assert "PermissionError" in note
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,7 @@ def _program(config: StdioServer, put: _FieldExpander) -> dict[str, Any]:
             "hosts": [put("sandbox_rules.hosts", host) for host in rules.hosts],
             "processes": rules.processes,
             "memory": rules.memory,
+            "proc": rules.proc,
         }
     return changed
 

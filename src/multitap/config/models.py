@@ -298,6 +298,9 @@ class SandboxRules(_ConfigModel):
     """Processes that it may have at a time, without threads."""
     memory: int = setting(default=8192 * MIB, ge=64 * MIB)
     """Bytes of data that each of its processes may have."""
+    proc: bool = False
+    """Whether all of its processes may read their own `/proc/self`. The first one always may; to
+    let the others, Multitap looks at every file that the server opens, which slows it down."""
 
 
 class StdioServer(_Server):

@@ -36,6 +36,7 @@ def restrain(
         # A project may ask for less than usual, never for more.
         processes=min(rules.processes, usual.processes),
         memory=min(rules.memory, usual.memory),
+        proc=rules.proc,
     )
     for field in ("read", "write"):
         if lost := [*{*getattr(rules, field)} - {*getattr(kept, field)}]:

@@ -39,6 +39,7 @@ _DENIED = re.compile(
     r"|name resolution|403 Forbidden|dns error|tunnel error",
     re.IGNORECASE,
 )
+_MISSING = re.compile(r"No module named '|Cannot find (?:module|package) '")
 _VALIDATION = re.compile(r"validation errors? for \S+$")
 
 
@@ -73,6 +74,11 @@ def advice(text: str) -> str | None:
 def is_denied(text: str) -> bool:
     """Whether a program says that it was refused a file or the network."""
     return _DENIED.search(text) is not None
+
+
+def is_missing(text: str) -> bool:
+    """Whether a program says that it does not find a part of itself."""
+    return _MISSING.search(text) is not None
 
 
 def _lines(text: str) -> Iterator[str]:

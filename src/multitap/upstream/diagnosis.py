@@ -32,6 +32,7 @@ _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdi
 _LONGEST = 1000  # characters of a message
 _SANDBOX = "its sandbox may forbid what it needs: `multitap sandbox learn {name}` finds out what"
 _OWNERS = "`multitap cluster status` shows who runs what"
+_UP = frozenset({Phase.CALL, Phase.HEALTH})
 _LOG = "`multitap logs {name}` shows everything it wrote"
 
 
@@ -58,8 +59,8 @@ def diagnose(
 ) -> Failure:
     """What happened to server `name`, how to call it, and what to do."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
-    if evidence.is_confined and crash_output.is_denied(evidence.stderr):
-        hint = _SANDBOX.format(name=name)
+    if evidence.is_confined:
+        hint = _in_sandbox(name, code, phase, hint, evidence.stderr)
     return Failure(
         code,
         phase,
@@ -70,6 +71,19 @@ def diagnose(
         at=at,
         timings=dict(timings),
     )
+
+
+def _in_sandbox(name: str, code: FailureCode, phase: Phase, hint: str, stderr: str) -> str:
+    """The hint for a confined server: not all of them say that they were refused something."""
+    sandbox = _SANDBOX.format(name=name)
+    if crash_output.is_denied(stderr):
+        return sandbox
+    if code is not FailureCode.CRASH or phase in _UP:
+        return hint
+    if hint == _LOG.format(name=name):
+        return f"{hint}; {sandbox}"
+    # a folder that cannot be read has no modules, as far as Python and Node can tell
+    return f"{hint}, unless {sandbox}" if crash_output.is_missing(stderr) else hint
 
 
 def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
@@ -116,7 +130,7 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
 
 
 def _end_words(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
-    is_up = phase in {Phase.CALL, Phase.HEALTH}
+    is_up = phase in _UP
     when = "" if is_up else f" during the {phase}"
     said = f": {line}" if (line := crash_output.telling_line(evidence.stderr, is_up=is_up)) else ""
     return f"{_how_it_ended(exc, evidence.exit_code)}{when}{said}"

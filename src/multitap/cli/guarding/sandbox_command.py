@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
     decision = decide(config, support_here().reason)
     plan = _plan(loaded, name, config)
     if as_json:
-        say_json({"name": name, **asdict(decision), **_describe(plan)})
+        say_json({"name": name, **asdict(decision), **_describe(plan), "proc": plan.proc})
         return Exit.DONE
     verb = "is confined" if decision.confined else "is not confined"
     say(f"{name} {verb}: {decision.reason}")
@@ -54,6 +54,8 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
         say(f"\n{title}:")
         for value in [values] if isinstance(values, str) else values or ["(none)"]:
             say(f"  {value}")
+    if plan.proc:
+        say("\nall its processes may read their own /proc/self")
     for path in plan.refused:
         note(f"the rule for {path} opens nothing: it is private, and no rule opens it")
     return Exit.DONE
@@ -69,8 +71,7 @@ def learn_sandbox(
         raise MultitapError(reason, hint="nothing can be learned on this machine")
     note(f"starting {name} with access to every host and to all files that are not private")
     learned, trouble = run_async(lambda: _learn(loaded, name, _calls(calls)))
-    rules = {key: [*values] for key, values in asdict(learned).items() if key != "private"}
-    rules = {key: values for key, values in rules.items() if values}
+    rules = {key: value for key, value in asdict(learned).items() if value and key != "private"}
     if as_json:
         say_json({"name": name, "rules": rules, "private": learned.private, "trouble": trouble})
     for path in learned.private:
@@ -94,10 +95,8 @@ def allow_hosts(options: CommonOptions, name: str, hosts: Sequence[str], *, dry_
     return assign(options, name, wanted, EditOptions(dry_run=dry_run))
 
 
-def _keep(
-    options: CommonOptions, name: str, config: StdioServer, rules: Mapping[str, Sequence[str]]
-) -> None:
-    merged: dict[str, list[str]] = {}
+def _keep(options: CommonOptions, name: str, config: StdioServer, rules: Mapping[str, Any]) -> None:
+    merged: dict[str, Any] = {"proc": True} if "proc" in rules else {}
     for key in ("read", "write", "hosts"):
         known = [str(one) for one in getattr(config.sandbox_rules, key)]
         if values := [*dict.fromkeys((*known, *rules.get(key, ())))]:
@@ -120,16 +119,14 @@ async def _learn(
         extra = _widen(config, total)
         used = UsedPaths()
         found, trouble = await _observe(loaded, name, extra, used, calls)
-        grown = LearnedRules(
-            *(
-                tuple(sorted({*getattr(total, key), *getattr(found, key)}))
-                for key in ("read", "write", "hosts", "private")
-            )
-        )
+        grown = total.join(found)
         if grown == total:
-            break
+            if trouble is None or total.proc:
+                break
+            # the last resort, because it slows down all that the server does with files
+            grown = replace(total, proc=True)
         total = grown
-    return total, trouble
+    return (total if trouble is None else replace(total, proc=False)), trouble
 
 
 async def _observe(
@@ -196,6 +193,7 @@ def _widen(config: StdioServer, learned: LearnedRules) -> StdioServer:
             "read": (*rules.read, *map(Path, learned.read)),
             "write": (*rules.write, *map(Path, learned.write)),
             "hosts": (*rules.hosts, *learned.hosts),
+            "proc": rules.proc or learned.proc,
         }
     )
     return config.model_copy(update={"sandbox": True, "sandbox_rules": wider})

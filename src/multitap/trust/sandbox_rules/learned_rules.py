@@ -23,6 +23,22 @@ class LearnedRules:
     hosts: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     """What no rule can open."""
+    proc: bool = False
+    """Whether it comes up only if all its processes may read their own `/proc/self`."""
+
+    def join(self, other: "LearnedRules") -> "LearnedRules":
+        """What either of them says."""
+        return LearnedRules(
+            read=_either(self.read, other.read),
+            write=_either(self.write, other.write),
+            hosts=_either(self.hosts, other.hosts),
+            private=_either(self.private, other.private),
+            proc=self.proc or other.proc,
+        )
+
+
+def _either(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*some, *others}))
 
 
 def learn_rules(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from multitap.config.models import StdioServer
 from multitap.records import dataclass
+from multitap.regular_file import open_regular, read_regular
 from multitap.trust.sandbox_rules.private_paths import PrivatePaths, outermost
 
 _PROGRAMS = (
@@ -55,6 +56,8 @@ _ELSEWHERE = re.compile(
 """Inherited variables that name places outside, or proxies that cannot be reached."""
 _BUNDLE = re.compile(r"[0-9a-f]{64}(?=/)")
 _INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
+_LARGEST_PTH = 64 * 1024
+_LONGEST_SHEBANG = 256  # as much as the kernel reads
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "container"})
 FOLDER = "sandboxes"
 """The part of the state folder that has one folder for each confined server."""
@@ -77,6 +80,8 @@ class SandboxPlan:
     """How many it may have at a time."""
     memory: int
     """Bytes of data of each of them."""
+    proc: bool = False
+    """Whether all its processes may read their own `/proc/self`, not only the first."""
     refused: tuple[str, ...] = ()
     """Rules that open nothing, because what they name is private."""
 
@@ -143,6 +148,9 @@ def plan_sandbox(
     cwd = config.cwd or project or folder / "home"
     given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
     given += _script(config, home)
+    # what a project brings could name any folder in these
+    if not is_project or _is_ours(program):
+        given += [*_around_interpreter(program, home), *_import_roots(program, home)]
     if work is not None:
         given.append(str(work))
     writable = [(str(path), private.openable(str(path))) for path in config.sandbox_rules.write]
@@ -172,6 +180,7 @@ def plan_sandbox(
         cwd=cwd,
         processes=config.sandbox_rules.processes,
         memory=config.sandbox_rules.memory,
+        proc=config.sandbox_rules.proc,
         refused=tuple(path for path, opened in (*writable, *readable) if not opened),
     )
 
@@ -249,6 +258,42 @@ def _around_program(program: str, home: Path) -> Iterator[str]:
     real = os.path.realpath(program)
     yield real
     yield from _installation(Path(real), home)
+
+
+def _around_interpreter(program: str, home: Path) -> Iterator[str]:
+    """The interpreter that a script names in its first line, as scripts of packages do."""
+    try:
+        with open_regular(Path(program)) as file:
+            line = file.readline(_LONGEST_SHEBANG)
+    except OSError:
+        return
+    words = os.fsdecode(line).removeprefix("#!").split()
+    if line.startswith(b"#!") and words and os.path.isabs(words[0]):
+        yield from _around_program(words[0], home)
+
+
+def _import_roots(program: str, home: Path) -> Iterator[str]:
+    """Folders that a program's Python environment adds to its own, as editable installs do."""
+    prefix = _environment_of(program)
+    if not (prefix / "pyvenv.cfg").exists():
+        return
+    for file in prefix.glob("lib/python3*/site-packages/*.pth"):
+        try:
+            lines = os.fsdecode(read_regular(file, _LARGEST_PTH)).splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if os.path.isabs(line) and os.path.isdir(line) and not _holds(Path(line), home):
+                yield line
+
+
+def _environment_of(program: str) -> Path:
+    return Path(os.path.dirname(os.path.dirname(os.path.abspath(program))))
+
+
+def _is_ours(program: str) -> bool:
+    """Whether a program belongs to the environment that we run in."""
+    return os.path.realpath(_environment_of(program)) == os.path.realpath(sys.prefix)
 
 
 def _own_bundles(config: StdioServer) -> Iterator[str]:

@@ -184,6 +184,7 @@ class Sandboxes:
             "proxy": port,
             "processes": plan.processes,
             "memory": plan.memory,
+            "proc": plan.proc,
             "observe": self._learned is not None,
             "wrapper": wrapper,
         }

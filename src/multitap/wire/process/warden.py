@@ -239,15 +239,19 @@ class Warden:
     def _take_calls(self, number: int, leader: int, listener: int, orders: SandboxOrders) -> None:
         from .sandbox.syscall_supervisor import SyscallSupervisor  # noqa: PLC0415 - others need none
 
+        def on_used(path: str, changes: bool) -> None:  # noqa: FBT001 - for `HandedOver`
+            self._say("used", number, (int(changes), path))
+
         os.set_inheritable(listener, False)
         self.confined[listener] = SyscallSupervisor(
             listener,
             write=orders["write"],
             proxy=orders["proxy"],
             processes=orders["processes"],
+            proc=orders["proc"],
             count=lambda: self._population(leader),
             on_refused=lambda address: self._say("refused", number, address),
-            on_used=lambda path, changes: self._say("used", number, (int(changes), path)),
+            on_used=on_used if orders["observe"] else None,
             on_crowded=lambda: self._say("crowded", number, orders["processes"]),
         )
         self.poll.register(listener, select.POLLIN)

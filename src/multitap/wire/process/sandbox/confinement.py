@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         """How many processes it may have at a time."""
         memory: int
         """Bytes of data of each of them."""
+        proc: bool
+        """Whether processes other than the first may read their own /proc/self."""
         observe: bool
         """Whether the paths that it uses are reported, open to it or not."""
         wrapper: list[str]
@@ -54,11 +56,14 @@ def confine(orders: SandboxOrders) -> int:
     grants = [(path, landlock.READ) for path in orders["read"]]
     grants += [(path, landlock.WRITE) for path in orders["write"]]
     grants += [(path, landlock.DEVICE) for path in orders["devices"]]
-    grants += [(f"/proc/{os.getpid()}", landlock.READ)]
+    # bubblewrap gives a server a /proc with nothing but its own processes
+    grants += [("/proc" if orders["wrapper"] else f"/proc/{os.getpid()}", landlock.READ)]
     landlock.restrict(grants, [orders["proxy"]] if orders["proxy"] else [])
     name = syscall_filter.machine()
     shown = USED_PATHS if orders["observe"] else ()
-    code = syscall_filter.confining(name, network=bool(orders["proxy"]), shown=shown)
+    code = syscall_filter.confining(
+        name, network=bool(orders["proxy"]), shown=shown, reading=orders["proc"]
+    )
     return syscall_filter.install(syscall_filter.assemble(code))
 
 

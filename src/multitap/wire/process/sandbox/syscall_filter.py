@@ -15,6 +15,7 @@ import struct
 
 from .kernel import syscall
 from .syscall_numbers import ARCHITECTURES
+from .used_paths import CHANGING
 
 TYPE_CHECKING = False
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -58,6 +59,8 @@ _OTHERS_BY_FIRST = (
 _HANDED_OVER = ("connect", "chmod", "fchmodat", "fchmodat2", "fork", "vfork")
 NEW_PROCESS = frozenset({"clone", "fork", "vfork"})
 """Calls that are only counted: they have no argument that could be changed meanwhile."""
+READING = {"open": 1, "openat": 2}
+"""Calls that open a file, and which of their arguments says what for."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,13 +102,16 @@ def assemble(instructions: list[Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *one) for one in instructions)
 
 
-def confining(name: str, *, network: bool, shown: Iterable[str] = ()) -> list[Instruction]:
+def confining(
+    name: str, *, network: bool, shown: Iterable[str] = (), reading: bool = False
+) -> list[Instruction]:
     """The filter of a confined process.
 
     Args:
         name: Which machine it is for.
         network: Whether there are hosts that it may reach through the proxy.
         shown: Calls that are handed over too, so that they can be looked at.
+        reading: Whether files that are opened to be read are handed over.
     """
     numbers = ARCHITECTURES[name][1]
     blocks: dict[str, list[Instruction]] = {}
@@ -131,6 +137,9 @@ def confining(name: str, *, network: bool, shown: Iterable[str] = ()) -> list[In
         _allow(),
         (_RETURN, 0, 0, _NOTIFY),
     ]
+    for call, flags in READING.items() if reading else ():
+        changing = [_argument(flags), (_ANY_BIT, 0, 1, CHANGING), _allow()]
+        blocks.setdefault(call, [*changing, (_RETURN, 0, 0, _NOTIFY)])
     blocks["fchmod"] = [_argument(1), *_if_any(_SET_ID, _EPERM), _allow()]
     blocks["ioctl"] = [_argument(1), *_if_one_of(_TERMINAL, _answer(_EPERM)), _allow()]
     blocks["socket"] = _socket() if network else [_answer(_EACCES)]

@@ -16,17 +16,20 @@ import struct
 import time
 
 from .kernel import syscall
-from .syscall_filter import NEW_PROCESS, machine
+from .own_proc import open_own, own_place
+from .syscall_filter import NEW_PROCESS, READING, machine
 from .syscall_numbers import ARCHITECTURES
-from .used_paths import USED_PATHS, used_paths
+from .used_paths import CHANGING, USED_PATHS, used_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _CALL = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
+_DESCRIPTOR = struct.Struct("=QIIII")
+_AS_ANSWER = 2  # the caller gets a descriptor and its number in one step
 _LONGEST_PATH = 4096
 _SOCKADDR = struct.Struct("=H2s4s8x")
 _PAGE = 4096
@@ -47,9 +50,10 @@ class SyscallSupervisor:
         write: The folders in which it may change modes.
         proxy: The port on loopback that it may connect to; 0: none.
         processes: How many processes it may have at a time.
+        proc: Whether each of them may read its own /proc/self.
         count: How many it has now; looks at all processes of the machine.
         on_refused: Called with addresses that it wanted to connect to.
-        on_used: Called with paths that it uses, and whether it changes them.
+        on_used: Called with paths that it uses, and whether it changes them; None: nobody asks.
         on_crowded: Told once that it wanted more processes.
     """
 
@@ -60,9 +64,10 @@ class SyscallSupervisor:
         write: Sequence[str],
         proxy: int,
         processes: int,
+        proc: bool,
         count: Callable[[], int],
         on_refused: Callable[[str], None],
-        on_used: Callable[[str, bool], None],
+        on_used: Callable[[str, bool], None] | None,
         on_crowded: Callable[[], None],
     ) -> None:
         self.listener = listener
@@ -73,6 +78,7 @@ class SyscallSupervisor:
         self._on_used = on_used
         self._on_crowded = on_crowded
         self._processes = processes
+        self._proc = proc
         self._count = count
         self._free = 0
         """How many more it may start before they are counted again."""
@@ -99,7 +105,10 @@ class SyscallSupervisor:
         try:
             if name in USED_PATHS:
                 flags = _CONTINUE  # Landlock decides, whatever we have seen
-                self._note(call, pid, name, arguments)
+                if self._on_used is not None:
+                    self._note(call, pid, name, arguments, self._on_used)
+                if self._proc and name in READING and self._open_own(call, pid, name, arguments):
+                    return True
             elif name in NEW_PROCESS:
                 result, flags = (0, _CONTINUE) if self._has_room() else (-errno.EAGAIN, 0)
             else:
@@ -112,7 +121,31 @@ class SyscallSupervisor:
             pass  # it is gone
         return True
 
-    def _note(self, call: int, pid: int, name: str, arguments: list[int]) -> None:
+    def _open_own(self, call: int, pid: int, name: str, arguments: list[int]) -> bool:
+        """Open a file of the caller's own /proc/self for it; False: the call is about another."""
+        flags = arguments[READING[name]]
+        text = self._memory(call, pid, arguments[READING[name] - 1], _LONGEST_PATH, text=True)
+        if not text.startswith(b"/proc/") or flags & (os.O_PATH | CHANGING):
+            return False
+        place = own_place(os.fsdecode(text.partition(b"\0")[0]), _leader(pid), pid)
+        if place is None:
+            return False
+        ours = open_own(place, flags, lambda: self._check(call))
+        try:
+            kept = flags & os.O_CLOEXEC
+            fcntl.ioctl(self.listener, _ADD, _DESCRIPTOR.pack(call, _AS_ANSWER, ours, 0, kept))
+        finally:
+            os.close(ours)
+        return True
+
+    def _note(
+        self,
+        call: int,
+        pid: int,
+        name: str,
+        arguments: list[int],
+        on_used: Callable[[str, bool], None],
+    ) -> None:
         """Report the paths of a call, each once."""
         for used in used_paths(name, arguments):
             text = self._memory(call, pid, used.pointer, _LONGEST_PATH, text=True)
@@ -125,7 +158,7 @@ class SyscallSupervisor:
                 continue
             if (whole, used.changes) not in self._used:
                 self._used.add((whole, used.changes))
-                self._on_used(whole, used.changes)
+                on_used(whole, used.changes)
 
     def _has_room(self) -> bool:
         """Whether it may have one more process."""
@@ -185,7 +218,7 @@ class SyscallSupervisor:
         data = b""
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             # it is the memory of the caller, even if another process gets its id later
-            fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", call))
+            self._check(call)
             while len(data) < size and not (text and b"\0" in data):
                 start = pointer + len(data)
                 wanted = min(_PAGE - start % _PAGE, size - len(data))  # the next may not be mapped
@@ -194,6 +227,10 @@ class SyscallSupervisor:
                     raise OSError(errno.EFAULT, "bad address")
                 data += part
         return data
+
+    def _check(self, call: int) -> None:
+        """Raise if the caller is gone."""
+        fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", call))
 
     def _refuse(self, address: str) -> None:
         if address not in self._refused and len(self._refused) < _MOST_REPORTED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 _AT_FDCWD = -100
-_CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 USED_PATHS = {
     "open": ((None, 0, 1),),
@@ -49,7 +49,7 @@ def used_paths(name: str, arguments: list[int]) -> list[UsedPath]:
         if isinstance(kind, bool):
             changes = kind
         else:
-            changes = kind is not None and bool(arguments[kind] & _CHANGING)
+            changes = kind is not None and bool(arguments[kind] & CHANGING)
         where = _AT_FDCWD if folder is None else _to_signed(arguments[folder])
         found.append(UsedPath(where, arguments[path], changes=changes))
     return found

@@ -12,6 +12,9 @@ EXAMPLES ?= 1000
 MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
+# The tests start thousands of interpreters; without stored byte code each compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map reference docs lock clean
 

@@ -4,10 +4,9 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -15,10 +14,14 @@ NOT_BY_NAME = {"uvloop"}
 """Used without an import of ours: anyio starts its loop."""
 
 project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGE_OF = {
-    module: {normal for name in names for normal in [re.sub(r"[-_.]+", "-", name).lower()]}
-    for module, names in packages_distributions().items()
-}
+
+
+@cache  # takes a second, and every worker imports this file
+def packages_by_module():
+    return {
+        module: {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+        for module, names in packages_distributions().items()
+    }
 
 
 def declared(requirements):
@@ -34,6 +37,7 @@ OPTIONAL = (
 )
 
 
+@cache
 def imported(path):
     """The packages, other than our own and Python's, that a file imports."""
     modules = set()
@@ -47,20 +51,20 @@ def imported(path):
     return modules - sys.stdlib_module_names - {"multitap"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
-def test_what_is_imported_is_declared(path):
+def test_what_is_imported_is_declared():
     undeclared = {
-        module
+        (str(path.relative_to(ROOT)), module)
+        for path in SOURCES
         for module in imported(path)
-        if not PACKAGE_OF.get(module, set()) & (REQUIRED | OPTIONAL)
+        if not packages_by_module().get(module, set()) & (REQUIRED | OPTIONAL)
     }
 
-    assert not undeclared
+    assert undeclared == set()
 
 
 def test_what_is_declared_is_imported():
     modules = {module for path in SOURCES for module in imported(path)}
-    used = {package for module in modules for package in PACKAGE_OF[module]}
+    used = {package for module in modules for package in packages_by_module()[module]}
 
     assert (REQUIRED | OPTIONAL) - used == NOT_BY_NAME
 
@@ -70,7 +74,7 @@ def test_only_models_and_the_cluster_import_what_is_optional():
         path.parent.name
         for path in SOURCES
         for module in imported(path)
-        if PACKAGE_OF[module] <= OPTIONAL
+        if packages_by_module()[module] <= OPTIONAL
     }
 
     assert users == {"models", "cluster"}

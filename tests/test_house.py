@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import multitap
@@ -11,13 +12,15 @@ MOST_METHODS = 20
 ENTRY_POINTS = frozenset({"__init__", "__main__"})
 
 
-MODULES = {path: ast.parse(path.read_bytes()) for path in sorted(SOURCE.rglob("*.py"))}
+@cache  # parsed where a test asks: every worker imports this file, and one of them runs it
+def modules():
+    return {path: ast.parse(path.read_bytes()) for path in sorted(SOURCE.rglob("*.py"))}
 
 
 def classes():
     return [
         (path, node)
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     ]
@@ -43,7 +46,7 @@ def test_no_class_name_exists_twice():
 
 def test_a_module_is_known_by_its_name_without_its_folder():
     places = defaultdict(list)
-    for path in MODULES:
+    for path in modules():
         if path.stem not in ENTRY_POINTS:
             places[path.stem].append(str(path.relative_to(SOURCE)))
 
@@ -67,7 +70,7 @@ PARTICIPLES = frozenset(
 
 def test_a_function_is_named_by_what_it_does():
     functions = ast.FunctionDef | ast.AsyncFunctionDef
-    bodies = [tree.body for tree in MODULES.values()] + [node.body for _, node in classes()]
+    bodies = [tree.body for tree in modules().values()] + [node.body for _, node in classes()]
     named_so = {
         f"{node.name} ({node.lineno})"
         for body in bodies

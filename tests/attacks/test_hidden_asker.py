@@ -1,23 +1,20 @@
 """Threat: a server asks people or models without its name, for secrets, or without end."""
 
-import sys
-
 import mcp_types as types
 import pytest
 from mcp import MCPError
 
-from multitap.config import Settings, StdioServer
-from tests.gateway import cells
-from tests.gateway.talking import MODES, Talker, gate, zoo
+from multitap.config import Settings
+from multitap.config.models import Sampling
+from tests.gateway.talking import MODES, Talker, gate, served_cells, zoo
 
 CELLS = [(client, server) for client in MODES for server in MODES]
 
 
-def pipes(**fields):
-    return {
-        era: StdioServer(command=sys.executable, args=(cells.__file__, era), **fields)
-        for era in MODES
-    }
+@pytest.fixture(scope="module")
+def servers():
+    with served_cells() as found:
+        yield found
 
 
 async def words_of(talker, tool):
@@ -29,9 +26,11 @@ async def words_of(talker, tool):
 
 
 @pytest.mark.parametrize(("era", "server"), CELLS)
-async def test_every_question_names_its_server_in_every_pair_of_eras(tmp_path, era, server):
+async def test_every_question_names_its_server_in_every_pair_of_eras(
+    tmp_path, servers, era, server
+):
     async with (
-        gate(Settings(servers=pipes(), state_dir=tmp_path)) as opened,
+        gate(Settings(servers=servers, state_dir=tmp_path)) as opened,
         Talker(era, opened.url) as talker,
     ):
         await talker.client.call_tool(f"{server}_ask", {})
@@ -73,8 +72,9 @@ async def test_such_a_form_of_ones_own_server_is_flagged(tmp_path, mode, era):
 
 
 @pytest.mark.parametrize(("era", "server"), CELLS)
-async def test_a_server_cannot_drain_a_model(tmp_path, era, server):
-    settings = Settings(servers=pipes(sampling={"rate": 5}), state_dir=tmp_path)
+async def test_a_server_cannot_drain_a_model(tmp_path, servers, era, server):
+    greedy = servers[server].model_copy(update={"sampling": Sampling(rate=5)})
+    settings = Settings(servers={server: greedy}, state_dir=tmp_path)
     async with gate(settings) as opened, Talker(era, opened.url) as talker:
         said = [await words_of(talker, f"{server}_sample") for _ in range(12)]
 

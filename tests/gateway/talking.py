@@ -1,6 +1,6 @@
 """Gateways in this process, and clients that answer what they are asked and keep what they hear."""
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -10,13 +10,15 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from multitap import open_hub
-from multitap.config import StdioServer
+from multitap.config import HttpServer, StdioServer
 from multitap.gateway.eras.parked_calls import TTL
 from multitap.gateway.fronts.http_front import HttpFront, serve_http
 from multitap.gateway.fronts.http_sessions import SessionLimits
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.http.server.access import Access
 from multitap.http.server.http_server import bind
+from tests.gateway import cells
+from tests.wire.sdk_web import served
 from tests.zoo import modes
 
 PATIENCE = 15
@@ -57,6 +59,16 @@ async def gate(
         front = HttpFront(gateway, access, sources=sources, limits=limits)
         async with serve_http(front, bind("127.0.0.1", 0)) as url:
             yield Gate(gateway, front, url)
+
+
+@contextmanager
+def served_cells():
+    """A server of each era over HTTP, by its era: a thread costs less than a program."""
+    with (
+        served(cells.build("old").streamable_http_app()) as old,
+        served(cells.build("new").streamable_http_app()) as new,
+    ):
+        yield {"old": HttpServer(url=f"{old}/mcp"), "new": HttpServer(url=f"{new}/mcp")}
 
 
 def zoo(mode="good", *options, **fields):

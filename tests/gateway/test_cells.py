@@ -21,9 +21,9 @@ from tests.gateway.talking import (
     PATIENCE,
     Talker,
     gate,
+    served_cells,
 )
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
-from tests.wire.sdk_web import served
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -56,14 +56,9 @@ class Cell:
 async def talkers(tmp_path_factory):
     """Clients by transport and era: those on sockets use servers on pipes, and the other way."""
     home = tmp_path_factory.mktemp("cells")
-    with (
-        served(cells.build("old").streamable_http_app()) as old,
-        served(cells.build("new").streamable_http_app()) as new,
-    ):
+    with served_cells() as web:
         async with AsyncExitStack() as stack:
-            found = {
-                ("stdio", era): Talker(era, program(home / era, old=old, new=new)) for era in MODES
-            }
+            found = {("stdio", era): Talker(era, program(home / era, web)) for era in MODES}
             for talker in found.values():
                 await stack.enter_async_context(talker)
             pipes = {
@@ -79,12 +74,12 @@ async def talkers(tmp_path_factory):
             yield found
 
 
-def program(home, **addresses):
+def program(home, servers):
     """A gateway that is a program, before servers at addresses."""
     home.mkdir()
     lines = [f'state_dir = "{home / "state"}"']
-    for name, url in addresses.items():
-        lines += [f"[servers.{name}]", f'url = "{url}/mcp"']
+    for name, server in servers.items():
+        lines += [f"[servers.{name}]", f'url = "{server.url}"']
     config = home / "multitap.toml"
     config.write_text("\n".join(lines))
     parameters = StdioServerParameters(

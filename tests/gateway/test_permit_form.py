@@ -1,14 +1,11 @@
 """Calls that the policy asks a client's person about, in both eras."""
 
-import sys
-
 import mcp_types as types
 import pytest
 
-from multitap.config import Settings, StdioServer
+from multitap.config import Settings
 from multitap.config.policy_rules import PolicyRule
-from tests.gateway import cells
-from tests.gateway.talking import MODES, Talker, gate
+from tests.gateway.talking import MODES, Talker, gate, served_cells
 
 CELLS = [(client, server) for client in MODES for server in MODES]
 
@@ -27,19 +24,18 @@ class Decider(Talker):
         return types.ElicitResult(action="accept", content={"decision": self.decision})
 
 
-def settings(tmp_path, *rules):
-    servers = {
-        era: StdioServer(command=sys.executable, args=(cells.__file__, era)) for era in MODES
-    }
-    return Settings(servers=servers, policy=rules, state_dir=tmp_path)
-
-
 ASK = PolicyRule(decision="ask", tools=["add", "ask*"], reason="sums are serious")
 
 
+@pytest.fixture(scope="module")
+def servers():
+    with served_cells() as found:
+        yield found
+
+
 @pytest.fixture
-async def opened(tmp_path):
-    async with gate(settings(tmp_path, ASK)) as found:
+async def opened(servers, tmp_path):
+    async with gate(Settings(servers=servers, policy=(ASK,), state_dir=tmp_path)) as found:
         yield found
 
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -12,12 +11,10 @@ import pytest
 from mcp.server.subscriptions import ResourceUpdated
 
 from multitap import Settings
-from multitap.config import HttpServer, StdioServer
+from multitap.config import StdioServer
 from tests.conformance.kit import NODE, PATIENCE, locked
-from tests.gateway import cells
-from tests.gateway.talking import Talker, gate
+from tests.gateway.talking import Talker, gate, served_cells
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
-from tests.wire.sdk_web import served
 
 PROGRAMS = Path(__file__).with_name("typescript")
 PACKAGES = (
@@ -74,7 +71,7 @@ def _node():
 async def url(packages, tmp_path_factory):
     """A gateway before servers of both SDKs and both eras, and the reference server."""
     everything = packages / "node_modules" / "@modelcontextprotocol" / "server-everything"
-    async with _python_servers() as servers:
+    with served_cells() as servers:
         for era in ("old", "new"):
             servers[f"ts{era}"] = StdioServer(
                 command=_node(), args=(str(packages / "server.mjs"), era)
@@ -85,18 +82,6 @@ async def url(packages, tmp_path_factory):
         settings = Settings(state_dir=tmp_path_factory.mktemp("state"), servers=servers)
         async with gate(settings) as opened:
             yield opened.url
-
-
-@asynccontextmanager
-async def _python_servers():
-    with (
-        served(cells.build("old").streamable_http_app()) as old,
-        served(cells.build("new").streamable_http_app()) as new,
-    ):
-        yield {
-            "old": HttpServer(url=f"{old}/mcp"),
-            "new": HttpServer(url=f"{new}/mcp"),
-        }
 
 
 @pytest.fixture(scope="module", params=["old", "new"])

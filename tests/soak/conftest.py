@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = f"{Path(__file__).parent}/"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if "soak" in config.option.markexpr:
         return
-    ours = [item for item in items if HERE in item.path.parents]
-    config.hook.pytest_deselected(items=ours)
-    items[:] = [item for item in items if HERE not in item.path.parents]
+    ours = {item for item in items if str(item.path).startswith(HERE)}
+    config.hook.pytest_deselected(items=list(ours))
+    items[:] = [item for item in items if item not in ours]
 
 
 @pytest.fixture

@@ -128,7 +128,9 @@ def test_a_skill_a_prompt_and_a_function_count_and_a_change_asks_again(project):
     assert not changed.approval.accepts_skill(project, skill)
 
 
-@pytest.mark.parametrize("word", ["a" * 5000, "a/b" * 2000, "-", "\x01", "~nobody/x", "."])
+@pytest.mark.parametrize(
+    "word", ["a" * 5000, "a/b" * 2000, "a." * 2000, "-", "\x01", "~nobody/x", "."]
+)
 def test_words_that_name_no_file_are_only_words(project, word):
     config = StdioServer(
         command="./" + word, args=(word, f"--x={word}", "-m", word), env={"A": word}

@@ -205,8 +205,17 @@ def _of_package(program: str, args: tuple[str, ...], place: Path) -> Iterator[Pa
         path = place.joinpath(*module.split("."))
         yield path.with_name(f"{path.name}.py")
         yield from (path / name for name in _OF_FOLDER)
-        # a package's own code runs before that of a module in it
-        yield from (one / "__init__.py" for one in path.parents if one.is_relative_to(place))
+        yield from _outer_packages(module, place)
+
+
+def _outer_packages(module: str, place: Path) -> Iterator[Path]:
+    """The code of the packages around a module, which runs before its own."""
+    folder = place
+    for name in module.split("."):
+        if not os.path.isdir(folder):  # noqa: PTH112 - never raises
+            return  # a name may have thousands of parts, and looking for each takes as many steps
+        yield folder / "__init__.py"
+        folder /= name
 
 
 def _place(config: StdioServer, root: Path, scope: Scope) -> Path:

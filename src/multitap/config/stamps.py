@@ -29,13 +29,16 @@ def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
 def folders(sources: Iterable[Source]) -> Mapping[Path, int]:
     """The folders to watch so that no change is missed, each with its inode.
 
-    Where one is not there yet, it is the nearest one above that is.
+    One that is not there yet is left out, and found by the next look. To watch the one above it
+    instead would wake us for whatever else happens there: above our own trust file that is every
+    write to the call log.
     """
     wanted: set[Path] = set()
     for source in sources:
         wanted |= {source.path, *_members(source)} if source.folder else {source.path.parent}
         wanted |= {_target(source.path).parent}  # a link's target may change instead of the link
-    return dict(found for path in wanted if (found := _nearest(path)))
+    inodes = ((path, _folder_inode(path)) for path in wanted)
+    return {path: inode for path, inode in inodes if inode is not None}
 
 
 def _files(source: Source) -> Iterable[Path]:
@@ -58,11 +61,6 @@ def _stamp(path: Path) -> Stamp:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _nearest(path: Path) -> tuple[Path, int] | None:
-    upwards = ((folder, _folder_inode(folder)) for folder in (path, *path.parents))
-    return next(((folder, inode) for folder, inode in upwards if inode is not None), None)
 
 
 def _folder_inode(path: Path) -> int | None:

@@ -63,6 +63,22 @@ def test_the_log_shows_that_somebody_tried_to(file, name):
     assert file.verify()[0]
 
 
+BLOCK = """UPDATE audit SET body = replace(body, '"at":150}', '"at":151}')"""
+SHORTER = """UPDATE audit SET body = replace(body, '{"kind":"call","at":150}' || char(10), '')"""
+
+
+@pytest.mark.parametrize("statement", [BLOCK, SHORTER, "DELETE FROM audit WHERE seq = 256"])
+def test_entries_that_were_written_as_a_block_cannot_be_changed_either(tmp_path, statement):
+    file = AuditFile(tmp_path)
+    file.append([f'{{"kind":"call","at":{number}}}' for number in range(300)], keep=1000)
+    file.close()
+    assert file.verify()[0] == []
+
+    tamper(file, statement)
+
+    assert "129" in file.verify()[0][0]
+
+
 def test_a_chain_that_is_made_again_does_not_fit_the_last_entry_that_is_known(file):
     entries = [*file.entries()][::-1]
     last, rows = ChainHead(0, "0" * 64), []

@@ -51,6 +51,28 @@ def test_each_hash_follows_from_the_one_before(file):
         assert entry.hash == chain_hash(before.hash, entry.seq, entry.body)
 
 
+@pytest.mark.parametrize("count", [127, 128, 129, 300])
+def test_many_at_once_are_entries_like_any_other(file, count):
+    fill(file, 2)
+    file.append([f'{{"kind":"call","at":{number}}}' for number in range(count)], keep=KEEP)
+    fill(file, 1)
+
+    entries = [*file.entries()]
+    assert [entry.seq for entry in entries] == [*range(count + 3, 0, -1)]
+    assert entries[1].body == f'{{"kind":"call","at":{count - 1}}}'
+    assert file.verify() == ([], ChainHead(count + 3, entries[0].hash))
+
+
+def test_of_many_at_once_the_oldest_are_dropped_block_by_block(file):
+    for _ in range(10):
+        file.append(['{"kind":"call","at":1}'] * 200, keep=300)
+
+    assert 300 <= len([*file.entries()]) <= 300 + 128 + 200
+    problems, last = file.verify()
+    assert not problems
+    assert last.seq > 2000
+
+
 def test_the_files_are_private(file):
     fill(file)
 

@@ -1,8 +1,10 @@
 """The audit log on disk: an append-only hash chain that reveals every change.
 
-Each entry has a number and a hash over its number, its text and the hash before it. The last of
-both is kept in a second file, so that a cut at the end is seen as well. Several processes append
-to one log: the writer holds SQLite's lock from reading the last entry to adding the next.
+Each row has the number of its entry and a hash over this number, its text and the hash before it.
+The last of both is kept in a second file, so that a cut at the end is seen as well. Entries that
+arrive in large numbers are written in blocks: many lines, one row, one hash, and the number of the
+last of them. Several processes append to one log: the writer holds SQLite's lock from reading the
+last entry to adding the next.
 """
 
 import os
@@ -30,6 +32,8 @@ _APPLICATION = 0x6D746175  # "mtau"
 _SLACK = 10
 """Part of the entries to be kept that may be too many, so that dropping them is rare."""
 _MOST_PROBLEMS = 100
+_BLOCK = 128
+"""Entries of one row, where there are as many: a row and a hash cost more than an entry."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
@@ -44,6 +48,7 @@ _TRIGGERS = {
 }
 _LAST = "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1"
 _FIRST = "SELECT seq FROM audit ORDER BY seq LIMIT 1"
+_UP_TO = "SELECT seq, hash FROM audit WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 _INSERT = "INSERT INTO audit (seq, body, hash)"
 _BATCHES = "CREATE TABLE IF NOT EXISTS batches (seq INTEGER PRIMARY KEY, id TEXT UNIQUE)"
 _NOTE_BATCH = "INSERT OR IGNORE INTO batches (id) VALUES (?)"
@@ -139,7 +144,10 @@ class AuditFile:
             return
         with closing(_read_only(self.path)) as connection:
             rows = connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq DESC")
-            yield from (AuditEntry(*row) for row in rows)
+            for seq, body, hash_ in rows:
+                lines = body.split("\n")
+                for back, line in enumerate(reversed(lines)):
+                    yield AuditEntry(seq - back, line, hash_)
 
     def verify(self) -> tuple[list[str], ChainHead | None]:
         """What is wrong with the log, in words, and its last entry."""
@@ -253,7 +261,11 @@ def _add_entries(
 ) -> ChainHead:
     seq, hash_ = last
     rows: list[Row] = []
-    for seq, body in enumerate(bodies, start=seq + 1):  # noqa: B020 - the last one counts
+    at = 0
+    while at < len(bodies):
+        size = _BLOCK if len(bodies) - at >= _BLOCK else 1
+        body = "\n".join(bodies[at : at + size])
+        at, seq = at + size, seq + size
         hash_ = chain_hash(hash_, seq, body)
         rows.append((seq, body, hash_))
     insert(connection, _INSERT, rows)
@@ -264,12 +276,12 @@ def _trim(connection: sqlite3.Connection, last: ChainHead, keep: int) -> ChainHe
     (first,) = connection.execute(_FIRST).fetchone()
     if last.seq - first < keep + keep // _SLACK:
         return last
-    through = last.seq - keep
-    row = connection.execute("SELECT hash FROM audit WHERE seq = ?", (through,)).fetchone()
+    row = connection.execute(_UP_TO, (last.seq - keep,)).fetchone()
     if row is None:
         return last
+    through, hash_ = row
     # the entry that says so is part of the chain: what is dropped in another way is missed
-    last = _add_entries(connection, last, [_own(ROTATED, through=through, hash=row[0])])
+    last = _add_entries(connection, last, [_own(ROTATED, through=through, hash=hash_)])
     connection.execute("DROP TRIGGER audit_refuses_delete")
     connection.execute("DELETE FROM audit WHERE seq <= ?", (through,))
     connection.execute(_TRIGGERS["audit_refuses_delete"])
@@ -304,14 +316,16 @@ def _walk(
 ) -> ChainHead | None:
     last: ChainHead | None = None
     for seq, body, hash_ in connection.execute("SELECT seq, body, hash FROM audit ORDER BY seq"):
-        before = last or _beginning(connection, seq)
-        if before is None or before.seq != seq - 1:
-            report(_missing((before.seq if before else 0) + 1, seq - 1))
+        first = seq - body.count("\n")
+        before = last or _beginning(connection, first)
+        which = f"entry {seq}" if first == seq else f"one of the entries {first} to {seq}"
+        if before is None or before.seq != first - 1:
+            report(_missing((before.seq if before else 0) + 1, first - 1))
         elif chain_hash(before.hash, seq, body) != hash_:
-            report(f"entry {seq} was changed, or is not where it was")
+            report(f"{which} was changed, or is not where it was")
         if head is not None and head.seq == seq and head.hash != hash_:
             report(f"entry {seq} is not the one that was written: the log was rewritten")
-        if _kind(body) == LOST:
+        if any(_kind(line) == LOST for line in body.split("\n") if LOST in body):
             report(f"entry {seq} says that entries before it were lost")
         last = ChainHead(seq, hash_)
     return last
@@ -322,9 +336,9 @@ def _beginning(connection: sqlite3.Connection, first: int) -> ChainHead | None:
     if first == 1:
         return ChainHead(0, _GENESIS)
     said = connection.execute("SELECT body FROM audit WHERE body LIKE ?", (f"%{ROTATED}%",))
-    for (body,) in said:
+    for line in (line for (body,) in said for line in body.split("\n") if ROTATED in line):
         with suppress(msgspec.DecodeError):
-            own = msgspec.json.decode(body, type=_LogHeader)
+            own = msgspec.json.decode(line, type=_LogHeader)
             if own.kind == ROTATED and own.through == first - 1:
                 return ChainHead(own.through, own.hash)
     return None

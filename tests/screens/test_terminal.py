@@ -13,8 +13,10 @@ from textual import events
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.cli.terminal.saving import attachments, save_attachments
+from multitap.config import LocalServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.demo.demo_settings import bundled_server
+from multitap.demo.servers.calculator import server as calculator
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.control_socket import open_control
@@ -50,7 +52,7 @@ def state(tmp_path_factory):
 async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
     settings = Settings(
         state_dir=state,
-        servers=servers or {"calculator": bundled_server("calculator")},
+        servers=servers or {"calculator": LocalServer(server=calculator)},
         record="all",
         policy=policy,
     )

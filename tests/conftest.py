@@ -15,6 +15,8 @@ import hypothesis
 import pytest
 import sniffio
 
+from tests.trust.keyrings import no_keyring
+
 PATIENCE = 3.0
 hypothesis.settings.register_profile("any machine", deadline=None)  # one that is busy is slow
 hypothesis.settings.load_profile("any machine")
@@ -181,6 +183,28 @@ def _runs(pid):
             return stat.read().rpartition(b")")[2].split()[0] != b"Z"
     except OSError:
         return False
+
+
+@pytest.fixture
+def own_logins(tmp_path, monkeypatch):
+    """Nobody's logins but those of the test."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with no_keyring():
+        yield
+
+
+@pytest.fixture
+def own_project(tmp_path, monkeypatch):
+    """An empty project to work in, of a person who has used nothing yet."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("STATE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
+    return folder
 
 
 @pytest.fixture

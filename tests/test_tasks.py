@@ -28,7 +28,7 @@ async def test_leaving_the_block_ends_what_still_runs_and_waits_for_it():
         try:
             await anyio.sleep_forever()
         finally:
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # its end takes a while
             ended.append(True)
 
     async with Tasks() as tasks:
@@ -69,7 +69,7 @@ async def test_a_task_cleans_up_in_peace_however_often_its_owner_is_cancelled():
             await anyio.sleep_forever()
         finally:
             cleaning.set()
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # its end takes a while
             ended.append(True)
 
     async def own():
@@ -142,7 +142,7 @@ async def test_work_that_is_given_up_before_it_began_does_nothing():
     handle.cancel()
     async with Tasks() as tasks:
         tasks.start_soon(work)
-        await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
 
     assert not done
 

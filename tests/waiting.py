@@ -9,9 +9,19 @@ PATIENCE = 50.0
 
 
 async def until(holds):
+    """Wait until `holds()` is true; returns what it found."""
     with anyio.fail_after(PATIENCE):
-        while not holds():
+        while not (found := holds()):
             await anyio.sleep(0.005)
+    return found
+
+
+async def until_told(ask):
+    """The same for what others have to be asked: `await ask()`."""
+    with anyio.fail_after(PATIENCE):
+        while not (found := await ask()):
+            await anyio.sleep(0.02)
+    return found
 
 
 def wait_for(holds, patience=PATIENCE):

@@ -20,15 +20,8 @@ from tests.zoo.modes import command
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("STATE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
-    return folder
+def folder(own_project):
+    return own_project
 
 
 def zoo(name="zoo", *more, **keys):

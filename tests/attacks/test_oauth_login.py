@@ -25,7 +25,6 @@ from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
 from multitap.wire.streamable.streamable_wire import open_streamable
-from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided, visit
 from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
@@ -34,12 +33,7 @@ from tests.wire.asking import ask
 REDIRECT = "http://127.0.0.1:8414/callback"
 
 
-@pytest.fixture(autouse=True)
-def own_logins(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with no_keyring():
-        yield
+pytestmark = pytest.mark.usefixtures("own_logins")
 
 
 @asynccontextmanager

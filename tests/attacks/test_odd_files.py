@@ -54,15 +54,8 @@ KINDS = {
 
 
 @pytest.fixture
-def clone(tmp_path, monkeypatch):
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("STATE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
-    return folder
+def clone(own_project):
+    return own_project
 
 
 def look(folder):

@@ -13,7 +13,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until_told
 
 PYTHON = sys.executable
 PROGRAM = Path(PYTHON).parent / "multitap"
@@ -108,11 +108,12 @@ class Machine:
                 ClientSession(read, write) as session,
             ):
                 await session.initialize()
-                while True:
+
+                async def all_of_them():
                     listed = {tool.name for tool in (await session.list_tools()).tools}
-                    if len(listed) >= 13:
-                        return listed
-                    await anyio.sleep(0.05)
+                    return listed if len(listed) >= 13 else None
+
+                return await until_told(all_of_them)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from anyio.abc import SocketListener
 
 from multitap.errors import ungrouped
 from tests.clients.running import PATIENCE, started
+from tests.waiting import until
 from tests.zoo.modes import command as zoo
 
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -75,10 +76,11 @@ def multitap(folder, servers):
 
 
 async def _port(process, log):
-    while not (found := re.search(r"http://[^/]+:(\d+)/mcp", log.read_text())):
+    def found():
         assert process.returncode is None, log.read_text()
-        await anyio.sleep(0.02)
-    return int(found[1])
+        return re.search(r"http://[^/]+:(\d+)/mcp", log.read_text())
+
+    return int((await until(found))[1])
 
 
 @asynccontextmanager

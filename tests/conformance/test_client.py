@@ -2,17 +2,13 @@ import pytest
 
 from tests.conformance.expected import CLIENT
 from tests.conformance.suite import NEW, OLD, failed, run_client_suite
-from tests.trust.keyrings import no_keyring
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(autouse=True)
-def own_logins(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with no_keyring():
-        yield
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("own_logins"),
+]
 
 
 @pytest.mark.parametrize(

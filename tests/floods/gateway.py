@@ -13,6 +13,8 @@ from pathlib import Path
 import aiohttp
 import anyio
 
+from tests.waiting import until_told
+
 PATIENCE = 30.0
 VERSION = "2026-07-28"
 _META = {
@@ -66,9 +68,11 @@ class Gateway:
 
     async def until_up(self):
         """Wait until the good server answers."""
-        with anyio.fail_after(PATIENCE):
-            while "42.0" not in await self.call("good_add", a=2, b=40):
-                await anyio.sleep(0.02)
+
+        async def ask():
+            return "42.0" in await self.call("good_add", a=2, b=40)
+
+        await until_told(ask)
 
     async def end(self, patience):
         """Ask it to end, as a service manager would; its exit code."""

@@ -25,6 +25,7 @@ from tests.gateway.hostile.raw import (
     stateless,
 )
 from tests.gateway.talking import gate
+from tests.waiting import until_told
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 SEEDS = range(EXAMPLES // 20)
@@ -236,9 +237,11 @@ class World:
         asked = {"name": f"{name}_grow", "arguments": {"n": 0}}
         told = await self._asks(stateless(0, "tools/call", headers=bearer("ann"), **asked))
         assert told.text == grown.age
-        with anyio.fail_after(PATIENCE):
-            while f"{name}_{grown.aged}" not in await self.listed():
-                await anyio.sleep(0.005)
+
+        async def is_listed():
+            return f"{name}_{grown.aged}" in await self.listed()
+
+        await until_told(is_listed)
         history.acknowledge()
 
     async def listed(self):

@@ -39,6 +39,7 @@ from tests.gateway.hostile.raw import (
     stateless,
 )
 from tests.gateway.talking import gate
+from tests.waiting import until_told
 
 PATIENCE = 30
 CANCELLED = "cancelled"
@@ -451,13 +452,13 @@ class OverPipes(_Client):
 
     async def _settled(self, servers):
         """The list is complete once a tool of each server is in it."""
-        with anyio.fail_after(PATIENCE):
-            while True:
-                answer = await self.ask(next(self._ids), "tools/list", {}, able=False)
-                names = {tool["name"] for tool in answer["result"]["tools"]}
-                if names >= {f"{server}_echo" for server in servers}:
-                    return
-                await anyio.sleep(0.02)
+
+        async def is_complete():
+            answer = await self.ask(next(self._ids), "tools/list", {}, able=False)
+            names = {tool["name"] for tool in answer["result"]["tools"]}
+            return names >= {f"{server}_echo" for server in servers}
+
+        await until_told(is_complete)
 
     async def _send(self, *said):
         await self.process.stdin.send(b"".join(json.dumps(one).encode() + b"\n" for one in said))

@@ -12,17 +12,10 @@ from multitap.gateway.fronts.control_messages import AskLogin, CommandReply
 from multitap.http.server.access import Token
 from multitap.trust.secrets.token_store import TokenStore
 from tests.gateway.talking import Talker, gate
-from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided, visit
 from tests.waiting import until
 
-
-@pytest.fixture(autouse=True)
-def own_logins(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with no_keyring():
-        yield
+pytestmark = pytest.mark.usefixtures("own_logins")
 
 
 class Browsing(Talker):

@@ -151,10 +151,7 @@ async def test_what_happens_is_told_until_the_other_side_leaves(state):
 
             told = [(await line(received))["ok"] for _ in range(2)]
 
-        with anyio.fail_after(PATIENCE):
-            while events.watched:
-                await anyio.wait_all_tasks_blocked()
-                await anyio.sleep(0.01)
+        await until(lambda: not events.watched)
 
     assert [(one["kind"], one["level"], one["text"]) for one in told] == [
         ("server", "warning", "db: slow"),

@@ -124,8 +124,7 @@ async def ask_once(config, *kinds):
             if taken.ours is not None and kinds[0] in {*LASTING, "file"}:
                 answer = await taken.line()
             elif kinds[1] == "file" and given.ours is not None:
-                while not (answer := taken.path.read_bytes()):
-                    await anyio.sleep(0.02)
+                answer = await until(taken.path.read_bytes)
             if kinds[1] != "full":
                 given.leave()
             code = await wait(process)

@@ -5,14 +5,14 @@ import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import anyio
 import pytest
 
 from multitap.config import Profile
 from multitap.gateway.fronts.front_access import AccessRules, open_access
 from multitap.trust.access_tokens import AccessTokens
 from tests.gateway.hostile.raw import call, dial, hello, http, in_session, message, stateless
-from tests.gateway.hostile.stage import PATIENCE, open_stage
+from tests.gateway.hostile.stage import open_stage
+from tests.waiting import until_told
 
 ASKED = {"elicitation": {}}
 PROFILES = {
@@ -71,9 +71,10 @@ async def names(stage, text, path="/mcp"):
 
 
 async def until_status(stage, data, wanted):
-    with anyio.fail_after(PATIENCE):
-        while await status(stage, data) != wanted:
-            await anyio.sleep(0.02)
+    async def has_it():
+        return await status(stage, data) == wanted
+
+    await until_told(has_it)
 
 
 async def session_of(line, text, **params):
@@ -101,11 +102,12 @@ async def test_a_connection_that_is_known_does_not_outlive_its_token(store, open
         for _ in range(5):
             assert (await line.asks(asked)).text == "1"
         store.revoke("ci")
-        with anyio.fail_after(PATIENCE):
-            while (answer := await line.asks(asked)).status == 200:
-                await anyio.sleep(0.02)
 
-        assert answer.status == 401
+        async def refusal():
+            answer = await line.asks(asked)
+            return answer if answer.status != 200 else None
+
+        assert (await until_told(refusal)).status == 401
         assert await line.closed() == b""
 
 

@@ -1,6 +1,5 @@
 """Search mode: three tools in place of all, for clients of both eras."""
 
-import anyio
 import pytest
 from mcp.server import MCPServer
 
@@ -8,6 +7,7 @@ from multitap import Settings
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from tests.gateway.talking import Talker, gate, zoo
+from tests.waiting import until_told
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -134,11 +134,12 @@ async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, er
         servers = {**settings.servers, "two": LocalServer(server=other)}
         opened.hub.apply(settings.model_copy(update={"servers": servers}))
         await opened.hub.settled()
-        with anyio.fail_after(15):
-            while "two_second" not in words(
-                await talker.client.call_tool("search_tools", {"query": "paint a fence"})
-            ):
-                await anyio.sleep(0.01)
+
+        async def is_found():
+            found = await talker.client.call_tool("search_tools", {"query": "paint a fence"})
+            return "two_second" in words(found)
+
+        await until_told(is_found)
 
         assert talker.hearsay("notifications/tools/list_changed") == []
 

@@ -78,7 +78,7 @@ async def test_without_handlers_a_server_is_told_that_nobody_can_be_asked(hub_of
 
 async def test_the_time_a_person_takes_to_answer_does_not_count(hub_of):
     async def elicit(origin, params):
-        await anyio.sleep(0.6)
+        await anyio.sleep(0.6)  # longer than the call's time
         return types.ElicitResult(action="decline")
 
     server = zoo("good", "--era", "handshake", timeout=0.3)
@@ -313,10 +313,10 @@ async def test_a_lazy_server_starts_with_the_first_call_and_sleeps_again(hub_of,
         assert set(hub.catalog.tools) == tools
     assert len(ledger.starts) == 1
 
-    async with hub_of(zoo=lazy) as hub:
+    async with hub_of(zoo=lazy, eager=zoo("good")) as hub:
         assert set(hub.catalog.tools) == tools
         assert hub.snapshot().server("zoo").stale
-        await anyio.sleep(0.1)
+        await until(lambda: hub.links["eager"].state is LinkState.CONNECTED)
         assert len(ledger.starts) == 1
         assert (await hub.call("zoo_echo", {"text": "awake"})).text == "awake"
         assert len(ledger.starts) == 2

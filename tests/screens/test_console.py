@@ -24,7 +24,7 @@ from multitap.screens.page.plain_pages import PLACES
 from multitap.screens.page.request_checks import COOKIE, SAFE
 from multitap.trust.access_tokens import AccessTokens
 from tests.screens import hostile_server
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 PATIENCE = 20
 PATHS = ("/console", *(f"/console/{name}" for name in PLACES))
@@ -199,14 +199,14 @@ async def test_the_tokens_of_clients_and_of_browsers_open_their_own_door_only(co
     browser, _ = store.create("console", is_console=True)
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for token, status in ((client, 400), (browser, 401)):  # 400: there is no session
-        with anyio.fail_after(PATIENCE):
-            while True:
-                async with console.stranger.post(
-                    "/mcp", json=hello, headers={"authorization": f"Bearer {token}"}
-                ) as response:
-                    if response.status == status:
-                        break
-                await anyio.sleep(0.01)
+
+        async def is_answered_so(token=token, status=status):
+            async with console.stranger.post(
+                "/mcp", json=hello, headers={"authorization": f"Bearer {token}"}
+            ) as response:
+                return response.status == status
+
+        await until_told(is_answered_so)
     async with console.stranger.get(
         "/console", headers={"cookie": f"{COOKIE.decode()}={client}"}
     ) as response:

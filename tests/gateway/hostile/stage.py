@@ -28,7 +28,7 @@ from tests.gateway.hostile.raw import (
     shake_hands,
     stateless,
 )
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 SERVERS = ("counts", "asks")
 """Twice the same: a question belongs to a call for certain where nobody else is served."""
@@ -99,10 +99,12 @@ class Stage:
 
     async def until_upstream(self, **wanted):
         """Wait for what the server counts."""
-        with anyio.fail_after(PATIENCE):
-            while not wanted.items() <= (told := await self.stats()).items():
-                await anyio.sleep(0.02)
-        return told
+
+        async def as_wanted():
+            told = await self.stats()
+            return told if wanted.items() <= told.items() else None
+
+        return await until_told(as_wanted)
 
     def remains(self):
         """Whatever clients can leave behind, counted."""

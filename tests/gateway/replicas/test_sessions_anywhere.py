@@ -3,7 +3,6 @@
 import itertools
 import json
 
-import anyio
 import pytest
 
 from multitap import Settings
@@ -14,7 +13,7 @@ from tests.gateway.hostile.raw import dial, hello, http, message, stateless
 from tests.gateway.replicas.staging import replicas
 from tests.gateway.session_client import SessionClient, Stream
 from tests.gateway.talking import zoo
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 pytestmark = needs_redis
 
@@ -280,9 +279,12 @@ async def test_a_session_nobody_uses_ends_everywhere(redis_server, two):
     async with replicas(redis_server, *two(), limits=limits) as opened:
         client = await SessionClient(opened.port(0)).shake_hands()
         await until(lambda: not len(opened[0].front.sessions))
-        with anyio.fail_after(10):
-            while await opened[1].front.shared.sessions.records.read(client.session) is not None:
-                await anyio.sleep(0.05)
+
+        async def is_gone():
+            records = opened[1].front.shared.sessions.records
+            return await records.read(client.session) is None
+
+        await until_told(is_gone)
         client.port = opened.port(1)
 
         assert (await client.post(message(1, "ping"))).status == 404

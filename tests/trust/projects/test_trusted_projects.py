@@ -37,15 +37,8 @@ SITES = st.builds(
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("STATE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("MULTITAP_CONFIG", raising=False)
-    return folder
+def project(own_project):
+    return own_project
 
 
 def digest(config):

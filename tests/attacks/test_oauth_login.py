@@ -378,7 +378,7 @@ from multitap import HttpServer
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_storage import LoginBook
+from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.wire.streamable.streamable_wire import open_streamable
 from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import make_request
@@ -386,7 +386,7 @@ from multitap.wire.jsonrpc.request import make_request
 async def main(url):
     config = HttpServer(url=url)
     async with Tasks() as tasks:
-        account = Account("guarded", config, storage=LoginBook(TokenStore()), tasks=tasks)
+        account = Account("guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks)
         async with open_streamable(config, authorizer=account) as wire:
             deadline = Deadline.since(asyncio.get_running_loop().time(), 30, None)
             await wire.request(make_request("tools/call", {"name": "whoami"}, deadline))

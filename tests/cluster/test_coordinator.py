@@ -1,8 +1,9 @@
 """One contract for everything that coordinates; what holds for one holds for the others."""
 
+import asyncio
 import tempfile
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -10,9 +11,10 @@ import pytest
 
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
-from multitap.cluster.redis_coordinator import open_redis
+from multitap.cluster.redis_coordinator import RedisLine, open_redis
 from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
 from multitap.errors import ConfigError
+from multitap.tasks import Tasks
 from tests.cluster.redis_server import free_port, running_redis
 from tests.waiting import until
 
@@ -254,3 +256,43 @@ async def test_an_entry_that_comes_during_the_look_is_not_slept_through(redis_se
             found = await streams.entries("s", wait=60)
 
     assert [one.data for one in found] == [b"1"]
+
+
+class Deaf:
+    """Questions whose first cancellation gets lost, as it may in `redis`."""
+
+    def __init__(self):
+        self.line = RedisLine(None, "nowhere", "test")
+        self.asked = 0
+
+    async def ask(self):
+        self.asked += 1
+        await self.line.ask(self._answer())
+
+    async def ask_thrice(self):
+        for _ in range(3):
+            await self.ask()
+
+    async def _answer(self):
+        with suppress(asyncio.CancelledError):
+            if self.asked == 1:
+                await anyio.sleep_forever()
+
+
+async def test_a_task_ends_although_redis_swallowed_its_cancellation():
+    deaf = Deaf()
+    async with Tasks() as tasks:
+        tasks.start_soon(deaf.ask_thrice)
+        await until(lambda: deaf.asked)
+        await anyio.wait_all_tasks_blocked()
+
+    assert deaf.asked == 1
+
+
+async def test_a_scope_knows_its_cancellation_although_redis_swallowed_it():
+    deaf = Deaf()
+    with anyio.move_on_after(0.01) as scope:
+        await deaf.ask_thrice()
+
+    assert scope.cancelled_caught
+    assert deaf.asked == 1

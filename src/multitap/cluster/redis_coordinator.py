@@ -81,17 +81,20 @@ class RedisLine:
         Raises:
             CoordinatorDown: There is none.
         """
+        before = _cancellations()
         try:
             # the client's own limits are for each read; this one is for the answer
             async with asyncio.timeout(2 * _TIMEOUT):
                 result = await answer
         except (exceptions.RedisError, OSError, TimeoutError) as exc:
+            await _pass_on_cancellation(before)
             reason = str(exc) or type(exc).__name__
             # a refusal is an answer: Redis is up, and `health` stays as it is
             if _is_refusal(exc):
                 raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
             self._note(Health(is_up=False, reason=reason))
             raise CoordinatorDown(f"Redis at {self._place} does not answer: {reason}") from None
+        await _pass_on_cancellation(before)
         self._has_answered = True
         self._note(Health(is_up=True))
         return result
@@ -118,6 +121,19 @@ class RedisLine:
             await anyio.sleep(_PROBE)
             with suppress(CoordinatorDown):
                 await self.ask(self.client.ping())
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _pass_on_cancellation(before: int) -> None:
+    """Raise what `redis` has swallowed: nobody cancels a task twice, and it would run on."""
+    if _cancellations() > before:
+        # a scope has to recognize its own cancellation
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        raise asyncio.CancelledError
 
 
 def _is_refusal(exc: BaseException) -> bool:

@@ -299,6 +299,7 @@ async def open_gateway(
                 shared_restarts.share_restarts(bus, hub)
                 hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
+                await bus.wait_listening()
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)

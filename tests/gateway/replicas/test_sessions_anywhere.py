@@ -220,6 +220,11 @@ def followed_at(opened, number):
     return [uri for one in listeners for uri in one.uris]
 
 
+async def test_a_gateway_is_open_once_others_can_reach_it(redis_server, tmp_path):
+    async with replicas(redis_server, Settings(state_dir=tmp_path)):
+        assert redis_server.ask("PUBSUB", "CHANNELS", "*replica:r0").startswith("*1")
+
+
 async def test_a_log_level_and_followed_resources_hold_on_every_replica(redis_server, two):
     async with replicas(redis_server, *two()) as opened:
         client = await SessionClient(opened.port(0)).shake_hands()

@@ -89,6 +89,11 @@ class ReplicaBus:
         self.tasks = tasks
         self._handlers: dict[str, On] = {}
         self._waiting: dict[str, asyncio.Future[ReplicaMessage]] = {}
+        self._listening = asyncio.Event()
+
+    async def wait_listening(self) -> None:
+        """Wait until notes arrive here: a request that others relay before that would be lost."""
+        await self._listening.wait()
 
     def on(self, kind: str, handler: On) -> None:
         """Have notes of a kind worked on."""
@@ -163,6 +168,7 @@ class ReplicaBus:
         """Work on the notes of others until cancelled."""
         channels = self.coordinator.channels
         async with channels.subscribe(_channel(self.name), _EVERYBODY) as messages:
+            self._listening.set()
             async for message in messages:
                 if message is None:
                     # in tasks: a look asks the coordinator, and notes must not wait for that

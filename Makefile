@@ -47,7 +47,7 @@ fast: setup  ## The tests that take seconds
 		|| $(BIN)/python -m pytest -m "not slow and not wide" $(ALONE)
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope \
+	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder \
 		|| $(BIN)/python -m pytest -m "slow and not wide" $(ALONE)
 
 conformance: setup  ## Run the official conformance suite on our gateway and client

@@ -181,9 +181,16 @@ def test_nobody_executes_anything_without_the_newest_token(forgets):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(10, 120), id="some"),
+        pytest.param(range(120, 500), id="many", marks=pytest.mark.wide),
+    ],
+)
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
-def test_nobody_ever_executes_anything_without_the_newest_token(forgets):
-    _simulate_all(range(10, 500), forgets=forgets)
+def test_nobody_ever_executes_anything_without_the_newest_token(forgets, seeds):
+    _simulate_all(seeds, forgets=forgets)
 
 
 def _simulate_all(seeds, *, forgets):

@@ -116,15 +116,23 @@ async def flood(port, kind, connections):
             process.kill()
 
 
-@pytest.mark.parametrize(
-    ("connections", "token"),
-    [
-        pytest.param(4, True, id="four strangers"),
-        pytest.param(200, True, id="a crowd", marks=pytest.mark.wide),
-        pytest.param(200, False, id="a crowd that needs no token"),
-    ],
-)
-@pytest.mark.parametrize("kind", floods.KINDS)
+STRANGERS = {
+    "four strangers": (4, True),
+    "a crowd that needs no token": (200, False),
+    "a crowd": (200, True),
+}
+"""How many connections, and whether a token is needed."""
+
+
+def cases():
+    """Each kind by strangers or by a crowd, in turns; `make wide` has the other pairs."""
+    for number, kind in enumerate(floods.KINDS):
+        for place, (name, who) in enumerate(STRANGERS.items()):
+            marks = () if place == number % 2 else pytest.mark.wide
+            yield pytest.param(kind, *who, id=f"{kind}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "connections", "token"), [*cases()])
 async def test_honest_clients_are_served_beside_a_flood_of(kind, connections, token, tmp_path):
     async with running(tmp_path, token=token) as program:
         _, usual = await program.calls(CALLS)

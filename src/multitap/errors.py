@@ -130,6 +130,12 @@ class Unavailable(UpstreamError):
         super().__init__(server, message, hint=hint)
         self.failure = failure
 
+    @classmethod
+    def because(cls, server: str, failure: "Failure | None", otherwise: str) -> "Unavailable":
+        """What a server failed with; `otherwise` are the words for one without a failure."""
+        words = str(failure) if failure else otherwise
+        return cls(server, words, hint=failure.hint if failure else None, failure=failure)
+
 
 class CallTimeout(UpstreamError, TimeoutError):
     """The server did not answer in time."""

@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterable
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from hashlib import blake2s
 from itertools import count
 
@@ -22,6 +23,11 @@ class Naming(StrEnum):
     EXCELMANUS = "mcp_{server}_{tool}"
     CLAUDE = "mcp__{server}__{tool}"
     BARE = "{tool}"
+
+
+def matches_any(name: str, globs: Iterable[str]) -> bool:
+    """Whether a name matches one of some shell-style globs."""
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def slug(text: str) -> str:

@@ -7,7 +7,7 @@ from multitap.agent.conversation import Assistant, Message, Part, Picture, Text,
 if TYPE_CHECKING:
     import mcp_types as types
 
-LONGEST = 200_000
+LONGEST = 200_000  # about 50,000 tokens: a log file must not fill the whole context
 """Characters of one resource that a model sees."""
 
 

@@ -1,11 +1,11 @@
 """Clients that see the same part of the catalog: their profiles and their token's scope."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from multitap.catalog.catalog import allowed
 from multitap.config import Profile
+from multitap.names import matches_any
 
 _NOTHING = Profile(servers=(), agents=())
 """What is seen through a profile that no longer exists."""
@@ -26,14 +26,14 @@ class AudienceLimits(NamedTuple):
 
     def has(self, server: str) -> bool:
         """Whether anything of a server is seen."""
-        return all(_matches(server, one.servers) for one in self.profiles)
+        return all(matches_any(server, one.servers) for one in self.profiles)
 
     def has_agent(self, name: str) -> bool:
-        return all(_matches(name, one.agents) for one in self.profiles)
+        return all(matches_any(name, one.agents) for one in self.profiles)
 
     def shows(self, server: str, tool: str) -> bool:
         """Whether a tool, by the name that callers see, may be seen and called."""
-        if self.allow and not _matches(tool, self.allow):
+        if self.allow and not matches_any(tool, self.allow):
             return False
         return self.has(server) and all(allowed(tool, one) for one in self.profiles)
 
@@ -66,7 +66,3 @@ class Audience(NamedTuple):
 
 EVERYBODY = Audience()
 """Those that see everything."""
-
-
-def _matches(name: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)

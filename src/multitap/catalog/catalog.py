@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from multitap.catalog.vetting import Vetting, VettingResult, WithholdingReason
 from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
-from multitap.names import Naming, names_one_of, prefix_description
+from multitap.names import Naming, matches_any, names_one_of, prefix_description
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import INSTRUCTIONS
 from multitap.trust.policy.policy import Policy
@@ -244,9 +243,7 @@ class Catalog:
 def allowed(name: str, filter_: ToolFilter) -> bool:
     if filter_.allow == _ALL and not filter_.deny:
         return True  # the usual case, for every tool of every list
-    return any(fnmatchcase(name, glob) for glob in filter_.allow) and not any(
-        fnmatchcase(name, glob) for glob in filter_.deny
-    )
+    return matches_any(name, filter_.allow) and not matches_any(name, filter_.deny)
 
 
 def stock(

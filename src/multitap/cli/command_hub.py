@@ -31,6 +31,7 @@ def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
 def answerable(name: str, config: ServerConfig) -> Mapping[str, Any]:
     """To call with a person there: in the era in which any server can ask during a call."""
     change = on_demand(name, config)
+    # the stateless era asks by ending the call and repeating it, which not every server can do
     return {**change, "era": "handshake"} if config.era == "auto" else change
 
 
@@ -61,7 +62,7 @@ def adapt(
         if only not in {None, name}:
             update["enabled"] = False
         servers[name] = config.model_copy(update=update)
-    return loaded.settings.model_copy(update={"servers": servers})
+    return loaded.settings.with_servers(servers)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from multitap.version import VERSION
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-class _CommandEntry(NamedTuple):
+class _Command(NamedTuple):
     """Where a command is declared, and what it is for."""
 
     module: str
@@ -28,144 +28,134 @@ class _CommandEntry(NamedTuple):
 
 # To declare a command takes longer than to run a small one, and there are dozens: `--help` needs
 # only these lines. They are in the order in which a person comes to need them.
-SECTIONS: Mapping[str, Mapping[str, _CommandEntry]] = {
+SECTIONS: Mapping[str, Mapping[str, _Command]] = {
     "Set up": {
-        "import": _CommandEntry(
+        "import": _Command(
             "editing_commands", "import_servers", "Import the servers of other clients"
         ),
-        "search": _CommandEntry(
+        "search": _Command(
             "offer_commands", "search", "Find servers to add, in the catalog and the registry"
         ),
-        "add": _CommandEntry("editing_commands", "add", "Add a server"),
-        "install": _CommandEntry("editing_commands", "install", "Add Multitap to other clients"),
-        "uninstall": _CommandEntry(
+        "add": _Command("editing_commands", "add", "Add a server"),
+        "install": _Command("editing_commands", "install", "Add Multitap to other clients"),
+        "uninstall": _Command(
             "editing_commands", "uninstall", "Remove Multitap from other clients"
         ),
-        "export": _CommandEntry(
+        "export": _Command(
             "editing_commands", "export", "Write your servers in another client's format"
         ),
     },
     "Change": {
-        "enable": _CommandEntry("editing_commands", "enable", "Enable servers"),
-        "disable": _CommandEntry(
+        "enable": _Command("editing_commands", "enable", "Enable servers"),
+        "disable": _Command(
             "editing_commands", "disable", "Disable servers, and keep their entries"
         ),
-        "rename": _CommandEntry(
+        "rename": _Command(
             "editing_commands",
             "rename",
             "Rename a server, also where profiles and agents mention it",
         ),
-        "set": _CommandEntry("editing_commands", "set_setting", "Change settings of a server"),
-        "remove": _CommandEntry("editing_commands", "remove", "Remove servers"),
-        "undo": _CommandEntry("editing_commands", "undo", "Undo the last change to files"),
+        "set": _Command("editing_commands", "set_setting", "Change settings of a server"),
+        "remove": _Command("editing_commands", "remove", "Remove servers"),
+        "undo": _Command("editing_commands", "undo", "Undo the last change to files"),
     },
     "Use": {
-        "status": _CommandEntry("server_commands", "status", "Show the state of each server"),
-        "tools": _CommandEntry(
-            "offer_commands", "tools", "List the tools, or those that match PATTERN"
-        ),
-        "call": _CommandEntry("offer_commands", "call", "Call a tool"),
-        "resources": _CommandEntry(
+        "status": _Command("server_commands", "status", "Show the state of each server"),
+        "tools": _Command("offer_commands", "tools", "List the tools, or those that match PATTERN"),
+        "call": _Command("offer_commands", "call", "Call a tool"),
+        "resources": _Command(
             "offer_commands", "resources", "List the resources and resource templates"
         ),
-        "read": _CommandEntry("offer_commands", "read", "Print a resource"),
-        "prompts": _CommandEntry(
-            "offer_commands", "prompts", "List the prompts and their arguments"
-        ),
-        "prompt": _CommandEntry("offer_commands", "prompt", "Fill in a prompt and print it"),
-        "tokens": _CommandEntry(
+        "read": _Command("offer_commands", "read", "Print a resource"),
+        "prompts": _Command("offer_commands", "prompts", "List the prompts and their arguments"),
+        "prompt": _Command("offer_commands", "prompt", "Fill in a prompt and print it"),
+        "tokens": _Command(
             "offer_commands", "tokens", "Show what each tool costs in a model's context"
         ),
-        "generate": _CommandEntry(
+        "generate": _Command(
             "offer_commands", "generate", "Write a typed Python client of a server"
         ),
-        "chat": _CommandEntry(
+        "chat": _Command(
             "offer_commands", "chat", "Talk to a model that uses the tools of your servers"
         ),
     },
     "Serve": {
-        "serve": _CommandEntry(
+        "serve": _Command(
             "serving_commands", "serve", "Serve all configured servers as one MCP server"
         ),
-        "console": _CommandEntry(
+        "console": _Command(
             "serving_commands",
             "console",
             "Print a link to the web console of the running gateway",
         ),
-        "cluster": _CommandEntry(
-            "serving_commands", "cluster", "Show the gateways that act as one"
-        ),
-        "stats": _CommandEntry(
+        "cluster": _Command("serving_commands", "cluster", "Show the gateways that act as one"),
+        "stats": _Command(
             "serving_commands",
             "stats",
             "Show calls, errors, times and clients of the running gateway",
         ),
-        "calls": _CommandEntry(
+        "calls": _Command(
             "serving_commands", "calls", "List past calls, or those that match FILTER"
         ),
-        "reload": _CommandEntry(
+        "reload": _Command(
             "serving_commands", "reload", "Reload the configuration of running gateways"
         ),
-        "restart": _CommandEntry(
+        "restart": _Command(
             "serving_commands", "restart", "Restart a server of the running gateway"
         ),
-        "token": _CommandEntry(
+        "token": _Command(
             "trust_commands",
             "token",
             "Manage the tokens that let clients use the gateway over HTTP",
         ),
     },
     "Find problems": {
-        "doctor": _CommandEntry(
+        "doctor": _Command(
             "server_commands", "doctor", "Diagnose problems and say how to fix them"
         ),
-        "help": _CommandEntry(
+        "help": _Command(
             "server_commands", "help_", "Explain a failure code, an error message or a command"
         ),
-        "logs": _CommandEntry(
+        "logs": _Command(
             "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
         ),
-        "trace": _CommandEntry(
+        "trace": _Command(
             "server_commands", "trace", "Print the messages to and from a server as they pass"
         ),
-        "config": _CommandEntry("configuration_commands", "config", "Inspect the configuration"),
+        "config": _Command("configuration_commands", "config", "Inspect the configuration"),
     },
     "Trust": {
-        "trust": _CommandEntry(
+        "trust": _Command(
             "trust_commands",
             "trust",
             "Review what the project in PATH would run and send, and trust it",
         ),
-        "login": _CommandEntry("server_commands", "login", "Log in to a server"),
-        "logout": _CommandEntry("server_commands", "logout", "Forget the login to a server"),
-        "secret": _CommandEntry(
+        "login": _Command("server_commands", "login", "Log in to a server"),
+        "logout": _Command("server_commands", "logout", "Forget the login to a server"),
+        "secret": _Command(
             "trust_commands", "secret", "Keep secrets for `${auth:NAME}` in a configuration"
         ),
-        "pins": _CommandEntry(
+        "pins": _Command(
             "trust_commands", "pins", "Review tools that changed since they were first seen"
         ),
-        "sandbox": _CommandEntry(
+        "sandbox": _Command(
             "trust_commands",
             "sandbox",
             "Show what a confined server may use, and learn what it needs",
         ),
-        "policy": _CommandEntry(
+        "policy": _Command(
             "trust_commands", "policy", "Show which calls are allowed, asked about or denied"
         ),
-        "audit": _CommandEntry(
+        "audit": _Command(
             "trust_commands", "audit", "Show who called what and what was decided, newest first"
         ),
     },
     "Multitap": {
-        "demo": _CommandEntry(
-            "serving_commands", "demo", "Show a hub at work with the bundled servers"
-        ),
-        "self": _CommandEntry(
-            "configuration_commands", "self_", "Manage this installation of Multitap"
-        ),
+        "demo": _Command("serving_commands", "demo", "Show a hub at work with the bundled servers"),
+        "self": _Command("configuration_commands", "self_", "Manage this installation of Multitap"),
     },
 }
-COMMANDS: Mapping[str, _CommandEntry] = {
+COMMANDS: Mapping[str, _Command] = {
     name: home for section in SECTIONS.values() for name, home in section.items()
 }
 

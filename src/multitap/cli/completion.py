@@ -57,6 +57,7 @@ def complete_published(_ctx: click.Context, _param: click.Parameter, incomplete:
 
 
 def _options(ctx: click.Context) -> CommonOptions:
+    # while a line is completed, options are where they were typed: before the command or after it
     root: dict[str, Any] = ctx.find_root().params
     files = ctx.params.get("files") or root.get("files") or ()
     return CommonOptions(tuple(files), ctx.params.get("dialect"))

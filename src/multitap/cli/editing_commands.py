@@ -113,16 +113,12 @@ def add(  # noqa: PLR0917 - click passes them by name
         env=env,
         headers=header,
         transport=transport,
-        piped=_read_pipe(words),
+        piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
     )
     chosen = AddOptions(
         how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
     )
     return add(options, request, chosen)
-
-
-def _read_pipe(words: tuple[str, ...]) -> str:
-    return sys.stdin.read(1024 * 1024) if "-" in words else ""
 
 
 @click.command()

@@ -61,7 +61,9 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
 
 def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
     """The document in a text; `path` says which format it has and is named in problems."""
-    kind = SUFFIXES.get(path.suffix.lower()) or _sniff(text)
+    kind = SUFFIXES.get(path.suffix.lower()) or (
+        "json" if text.lstrip()[:1] in ("{", "/") else "toml"
+    )
     blank = Document(path, {}, kind, text)
     if not text.strip():
         return None, (_nothing(blank, "is empty"),)
@@ -73,10 +75,6 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
         return None, (_nothing(blank, "contains only `null`"),)
     document = Document(path, parsed.data, kind, text, parsed.marks)
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
-
-
-def _sniff(text: str) -> Format:
-    return "json" if text.lstrip()[:1] in ("{", "/") else "toml"
 
 
 def _parse(text: str, kind: Format) -> Parsed:

@@ -533,3 +533,7 @@ class Settings(_ConfigModel):
     """Address of the registry for `search` and `add`; by default, the official one."""
     state_dir: Path | None = None
     """The folder for logs, call history and catalogs; by default, the user's state directory."""
+
+    def with_servers(self, servers: Mapping[str, ServerConfig]) -> Self:
+        """The same settings for other servers."""
+        return self.model_copy(update={"servers": servers})

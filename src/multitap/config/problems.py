@@ -56,6 +56,11 @@ class Problem:
         return f"{self.place}: {key}{self.message}"
 
 
+def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Those that are more than a note."""
+    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant; case and separators do not count."""
     if len(word) > _LONGEST_WORD:

@@ -18,9 +18,10 @@ from multitap.env.env_protocol import (
     PromptText,
     ToolDescription,
 )
-from multitap.env.visibility import matches, server_of
+from multitap.names import matches_any
 from multitap.results.blocks import block
 from multitap.tools import HubTool, ToolInfo
+from multitap.tools.tool import server_of
 
 
 def agent(
@@ -47,7 +48,7 @@ def profile(name: str, said: Profile, agents: Iterable[str]) -> EnvProfile:
         id=name,
         display_name=said.display_name or name,
         description=said.description or "",
-        agents=tuple(one for one in agents if matches(one, said.agents)),
+        agents=tuple(one for one in agents if matches_any(one, said.agents)),
         metadata={
             "servers": [*said.servers],
             "allow": [*said.allow],

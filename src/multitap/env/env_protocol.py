@@ -14,7 +14,7 @@ from multitap.events import Outcome
 from multitap.results import ToolResult
 from multitap.store import Activity, LogKind, Page, Store
 
-MAX_LOGS = 1000
+MAX_LOGS = 1000  # the store's own limit for one page
 
 
 class _EnvModel(BaseModel):
@@ -29,6 +29,7 @@ class _EnvModel(BaseModel):
 
 
 class _Question(_EnvModel):
+    # answers may grow in a later version; a question with an unknown key is a mistake
     model_config = ConfigDict(extra="forbid")
 
 
@@ -104,7 +105,7 @@ class ToolDescription(_EnvModel):
 
 
 class _Answer(msgspec.Struct):
-    content: Any = None
+    content: Any = None  # foreign: `_media` looks at each block
 
 
 class ToolOutcome(_EnvModel):

@@ -75,6 +75,7 @@ class EnvTool:
         try:
             return self.question.model_validate(dict(arguments))
         except ValidationError as exc:
+            # without what was given: it may be a secret, and the error goes to a log
             errors = exc.errors(include_url=False, include_context=False, include_input=False)
             words = [f"{pointer(error['loc'])}: {error['msg']}" for error in errors[:_REPORTED]]
             if len(errors) > _REPORTED:
@@ -102,6 +103,7 @@ def _tidy(schema: Schema) -> Schema:
         for key, member in schema.items()
         if key != "title" and not (key == "default" and member is None)
     }
+    # pydantic writes an optional value as one of two; here it is simply absent
     choices: list[Schema] = members.pop("anyOf", [])
     kept = [choice for choice in choices if choice.get("type") != "null"]
     if len(kept) == 1:

@@ -14,12 +14,12 @@ from multitap.config import ModelConfig, Problem, Serve
 from multitap.env.environment_hooks import EnvironmentHooks
 from multitap.env.environment_servers import McpClientLoadResult
 from multitap.env.front_switch import FrontSwitch
-from multitap.env.visibility import server_of
 from multitap.errors import MultitapError, ungrouped
 from multitap.hub.hub import Hub
 from multitap.hub.reload import open_configured
 from multitap.later import Later
 from multitap.tools import HubTools, ToolInfo, ToolRegistry
+from multitap.tools.tool import server_of
 from multitap.upstream.connector import Placements, local_placements
 
 if TYPE_CHECKING:

@@ -85,6 +85,7 @@ class EnvironmentHooks:
     def handlers(self) -> Handlers:
         """Callbacks for what servers ask; by default, the model if `invoke_llm` is on."""
         said = self.settings
+        # the user pays for it, so servers get the model only where that is said
         shared = said.environment.invoke_llm and said.model is not None
         return Handlers(sample=self.models.sample if shared else None, sample_tools=shared)
 
@@ -116,7 +117,7 @@ class EnvironmentHooks:
         loaded = load(Search(sources), on_top=[_program_layer(clients)])
         base = self.base_settings()
         servers = {**base.servers, **loaded.settings.servers, **_ready(clients)}
-        return replace(loaded, settings=base.model_copy(update={"servers": servers}))
+        return replace(loaded, settings=base.with_servers(servers))
 
 
 def _program_layer(clients: Mapping[str, ClientConfig]) -> Layer:

@@ -75,6 +75,7 @@ class EnvironmentModels:
     def _find_model(self, name: str) -> ModelConfig:
         settings = self._servers.settings
         every = (settings.model, *(agent.model for agent in settings.agents.values()))
+        # reversed, so that the environment's own model wins over an agent's of the same name
         known = {model.name: model for model in reversed(every) if model}
         if name not in known:
             raise UnknownName(

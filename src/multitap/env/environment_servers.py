@@ -1,17 +1,15 @@
 """The servers of an environment: its configuration, and its hub while open."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from multitap.config import Loaded, Scope, ServerConfig, Settings
+from multitap.config import Loaded, Scope, Settings
 from multitap.errors import HubClosed, Unavailable, UnknownName
-from multitap.events import LinkState
 from multitap.hub.hub import Hub
 from multitap.hub.reload import Loader, Reloader
+from multitap.hub.supervisor import is_up
 from multitap.records import dataclass
 from multitap.trust.secrets.vault import model_scope
-from multitap.upstream.link import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class EnvironmentServers:
     def outcome(self) -> McpClientLoadResult:
         """Which servers are up right now, of those that are switched on."""
         wanted = {name: link for name, link in self.hub.links.items() if link.config.enabled}
-        up = [name for name, link in wanted.items() if _is_up(link)]
+        up = [name for name, link in wanted.items() if is_up(link)]
         failed = {*self.files.loaded.broken, *wanted} - {*up}
         return McpClientLoadResult(len(up), tuple(sorted(failed)))
 
@@ -99,7 +97,7 @@ class EnvironmentServers:
             self._disconnected -= {name}
             known = self._said.settings.servers
             again = {name: known[name]} if name in known else {}
-            hub.apply(_with_servers(hub.settings, {**hub.settings.servers, **again}))
+            hub.apply(hub.settings.with_servers({**hub.settings.servers, **again}))
         else:
             hub.restart(name)
         await _wait_for_answer(hub, name)
@@ -114,15 +112,7 @@ class EnvironmentServers:
             for name, server in settings.servers.items()
             if name in self._disconnected
         }
-        return _with_servers(settings, {**settings.servers, **off})
-
-
-def _with_servers(settings: Settings, servers: Mapping[str, ServerConfig]) -> Settings:
-    return settings.model_copy(update={"servers": servers})
-
-
-def _is_up(link: Link) -> bool:
-    return link.state is LinkState.CONNECTED or link.availability.is_asleep
+        return settings.with_servers({**settings.servers, **off})
 
 
 async def _wait_for_answer(hub: Hub, name: str) -> None:
@@ -136,8 +126,5 @@ async def _wait_for_answer(hub: Hub, name: str) -> None:
             await anext(events)
     if link is None:
         raise UnknownName(f"no server named {name!r}")
-    if not _is_up(link):
-        failure = link.failure
-        words = str(failure) if failure else f"it is {link.state}"
-        hint = failure.hint if failure else None
-        raise Unavailable(name, words, hint=hint, failure=failure)
+    if not is_up(link):
+        raise Unavailable.because(name, link.failure, f"it is {link.state}")

@@ -156,7 +156,7 @@ def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]
         on_request=() if shows_protocol_to_all(settings) else protocol,
     )
     servers = {**settings.servers, SERVER: server}
-    return replace(loaded, settings=settings.model_copy(update={"servers": servers}))
+    return replace(loaded, settings=settings.with_servers(servers))
 
 
 def shows_something(loaded: Loaded) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from multitap.catalog.audience import Audience, AudienceLimits
 from multitap.env.environment_hooks import EnvironmentHooks
 from multitap.env.environment_world import EnvironmentWorld
-from multitap.env.visibility import SERVER, server_of
+from multitap.env.visibility import SERVER
 from multitap.errors import UnknownName
 from multitap.tools import ToolInfo, ToolRegistry
+from multitap.tools.tool import server_of
 
 if TYPE_CHECKING:
     from multitap.env.env_protocol import EnvAgent, EnvProfile, LogPage, LogQuery, PromptText
@@ -40,6 +41,7 @@ class ProfileWorld(EnvironmentWorld):
         chosen, limits = super().tools_for(agent, profile=profile), self._limits
         if limits == AudienceLimits():
             return chosen
+        # profiles name tools as the hub does, and a function is one of its tools as well
         named = {
             tool.raw_name: tool.name
             for tool in self._servers.hub.catalog.tools.values()
@@ -58,6 +60,7 @@ class ProfileWorld(EnvironmentWorld):
         limits, theirs = self._limits, self._servers.hub.catalog.prompts.get(name)
         if theirs is not None and name not in self._servers.settings.prompts:
             shown = limits.has(theirs.server)
+            # the same words as for a prompt that does not exist: hidden means not there
             if not shown or theirs.server == SERVER:
                 raise UnknownName(f"no prompt named {name!r}")
         return await super().get_prompt(name, arguments)
@@ -66,6 +69,7 @@ class ProfileWorld(EnvironmentWorld):
         page, limits = await super().query_logs(query), self._limits
         if limits == AudienceLimits():
             return page
+        # filtered after the query: a page may be short, but never shows what is hidden
         tools = {
             (tool.server, tool.raw_name)
             for tool in self._servers.hub.catalog.tools.values()

@@ -1,9 +1,9 @@
 """Decides who sees which part of an environment."""
 
-from fnmatch import fnmatchcase
-
 from multitap.config import Settings
-from multitap.tools import HubTool, ToolInfo
+from multitap.names import matches_any
+from multitap.tools import ToolInfo
+from multitap.tools.tool import server_of
 
 SERVER = "env"
 """What a hub calls an environment: the tools of the protocol then have their usual names."""
@@ -13,19 +13,10 @@ TIMEOUT = 600.0
 Globs = tuple[str, ...]
 
 
-def matches(name: str, globs: Globs) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
-
-
 def is_of(tool: ToolInfo, servers: Globs) -> bool:
     """Whether a tool comes from one of these servers, or from none at all."""
     server = server_of(tool)
-    return server is None or matches(server, servers)
-
-
-def server_of(tool: ToolInfo) -> str | None:
-    """The MCP server that a tool comes from; None for our own."""
-    return tool.server if isinstance(tool, HubTool) else None
+    return server is None or matches_any(server, servers)
 
 
 def shows_protocol(settings: Settings) -> bool:

@@ -15,6 +15,7 @@ from multitap.config import (
     Settings,
     Severity,
 )
+from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld
@@ -138,10 +139,10 @@ class Reloader:
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
         hub.withheld = _withheld(latest)
-        plan = hub.apply(latest.settings.model_copy(update={"servers": servers}))
+        plan = hub.apply(latest.settings.with_servers(servers))
         return Reloaded(
             str(plan),
-            _problem_words(_serious(latest.problems)),
+            _problem_words(serious(latest.problems)),
             tuple(sorted(kept)),
             _changes(plan, before, latest),
         )
@@ -201,10 +202,6 @@ def _withheld(loaded: Loaded) -> tuple[Withheld, ...]:
         Withheld(one.kind, one.name, one.words, one.hint, one.standing is TrustState.CHANGED)
         for one in loaded.pending
     )
-
-
-def _serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
 
 
 def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:

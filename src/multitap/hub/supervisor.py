@@ -134,7 +134,7 @@ class Supervisor:
     def link_changed(self, link: Link) -> None:
         """A link is in another state: swap it if it is a successor, or has one, that is due."""
         new = self.coming.get(link.name)
-        if new is not None and (_is_up(new) or not _is_kept(self.links[link.name])):
+        if new is not None and (is_up(new) or not _is_kept(self.links[link.name])):
             self._swap(link.name, new)
 
     def login_changed(self, name: str, is_logged_in: bool) -> None:  # noqa: FBT001 - a callback
@@ -148,7 +148,7 @@ class Supervisor:
 
     def _replace(self, name: str, config: ServerConfig) -> None:
         new = self._launch(name, config)
-        if config.enabled and _is_kept(self.links[name]) and not _is_up(new):
+        if config.enabled and _is_kept(self.links[name]) and not is_up(new):
             self.coming[name] = new
         else:
             self._swap(name, new)
@@ -190,8 +190,8 @@ def _configs(links: Mapping[str, Link]) -> dict[str, ServerConfig]:
     return {name: link.config for name, link in links.items()}
 
 
-def _is_up(link: Link) -> bool:
-    """Whether it can take over: it is connected, or sleeps until a call wakes it."""
+def is_up(link: Link) -> bool:
+    """Whether a server can take calls: it is connected, or sleeps until a call wakes it."""
     return link.state is LinkState.CONNECTED or link.availability.is_asleep
 
 

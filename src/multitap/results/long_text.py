@@ -89,10 +89,6 @@ def _note(rest: str, pages: int | None, result_id: str | None) -> str:
     return f'\n… {rest}; the rest: result "{result_id}" page 2{of}'
 
 
-def _in_kilobytes(size: int) -> str:
-    return f"the result has {size / 1_000_000:,.1f} MB"
-
-
 def _page_ends(text: str, size: int) -> Iterator[int]:
     end = 0
     while end < len(text):
@@ -176,7 +172,7 @@ class KeptResult:
             self.rest = counted(capped.missing, "more character")
             """How much more there is, in words."""
         else:
-            self.rest = _in_kilobytes(text.size)
+            self.rest = f"the result has {text.size / 1_000_000:,.1f} MB"
             note = _note(self.rest, None, result_id)
             self._room, self._ends = limit - len(note), list[int]()
             self.shown = self.page(1).removesuffix("\n") + note

@@ -117,11 +117,12 @@ class MCPManager:
         One that fails is an error in the log and does not disturb the others; it is tried again by
         itself, and its tools are there once it is up.
         """
+        # may be called again, as ExcelManus does when its file changes
         await self.shutdown()
         loaded = await to_thread.run_sync(read, self._config_path, self._workspace_root)
         if not loaded.settings.servers:
             return
-        self._hub = ThreadedHub(loaded.settings.model_copy(update={"servers": {}}))
+        self._hub = ThreadedHub(loaded.settings.with_servers({}))
         self.clients = {
             config.name: MCPClientWrapper(config, hub=self._hub) for config in configs(loaded)
         }

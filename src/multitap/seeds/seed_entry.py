@@ -26,6 +26,7 @@ def server(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
     found = merged.settings.servers.get(name)
     for problem in merged.problems:
         words = f"`{problem.key.removeprefix(f'{container}.')}`: {problem.message}"
+        # a problem that costs the entry is an error; one that costs a key is a warning
         if found is None:
             raise ConfigError(words, hint=problem.hint)
         logger.warning("%s", words)

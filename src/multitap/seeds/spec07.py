@@ -136,7 +136,7 @@ class McpServerRegistry:
             self._hub.apply(self._wanted_settings())
 
     def _wanted_settings(self) -> Settings:
-        return self._settings.model_copy(update={"servers": dict(self._servers)})
+        return self._settings.with_servers(dict(self._servers))
 
 
 def _as_written(config: Config | Mapping[str, Any]) -> dict[str, Any]:
@@ -145,6 +145,7 @@ def _as_written(config: Config | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_read(server: ServerConfig) -> Config:
+    # SPEC-07 counts milliseconds, we count seconds
     timeout = round(server.timeout * 1000)
     match server:
         case StdioServer():

@@ -117,7 +117,7 @@ class ThreadedHub:
 
     def _extend(self, servers: Mapping[str, ServerConfig]) -> SyncHub:
         with self._lock:
-            wanted = _with_servers(self.settings, {**self.settings.servers, **servers})
+            wanted = self.settings.with_servers({**self.settings.servers, **servers})
             if self._hub is None:
                 self._hub = self._block.enter_context(SyncHub(wanted))
             else:
@@ -129,7 +129,7 @@ class ThreadedHub:
         with self._lock:
             gone = set(names)
             rest = {name: one for name, one in self.settings.servers.items() if name not in gone}
-            self.settings = _with_servers(self.settings, rest)
+            self.settings = self.settings.with_servers(rest)
             if rest and self._hub is not None:
                 self._hub.apply(self.settings)
             else:
@@ -137,18 +137,11 @@ class ThreadedHub:
                 self._block.close()
 
 
-def _with_servers(settings: Settings, servers: Mapping[str, ServerConfig]) -> Settings:
-    return settings.model_copy(update={"servers": servers})
-
-
 def _refuse_unless_connected(name: str, server: ServerSnapshot | None) -> None:
     if server is None:
         raise Unavailable(name, "it was disconnected before it was up")
     if server.state is not LinkState.CONNECTED:
-        failure = server.failure
-        words = str(failure) if failure else f"it is {server.state}"
-        hint = failure.hint if failure else None
-        raise Unavailable(server.name, words, hint=hint, failure=failure)
+        raise Unavailable.because(name, server.failure, f"it is {server.state}")
 
 
 async def _wait_answered(hub: Hub, names: Iterable[str]) -> None:

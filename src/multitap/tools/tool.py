@@ -165,6 +165,11 @@ class HubTool:
         return await outcome(self.hub.call(self.name, arguments, context=context))
 
 
+def server_of(tool: ToolInfo) -> str | None:
+    """The MCP server that has a tool; None for a function of the program."""
+    return tool.server if isinstance(tool, HubTool) else None
+
+
 class HubTools(Mapping[str, ToolInfo]):
     """The current tools of a hub, by name.
 

@@ -6,8 +6,8 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,7 @@ _LETTERS, _LENGTH = string.ascii_letters + string.digits, 43
 """256 bits, without a character at which a double click would stop."""
 _SHAPE = re.compile(rb"mtap_([a-z2-7]{12})_([A-Za-z0-9]{43})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+_REPAIR = "repair it, or move it away and create the tokens again"
 
 TokenState = Literal["active", "expired", "revoked"]
 
@@ -199,24 +200,10 @@ class AccessTokens:
             return {}  # nothing depends on it
 
     def _read(self) -> _TokenList:
-        text = self._file.read()
-        if text is None:
-            return _TokenList()
-        try:
-            return msgspec.json.decode(text, type=_TokenList)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            raise TokenError(
-                f"{self._file.path} is damaged: {exc}",
-                hint="repair it, or move it away and create the tokens again",
-            ) from None
+        return self._file.load(_TokenList, repair=_REPAIR)
 
-    @contextmanager
-    def _changing(self) -> Generator[_TokenList]:
-        """Change the tokens; changes at the same time happen one after the other."""
-        with self._file.hold_lock():
-            content = self._read()
-            yield content
-            self._file.write(msgspec.json.encode(content))
+    def _changing(self) -> AbstractContextManager[_TokenList]:
+        return self._file.changing(_TokenList, repair=_REPAIR)
 
 
 def parts(bearer: bytes) -> tuple[str, bytes] | None:

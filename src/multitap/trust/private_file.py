@@ -6,10 +6,14 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from multitap.errors import MultitapError
 
 _OTHERS = 0o077
+_Content = TypeVar("_Content")
 
 
 class PrivateFile:
@@ -40,6 +44,30 @@ class PrivateFile:
             self._check_owner(self.path, os.fstat(file.fileno()))
             self._check_owner(self.path.parent, self.path.parent.stat())
             return file.read()
+
+    def load(self, kind: type[_Content], *, repair: str) -> _Content:
+        """What it says, as JSON; an empty one where there is no file.
+
+        Args:
+            kind: What it holds.
+            repair: What to do about a damaged one.
+        """
+        text = self.read()
+        if text is None:
+            return kind()
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # its content may be secret, and so may be what the decoder quotes
+            raise self._error(f"{self.path} is damaged", hint=repair) from None
+
+    @contextmanager
+    def changing(self, kind: type[_Content], *, repair: str) -> Generator[_Content]:
+        """Change what `load` returns; changes at the same time happen one after the other."""
+        with self.hold_lock():
+            content = self.load(kind, repair=repair)
+            yield content
+            self.write(msgspec.json.encode(content))
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Differs after every change; None where there is no file."""

@@ -33,7 +33,7 @@ from multitap.agent.models.provider_failures import (
     readable,
     translate_failures,
 )
-from multitap.agent.models.transcript import distinct, for_model, whole
+from multitap.agent.models.transcript import distinct, for_model
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
@@ -46,6 +46,7 @@ _STOPS: Mapping[str, StopReason] = {
 }
 _CHOICES: Mapping[ToolChoice, str] = {"auto": "auto", "required": "any", "none": "none"}
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+# Anthropic refuses any other character; ids may come from another provider's turn.
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -66,7 +67,7 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
         yield MessagesModel(config.model_copy(update={"api_key": client.api_key}), client)
 
 
-class MessagesModel:
+class MessagesModel(Model):
     """See `Model`."""
 
     provider = "anthropic"
@@ -104,10 +105,6 @@ class MessagesModel:
                 if heard.stop is None:
                     raise cut(config)
                 yield heard.reply(offer)
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        """See `Model.complete`."""
-        return await whole(self.stream(request))
 
     def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
@@ -202,7 +199,7 @@ class _HeardBlocks:
                 self.stop = delta.stop_reason or self.stop
                 self._usage = _add_usage(usage, self._usage)
             case _:
-                pass
+                pass  # pings, the end of a block, the end of the message
 
     def _delta(self, block: _Block, delta: Any) -> Iterator[str]:
         match delta.type:

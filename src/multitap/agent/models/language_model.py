@@ -1,6 +1,7 @@
 """The interface to a language model of any vendor."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -116,4 +117,8 @@ class Model(Protocol):
         Raises:
             ModelError: There is none; says why.
         """
-        ...
+        async with aclosing(self.stream(request)) as stream:
+            async for piece in stream:
+                if isinstance(piece, Reply):
+                    return piece
+        raise AssertionError("a stream ends with the reply, or raises")

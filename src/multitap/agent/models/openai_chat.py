@@ -27,7 +27,7 @@ from multitap.agent.models.provider_failures import (
     readable,
     translate_failures,
 )
-from multitap.agent.models.transcript import distinct, for_model, whole
+from multitap.agent.models.transcript import distinct, for_model
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
@@ -55,7 +55,7 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
         yield ChatModel(config.model_copy(update={"api_key": client.api_key}), client)
 
 
-class ChatModel:
+class ChatModel(Model):
     """See `Model`."""
 
     provider = "openai"
@@ -93,10 +93,6 @@ class ChatModel:
                 if heard.finish is None:
                     raise cut(config)
                 yield heard.reply(offer)
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        """See `Model.complete`."""
-        return await whole(self.stream(request))
 
     def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
@@ -136,7 +132,10 @@ def _assistant(message: Assistant) -> dict[str, Any]:
             **call.kept,
             "id": call.id,
             "type": "function",
-            "function": {"name": call.sent, "arguments": _json(call.arguments)},
+            "function": {
+                "name": call.sent,
+                "arguments": msgspec.json.encode(call.arguments).decode(),
+            },
         }
         for call in message.calls
     ]
@@ -157,10 +156,6 @@ def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
         }
         for part in content
     ]
-
-
-def _json(arguments: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(arguments).decode()
 
 
 @dataclass

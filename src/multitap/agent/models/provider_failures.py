@@ -16,6 +16,7 @@ _LONGEST = 500
 _ERROR = 400
 _SERVER_ERROR = 500
 _ADDRESS = "check the model's `base_url`: does it speak the provider's protocol?"
+# What reading an attribute of an answer of the wrong shape raises.
 _SHAPELESS = (json.JSONDecodeError, AttributeError, TypeError, LookupError)
 _T = TypeVar("_T")
 

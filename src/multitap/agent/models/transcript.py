@@ -2,14 +2,12 @@
 
 import re
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import structs
 
 from multitap.agent.conversation import Assistant, Call, Message, ToolAnswer, ToolAnswers, User
-from multitap.agent.models.language_model import Reply, TextDelta
 from multitap.results import ToolResult
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.providers.offer import Answered
@@ -48,15 +46,6 @@ def distinct(ids: Iterable[str]) -> tuple[str, ...]:
     for one in ids:
         seen[one if one and one not in seen else f"call_{secrets.token_hex(8)}"] = None
     return tuple(seen)
-
-
-async def whole(stream: AsyncGenerator[TextDelta | Reply]) -> Reply:
-    """What a stream ends with."""
-    async with aclosing(stream):
-        async for piece in stream:
-            if isinstance(piece, Reply):
-                return piece
-    raise AssertionError("a stream ends with the reply, or raises")
 
 
 def _rename(call: Call, names: Mapping[str, str], *, own: bool) -> Call:

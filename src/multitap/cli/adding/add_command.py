@@ -79,6 +79,7 @@ class Addition:
 def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     """Add servers: say what they are, ask what is missing, start them once, write them down."""
     drafts = [with_options(draft, request) for draft in resolve(request)]
+    # a bundle is unpacked to be read; it must not stay if the server is not added
     with ExitStack() as leftovers:
         for draft, _ in drafts:
             if draft.unpacked is not None:
@@ -101,6 +102,7 @@ def _add_drafts(
     if how.dry_run:
         edits = [_writing(target, one) for one in additions]
         return run_edits(label, edits, dry_run=True, done="")
+    # before the trial: to start a program and then refuse its name would waste a minute
     for one in additions:
         _check_free(one.name, loaded, target)
     if any(one.is_published for one in additions):
@@ -109,6 +111,7 @@ def _add_drafts(
     trials = (
         {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
     )
+    # all or none: a snippet with two servers is one change, which `undo` takes back as one
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
@@ -140,6 +143,7 @@ def _write(
 def _pins(
     places: LockPlaces, name: str, trial: Trial | None, *, project: bool
 ) -> tuple[PinEdit, ...]:
+    # without a trial nothing was seen; the first list that the server sends is pinned then
     if trial is None or trial.pins is None:
         return () if project else pins_to_come(places, [name])
     return pins_of_new(places, name, trial.pins, project=project)
@@ -160,6 +164,7 @@ def _addition(
     draft = with_named_paths(draft, answers.values)
     fields = fill(draft, answers.values)
     is_published = draft.provenance != "user"
+    # written down: where a program comes from decides whether it is confined
     if is_published:
         fields["provenance"] = draft.provenance
         if "command" in fields and (rules := _rules(draft, fields, answers.values)):
@@ -193,6 +198,7 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
     Raises:
         ConfigError: It would be wrong there; a project may say less than its user.
     """
+    # read back through the dialect, so that nothing is written that a later start would refuse
     document = Document(target.path, {"servers": {name: dict(fields)}})
     check_servers(document, DIALECTS["multitap"], [name])
     reading = read_document(document, target.path.parent, told="multitap")
@@ -221,6 +227,7 @@ def _for_project(
 def _confirm(how: AddOptions) -> None:
     if how.yes:
         return
+    # a script must say `--yes`: nobody reads the command before it runs
     if not sys.stdin.isatty():
         raise ConfigError(
             "this is a program that somebody else published",
@@ -307,6 +314,7 @@ def _confine(one: Addition, trial: Trial | None) -> Addition:
     if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
         return one
     known = one.config.sandbox_rules.hosts
+    # a server that is made for the whole web has one rule, not a list that can only be too short
     hosts = known if "*" in known else tuple(sorted({*known, *trial.hosts}))
     shown = ", ".join("every public host" if host == "*" else host for host in hosts)
     note(f"{one.name} may reach {shown}: `multitap sandbox show {one.name}`")

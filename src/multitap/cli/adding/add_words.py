@@ -86,6 +86,7 @@ def _inputs(words: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]
             plain.append(word)
             continue
         name, sign, value = word.lstrip("-").partition("=")
+        # `--root --yes` lacks a value; a single dash may begin one, such as -1
         if not sign:
             value = queue.pop(0) if queue and not queue[0].startswith("--") else ""
         if not value:
@@ -98,6 +99,7 @@ def _variable(word: str) -> tuple[str, str]:
     name, sign, value = word.partition("=")
     if not name:
         raise ConfigError(f"{word!r} names no variable", hint="write `-e KEY=VALUE`")
+    # without a value the variable is named, not copied: it may be a secret of this shell
     return name, value if sign else f"${{{name}}}"
 
 
@@ -123,6 +125,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
         a_server_json,
     )
 
+    # mistakes first: a registry that is asked for a mistyped path may even know such a package
     _check_words(request)
     _check_file(request)
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
@@ -232,6 +235,7 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
 def name_of(url: str) -> str:
     """A short name for the server at an address: what tells its host from others."""
     host = urlsplit(url).hostname or "server"
+    # mcp.linear.app and api.example.com/mcp are `linear` and `example` to people
     parts = [part for part in host.split(".")[:-1] or [host] if part not in {"mcp", "api", "www"}]
     return slug(parts[-1] if parts else host.split(".")[0])
 

@@ -47,6 +47,7 @@ def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, 
         present: dict[str, Any] = dict(fields.get(key, {}))
         for name, value in given.items():
             whole = _WHOLE.fullmatch(str(present.get(name, "")))
+            # a reference is no answer: what it stands for is looked up at each start
             if whole and "${" not in value:
                 inputs[whole[1]] = (value,)
             else:
@@ -85,11 +86,12 @@ def answers_to(
     secrets: dict[str, str] = {}
     for one in draft.inputs:
         said = given.get(one.name, ())
-        if not said and _is_needed(one):
+        if not said and one.required and (one.default is None or one.secret):
             said = _missing(draft, one, ask=ask, placeholders=placeholders)
         if one.choices and any(value not in one.choices for value in said):
             choices = ", ".join(one.choices)
             raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=how_to_give(one))
+        # only its name goes to the file; the value goes to the vault
         if one.secret and said and not placeholders:
             name = _free(f"{draft.name}/{one.name}", {*taken, *secrets})
             secrets[name] = said[0]
@@ -109,15 +111,12 @@ def _check_options(draft: ServerDraft, given: Mapping[str, tuple[str, ...]]) -> 
         raise ConfigError(f"{draft.name!r} has no option `--{unknown[0]}`", hint=hint)
 
 
-def _is_needed(one: DraftInput) -> bool:
-    return one.required and (one.default is None or one.secret)
-
-
 def _missing(
     draft: ServerDraft, one: DraftInput, *, ask: bool, placeholders: bool
 ) -> tuple[str, ...]:
     if placeholders:
         return (f"<{one.name}>",)
+    # piped input is not an answer: it may be the snippet itself
     if not ask or not sys.stdin.isatty():
         words = f"{draft.name!r} needs a value for `{one.name}`"
         raise ConfigError(words, hint=how_to_give(one))

@@ -39,6 +39,7 @@ def snippet_in(address: str) -> tuple[str | None, str]:
             "there is no server in this link",
             hint="expected a name, and `config` in JSON or base64; was the whole link copied?",
         )
+    # VS Code has them beside the server, where the reader of snippets does not look
     if (asked := _list(given.get("inputs", ""))) is not None:
         text = json.dumps({**json.loads(text), "name": given.get("name", ""), "inputs": asked})
     return given.get("name"), text
@@ -66,6 +67,7 @@ def _is_object(text: str) -> bool:
 
 
 def _from_base64(text: str) -> str:
+    # links are made by many hands: URL-safe or not, with `+` decoded to a blank, without padding
     plain = text.replace(" ", "+").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()

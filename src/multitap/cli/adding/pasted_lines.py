@@ -68,6 +68,7 @@ def from_line(text: str) -> tuple[ServerDraft, ...]:
         return from_snippet(words[2], None)
     if words[2:3] == ["add-json"] and len(words) > 4:  # noqa: PLR2004 - name and value
         return from_snippet(words[4], words[3])
+    # `mcp list` or `mcp remove`: pasted by mistake, and better refused than guessed at
     if words[2:3] != ["add"]:
         raise ConfigError(f"`{' '.join(words[:3])}` does not add a server")
     return (_parse_add(words[0], words[3:]),)
@@ -113,6 +114,7 @@ def from_file(path: Path, name: str | None) -> tuple[ServerDraft, ...]:
 
 
 def _candidates(text: str) -> Iterator[tuple[str, Path]]:
+    # READMEs show the whole file, or only the entry, with or without the fence around it
     stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     if stripped.startswith("{"):
         yield stripped, Path("pasted.json")
@@ -175,6 +177,7 @@ def _draft(
         for one in _SECRET.findall(text):
             about = asked.get(one, {})
             words = str(about.get("description", ""))
+            # unless told otherwise it is one: a secret shown is worse than a name hidden
             secret = about.get("password") is not False or is_telling(one)
             default = about.get("default")
             inputs[one] = DraftInput(one, words, secret, default=default and str(default))
@@ -204,6 +207,7 @@ def _parse_add(program: str, words: list[str]) -> ServerDraft:
     while queue:
         word = queue.pop(0)
         key, sign, value = word.partition("=")
+        # once the command has begun, options are its own: `add fs npx -y server`
         in_command = len(rest) > 1 and not _ADDRESS.fullmatch(rest[1])
         if word == "--" or in_command or not word.startswith("-"):
             rest += [*queue] if word == "--" else [word]
@@ -211,6 +215,7 @@ def _parse_add(program: str, words: list[str]) -> ServerDraft:
         elif key in _VALUED and (sign or queue):
             values = options.setdefault(_VALUED[key], [])
             values.append(value if sign else queue.pop(0))
+            # Claude Code takes several variables after one `-e`
             while _VALUED[key] == "env" and queue and _PAIR.match(queue[0]):
                 values.append(queue.pop(0))
         elif word not in _FLAGS:
@@ -243,6 +248,7 @@ def _fields(rest: list[str], options: Mapping[str, list[str]]) -> dict[str, Any]
         fields["env"] = {name: value for name, _, value in pairs}
     tools = {key: one[key].split(",") for key in ("allow", "deny") if key in one}
     fields |= {"description": one.get("description"), "filter": tools}
+    # milliseconds, as in Gemini CLI
     if (span := one.get("timeout", "")).isdigit():
         fields["timeout"] = int(span) / 1000
     return {key: value for key, value in fields.items() if value}

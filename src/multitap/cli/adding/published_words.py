@@ -45,6 +45,7 @@ def a_bundle(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] server.json`, or its content pasted."""
+    # by its keys, before it is parsed: a snippet of a client's file is JSON as well
     if '"registryType"' in request.text or '"remotes"' in request.text:
         name = request.words[0] if request.words else None
         return _call_it(_best(read_server(request.text.encode())), name)
@@ -172,6 +173,7 @@ def _package(word: str) -> Package | None:
     separator = {"npm": "@", "pypi": "==", "nuget": "@"}.get(kind)
     if separator is None:
         return Package(kind, rest)
+    # from the second character on: the `@` of a scope is not that of a version
     name, _, version = rest[1:].partition(separator)
     return Package(kind, rest[:1] + name, version or None)
 

@@ -46,6 +46,7 @@ def search(words: str, *, offline: bool, as_json: bool) -> int:
 
 def _registry(words: str) -> tuple[list[PublishedServer], str | None]:
     client = RegistryClient(registry_address())
+    # the bundled catalog is useful without a network, so this is said and not raised
     try:
         return run_async(lambda: client.search(words)), None
     except MultitapError as exc:

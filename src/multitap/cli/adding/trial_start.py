@@ -89,7 +89,7 @@ async def start_once(
         }
     )
     # alone: the other servers are of no use to it, and would start as well
-    settings = loaded.settings.model_copy(update={"servers": {name: trial}})
+    settings = loaded.settings.with_servers({name: trial})
 
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
         return expand_server(wanted, _scope(loaded, name, wanted, given))

@@ -41,6 +41,7 @@ def chat(options: CommonOptions, chosen: ChatOptions) -> int:
 
 async def _talk(loaded: Loaded, options: CommonOptions, chosen: ChatOptions) -> None:
     settings = adapt(loaded, options, lambda _name, _config: {})
+    # one lock for both: the chat and a server must not ask at the same time
     person = Person()
     handlers = prompt_handlers(person.lines, person.turn)
     async with open_command_hub(loaded, settings, handlers) as hub:
@@ -58,6 +59,7 @@ async def _talk(loaded: Loaded, options: CommonOptions, chosen: ChatOptions) -> 
             note(f"continuing {path}")
         if engine.chosen_model is None:
             note(NO_MODEL)
+        # not for all of them: tools of a slow server are there for a later turn
         async with progress(hub):
             with anyio.move_on_after(options.patience()):
                 await hub.settled()

@@ -31,7 +31,7 @@ from multitap.tools.tool import ToolInfo
 
 
 class Person:
-    """Whoever types: asked for one line at a time, by the chat, its tools and its servers."""
+    """The person who types: asked for one line at a time, by the chat, its tools and servers."""
 
     def __init__(self) -> None:
         self.lines = TypedLines()
@@ -100,6 +100,7 @@ class Chat:
         """Take turns until the person leaves."""
         with _on_interrupt(self._interrupt):
             while True:
+                # between turns there is nothing for Ctrl-C to stop
                 self._working = None
                 try:
                     line = await self._person.type("> ")

@@ -49,6 +49,7 @@ class ServerCommands:
             case "login" | "enable" | "disable":
                 await self._run(command.verb, server)
                 self._reload()
+                # a reload leaves it alone: its entry is the same, only its tokens are new
                 if command.verb == "login":
                     self._hub.restart(server)
             case "logs":
@@ -100,5 +101,6 @@ class ServerCommands:
             if await started.wait():
                 raise MultitapError(f"`multitap {' '.join(arguments)}` failed")
         finally:
+            # Ctrl-C cancels this task, and the command must not keep the terminal
             if started.returncode is None:
                 started.terminate()

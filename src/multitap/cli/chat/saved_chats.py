@@ -53,6 +53,7 @@ class SavedChats:
         Raises:
             MultitapError: It cannot be written.
         """
+        # the dot keeps a half-written one out of `_all`
         fresh = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,6 +61,7 @@ class SavedChats:
             with open(os.open(fresh, flags, 0o600), "wb") as file:  # noqa: PTH123 - for its mode
                 file.write(history.to_json())
             fresh.replace(path)
+            # results of tools can be large, and nobody else removes them
             for old in self._all()[:-MOST]:
                 old.unlink(missing_ok=True)
         except OSError as exc:

@@ -21,6 +21,7 @@ _NAMED = 5
 
 def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
     """What reads the files, each time from the start."""
+    # outside `read`: with `--trust`, a reload must not trust what changed since the start
     projects = Projects(trust_now=options.trust)
 
     def read() -> Loaded:
@@ -104,6 +105,7 @@ def require(loaded: Loaded, name: str) -> None:
         raise pending.refusal()
     if problems := loaded.broken.get(name):
         raise ConfigError(line(problems[0]), hint=problems[0].hint)
+    # a file that cannot be read may be the one that names it
     loaded.check()
     near = did_you_mean(name, loaded.merged.servers)
     raise UnknownName(

@@ -20,6 +20,7 @@ from multitap.cli.terminal.output import note, say
 from multitap.cli.terminal.tables import table
 from multitap.cli.terminal.toml_text import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked
+from multitap.config.problems import serious
 from multitap.errors import counted
 from multitap.printable import printable
 
@@ -43,7 +44,7 @@ def check(options: CommonOptions, *, as_json: bool) -> int:
     else:
         problem_lines.show(loaded.problems, write=lambda text: say(printable(text)))
         _sum_up(loaded)
-    return Exit.CONFIG if problem_lines.serious(loaded.problems) else Exit.DONE
+    return Exit.CONFIG if serious(loaded.problems) else Exit.DONE
 
 
 def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
@@ -151,6 +152,7 @@ def _show(key: str, value: Any) -> str:
 
 
 def _harmless(key: str, value: Any) -> Any:
+    # the last step before the screen: nothing is printed that did not pass here
     return masked(key, to_jsonable_python(value, fallback=lambda one: one.model_dump(mode="json")))
 
 

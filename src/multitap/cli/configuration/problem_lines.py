@@ -6,7 +6,7 @@ from typing import Any
 
 from multitap.cli.terminal.near_paths import near
 from multitap.cli.terminal.output import note
-from multitap.config import Problem, Severity
+from multitap.config import Problem
 
 
 def show(problems: Iterable[Problem], write: Callable[[str], None] = note) -> None:
@@ -25,11 +25,6 @@ def line(problem: Problem) -> str:
 def plain_line(problem: Problem) -> str:
     """The same without saying how bad it is: for an error of ours."""
     return replace(problem, place=near(problem.place)).reason
-
-
-def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Those that are more than a remark."""
-    return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
 
 
 def for_programs(problem: Problem) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
         say(f"{secrets} of the vault, in files and in the keyring")
     if not traces:
         note("there is nothing to remove")
+    # its servers write to these folders, and would make them again
     elif running := sockets(_state()):
         complain(
             f"a gateway is running (pid {', '.join(map(str, running))}), and uses these",
@@ -54,6 +55,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
         note("nothing was removed; `--yes` removes without asking")
         return Exit.FAILED
     else:
+        # first: the names of what is in the keyring are in a file that goes next
         _forget_secrets()
         for trace in traces:
             _remove(trace.path)

@@ -96,6 +96,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
         raise _defined_in_folder(loaded, old)
     edits = [_renaming(place, new) for place in places]
     edits += _following(loaded, old, new)
+    # before the file: the server may be restarted as soon as its new name is written
     if not how.dry_run:
         _widen_secrets(old, new)
     label, done = f"rename {old} {new}", f"{old} is now {new}"
@@ -177,6 +178,7 @@ def _renaming(place: EntryPlace, new: str) -> FileEdit:
         made: list[Change] = [RenameKey(place.key, new)]
         if key is not None and found.writing.listed:
             made = [SetValue((*place.key, key), new)]
+        # checked as it would be read: a dialect may not allow the name
         after = Document(document.path, apply_changes(document.data, made), document.format)
         check_servers(after, found, [new])
         return made

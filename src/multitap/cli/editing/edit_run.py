@@ -56,6 +56,7 @@ def write_edits(
     """
     new = secrets or {}
     vault = Vault()
+    # the vault first: a file that names a missing secret would stop a running gateway's reload
     try:
         for name, value in new.items():
             vault.set(name, value)

@@ -82,6 +82,7 @@ def edit_target(options: CommonOptions, *, project: bool = False) -> EditTarget:
     if not project:
         return EditTarget(where.config / FILE, "multitap")
     folder = project_folder(where)
+    # a stranger's repository could lead the edit to any file of the user
     real = Path(os.path.realpath(folder / FILE))
     if real.parent != Path(os.path.realpath(folder)):
         raise ConfigError(

@@ -67,6 +67,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
     target = edit_target(options, project=how.project)
     files = _own([read_host(source, where.folder) for source in chosen], target)
     vault = Vault()
+    # what is there already decides about names and duplicates
     loaded = load_configuration(options)
     present = _present(loaded)
     # looked at before anything is written: afterwards they are all the same

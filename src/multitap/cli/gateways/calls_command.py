@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -53,7 +52,7 @@ def calls(options: CommonOptions, wanted: CallsOptions) -> int:
     finally:
         archive.close()
     if wanted.as_json:
-        say_json([_plain(record) for record in page.records])
+        say_json([msgspec.to_builtins(record) for record in page.records])
     elif page.records:
         table(
             _HEADER,
@@ -87,10 +86,6 @@ def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exi
         note(title)
         say(printable(indent_json(text)))
     return Exit.DONE
-
-
-def _plain(record: CallRecord) -> Any:
-    return msgspec.to_builtins(record)
 
 
 def _row(record: CallRecord) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
 from multitap.config import Loaded
-from multitap.config.problems import did_you_mean
+from multitap.config.problems import did_you_mean, serious
 from multitap.errors import UnknownName
 from multitap.gateway.fronts.control_messages import ReloadReport
 
@@ -29,7 +29,7 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
         for live, report in reports:
             _show(live, report, loaded)
         if options.pid is None:
-            problem_lines.show(problem_lines.serious(loaded.problems))
+            problem_lines.show(serious(loaded.problems))
     ours = loaded.errors if options.pid is None else ()
     if ours or any(report.kept or not report.taken for _, report in reports):
         return Exit.CONFIG

@@ -39,6 +39,7 @@ from multitap.cli.running import run_async
 from multitap.cli.terminal.output import advise, can_draw, note
 from multitap.cli.terminal.tables import one_line
 from multitap.config import Settings
+from multitap.config.problems import serious
 from multitap.config.search import state_directory
 from multitap.env.hosted_environment import HostedEnvironment
 from multitap.errors import ConfigError
@@ -195,7 +196,7 @@ def from_files(options: CommonOptions) -> ServedHub:
     reloader = environment.servers.files
     announce_seeds(options)
     announce_pending(reloader.loaded.pending)
-    problem_lines.show(problem_lines.serious(reloader.problems))
+    problem_lines.show(serious(reloader.problems))
     if not reloader.settings.servers:
         explain_emptiness(reloader.loaded)
     return ServedHub(
@@ -298,7 +299,7 @@ async def _serve_http(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
-                sessions=lambda: _session_ids(front),
+                sessions=lambda: [session.id for session in front.sessions],
                 switch=served.switch,
                 link=None if keys is None else lambda: keys.new_link(base),
             )
@@ -322,10 +323,6 @@ async def _serve_http(
                 if keys is not None and is_spokesman:
                     note(f"console, for one browser: {keys.new_link(base)}")
                 await _stay(gateway, replica, url, worker)
-
-
-def _session_ids(front: "http_front.HttpFront") -> list[str]:
-    return [session.id for session in front.sessions]
 
 
 def _join_workers(  # noqa: PLR0917 - the parts of one process

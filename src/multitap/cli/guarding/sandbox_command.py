@@ -138,7 +138,7 @@ async def _observe(
 ) -> tuple[LearnedRules, str | None]:
     """What one start needs, and why it failed, if it did."""
     alone = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
-    settings = loaded.settings.model_copy(update={"servers": {name: alone}})
+    settings = loaded.settings.with_servers({name: alone})
     state = loaded.state_directory
 
     def expand(_: str, given: ServerConfig) -> ServerConfig:

@@ -12,6 +12,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import complain, note, say
 from multitap.cli.terminal.tables import table
+from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName, counted
 from multitap.records import dataclass
@@ -36,7 +37,7 @@ def trust(path: Path, answer: TrustAnswer) -> int:
     projects = Projects()
     folder = _folder(path)
     reviews, problems = review(folder, projects)
-    problem_lines.show(problem_lines.serious(problems))
+    problem_lines.show(serious(problems))
     if not reviews:
         note(f"{folder} has no configuration that needs to be trusted")
         return Exit.DONE
@@ -56,7 +57,9 @@ def list_trusted(*, as_json: bool) -> int:
         rows = [
             (
                 visible(str(root)),
-                ", ".join(sorted(_kind_and_name(part.kind, part.name) for part in parts.values())),
+                ", ".join(
+                    sorted(visible(f"{part.kind} {part.name}".strip()) for part in parts.values())
+                ),
                 ", ".join(sorted({name for part in parts.values() for name in part.granted})),
                 _date(parts) if root.is_dir() else "gone",
             )
@@ -141,10 +144,6 @@ def _check_grants(granted: Iterable[str], reviews: Sequence[ProjectReview]) -> N
         if name not in wanted:
             known = ", ".join(sorted(wanted)) or "none"
             raise UnknownName(f"nothing here wants the secret {name!r}", hint=f"wanted: {known}")
-
-
-def _kind_and_name(kind: str, name: str) -> str:
-    return visible(f"{kind} {name}".strip())
 
 
 def _date(parts: TrustedParts) -> str:

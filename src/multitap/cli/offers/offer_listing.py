@@ -131,7 +131,7 @@ def _mention(line: StatusLine, *, alone: bool) -> None:
             advise(f"`multitap doctor {line.name}` starts it once")
         return
     failure = line.server.failure if line.server else None
-    why = str(failure) if failure else line.note or line.state
+    otherwise = line.note or line.state
     if alone:
-        raise Unavailable(line.name, why, hint=failure.hint if failure else None, failure=failure)
-    note(f"{line.name} is not listed: {why}")
+        raise Unavailable.because(line.name, failure, otherwise)
+    note(f"{line.name} is not listed: {failure or otherwise}")

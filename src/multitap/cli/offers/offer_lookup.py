@@ -11,7 +11,7 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded
 from multitap.errors import ConfigError, Unavailable, ungrouped
-from multitap.events import Failure, LinkState, ServerSnapshot
+from multitap.events import LinkState, ServerSnapshot
 from multitap.hub.hub import Hub
 from multitap.names import Naming, likely_owners
 
@@ -69,8 +69,7 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
     """
     down = [one for one in hub.snapshot().servers if one.failure and owns(one.name)]
     for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the best fit first
-        if server.failure is not None:
-            raise _unavailable(server.name, server.failure)
+        raise Unavailable.because(server.name, server.failure, "it is down")
     for name, pending in loaded.held.items():
         if owns(name):
             raise pending.refusal()
@@ -126,8 +125,4 @@ async def _wake(hub: Hub, name: str) -> None:
     hub.restart(name)
     await _wait_settled(hub, lambda: now().state is LinkState.CONNECTED or now().failure)
     if now().state is not LinkState.CONNECTED and (failure := now().failure):
-        raise _unavailable(name, failure)
-
-
-def _unavailable(name: str, failure: Failure) -> Unavailable:
-    return Unavailable(name, str(failure), hint=failure.hint, failure=failure)
+        raise Unavailable.because(name, failure, "it is down")

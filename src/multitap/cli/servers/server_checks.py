@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from multitap.catalog.catalog import Tool
 from multitap.catalog.schemas import Unchecked
-from multitap.cli.configuration.problem_lines import line, serious
+from multitap.cli.configuration.problem_lines import line
 from multitap.cli.servers.provider_objections import objections
 from multitap.cli.terminal.near_paths import near
 from multitap.config import (
@@ -20,6 +20,7 @@ from multitap.config import (
     expand_server,
     variables,
 )
+from multitap.config.problems import serious
 from multitap.config.scope import expand
 from multitap.config.trust_gate import Untrusted
 from multitap.errors import ConfigError, counted
@@ -140,7 +141,7 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
     for step in reached:
         yield Check(step, CheckVerdict.OK, _achievement(step, server, failure))
     if failure is not None:
-        words = _last_words(failure)
+        words = tuple(failure.stderr.strip().splitlines()[-5:])
         yield Check(
             stop or "health",
             CheckVerdict.FAILED,
@@ -290,10 +291,6 @@ def _achievement(step: str, server: ServerSnapshot, failure: Failure | None) -> 
                 counted(server.prompts, "prompt"),
             )
             return ", ".join(counts) + took
-
-
-def _last_words(failure: Failure) -> tuple[str, ...]:
-    return tuple(failure.stderr.strip().splitlines()[-5:])
 
 
 def _some(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, note
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
+from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
 from multitap.events import Snapshot
 from multitap.gateway.fronts.control_messages import GatewayPicture
@@ -56,7 +57,7 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
     elif told:
         _show(told)
     if not as_json:
-        problem_lines.show(problem_lines.serious(known))
+        problem_lines.show(serious(known))
         for reason in degraded:
             note(f"degraded: {reason}")
         if ours:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from multitap.config.documents import is_list, is_table
+from multitap.config.edit.toml_edit import quote_text
 
 HEADERS = 2
 """Levels of tables that get a header; deeper ones are written in one line."""
@@ -31,7 +32,7 @@ def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _quote(key)
+    return key if _BARE.fullmatch(key) else quote_text(key)
 
 
 def _value(value: Any) -> str:
@@ -40,10 +41,4 @@ def _value(value: Any) -> str:
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
-    return _quote(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _quote(text: str) -> str:
-    body = text.replace("\\", "\\\\").replace('"', '\\"')
-    escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
-    return f'"{escaped}"'
+    return quote_text(value) if isinstance(value, str) else json.dumps(value)

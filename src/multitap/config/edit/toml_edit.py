@@ -71,7 +71,7 @@ def render(value: Any) -> str:
     if is_list(value):
         return f"[{', '.join(map(render, value))}]"
     if isinstance(value, str):
-        return _quote(value)
+        return quote_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return json.dumps(value)
@@ -80,7 +80,7 @@ def render(value: Any) -> str:
 def key(name: str | int) -> str:
     """A part of a key, in quotes where it needs them."""
     text = str(name)
-    return text if _BARE.fullmatch(text) else _quote(text)
+    return text if _BARE.fullmatch(text) else quote_text(text)
 
 
 def table_lines(path: KeyPath, table: Any) -> list[str]:
@@ -186,7 +186,8 @@ def _key_end(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _quote(text: str) -> str:
+def quote_text(text: str) -> str:
+    """A text as a TOML string on one line."""
     body = text.replace("\\", "\\\\").replace('"', '\\"')
     escaped = "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in body)
     return f'"{escaped}"'

@@ -47,7 +47,8 @@ def drop(text: str, path: KeyPath) -> str:
     line = text.rfind("\n", 0, start) + 1
     end = _line_end(text, _end(text, node))
     if text[line:start].strip():  # the first key of an element: the next one takes its place
-        following = next(at for at in _starts(above) if at > start)
+        starts = (key.start_mark.index for key, _ in above.value)
+        following = next(at for at in starts if at > start)
         return text[:start] + text[following:]
     following = text.find("\n", end)
     return text[:line] + (text[following + 1 :] if following >= 0 else "")
@@ -102,10 +103,6 @@ def _member_at(text: str, above: Any, step: str | int) -> tuple[int, Any]:
         return text.rfind("-", 0, node.start_mark.index), node
     key, node = next(pair for pair in reversed(above.value) if str(pair[0].value) == step)
     return key.start_mark.index, node
-
-
-def _starts(above: Any) -> list[int]:
-    return [key.start_mark.index for key, _ in above.value]
 
 
 def _end(text: str, node: Any) -> int:

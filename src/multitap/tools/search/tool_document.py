@@ -9,7 +9,7 @@ from typing import Any
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.records import dataclass
 from multitap.tools.search.tokens import of_name, of_prose
-from multitap.tools.tool import HubTool, ToolInfo
+from multitap.tools.tool import HubTool, ToolInfo, server_of
 
 MAX_DESCRIPTION = 4_000
 MAX_ARGUMENTS = 64
@@ -81,11 +81,6 @@ def read(tool: ToolInfo) -> ToolDocument:
         frozenset(of_name(server)),
         changes=not CHANGING.isdisjoint(of_name(own)[:_VERB_WITHIN]),
     )
-
-
-def server_of(tool: ToolInfo) -> str | None:
-    """The MCP server that has the tool, if one has."""
-    return tool.server if isinstance(tool, HubTool) else None
 
 
 def own_name(tool: ToolInfo) -> str:

@@ -12,8 +12,8 @@ from multitap.errors import BadArguments, UnknownName, counted, quoted
 from multitap.records import dataclass
 from multitap.tools.search.index import Index
 from multitap.tools.search.outline import outline
-from multitap.tools.search.tool_document import server_of, summary
-from multitap.tools.tool import Arguments, ToolInfo
+from multitap.tools.search.tool_document import summary
+from multitap.tools.tool import Arguments, ToolInfo, server_of
 
 USUAL_HITS = 10
 MOST_HITS = 20

@@ -8,7 +8,6 @@ import platformdirs
 
 from multitap.config.loading import Loaded
 from multitap.config.models import ServerConfig
-from multitap.config.search import Search
 from multitap.records import dataclass
 from multitap.trust.pins.lock_file import FILE, LockFile
 
@@ -47,7 +46,7 @@ def places_of(loaded: Loaded) -> LockPlaces:
     Files that were named one by one may be anywhere, and many may stand in one folder: what is
     pinned for them is kept with the user's data.
     """
-    project = _project_folder(loaded.search)
+    project = next((source.project for source in loaded.search.sources if source.project), None)
     config = platformdirs.user_config_path("multitap", appauthor=False)
     named = [str(source.path) for source in loaded.search.sources if source.required]
     home = {source.path.parent for source in loaded.search.sources}
@@ -56,10 +55,6 @@ def places_of(loaded: Loaded) -> LockPlaces:
         return LockPlaces(own, own)
     private = _lock_for([str(project)])
     return LockPlaces(own, private, LockFile(project / FILE, is_private=False))
-
-
-def _project_folder(search: Search) -> Path | None:
-    return next((source.project for source in search.sources if source.project), None)
 
 
 def _lock_for(paths: list[str]) -> LockFile:

@@ -7,13 +7,13 @@ project's rules can make the user's stricter, and never looser.
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import Any
 
 from msgspec import Raw
 
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.policy_rules import PolicyRule
+from multitap.names import matches_any
 from multitap.records import dataclass
 from multitap.trust.policy.argument_tests import Arguments, Test, decode_arguments, tests_of
 
@@ -170,8 +170,8 @@ def _concerning(
     hints = hints_of(annotations)
     for rule in rules:
         if (
-            any(fnmatchcase(server, glob) for glob in rule.servers)
-            and any(fnmatchcase(tool, glob) for glob in rule.tools)
+            matches_any(server, rule.servers)
+            and matches_any(tool, rule.tools)
             and all(hints[name] is wanted for name, wanted in rule.hints.items())
         ):
             yield Clause(Ruling(Decision(rule.decision), rule), tests_of(rule, config))

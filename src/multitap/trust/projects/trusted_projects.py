@@ -190,14 +190,8 @@ class Projects:
             return {}
 
     def _read(self) -> _Records:
-        text = self._kept.read()
-        if text is None:
-            return _Records()
-        try:
-            return msgspec.json.decode(text, type=_Records)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            hint = "move it away; you will be asked for each project again"
-            raise ProjectsError(f"{self._kept.path} is damaged: {exc}", hint=hint) from None
+        repair = "move it away; you will be asked for each project again"
+        return self._kept.load(_Records, repair=repair)
 
 
 def load_trusted(where: Search | None = None, *, projects: Projects | None = None) -> Loaded:

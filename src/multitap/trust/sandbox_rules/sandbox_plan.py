@@ -206,14 +206,10 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
     )
     shown = (*ours, *(path for path in plan.read if path not in _MACHINE))
-    arguments += [word for path in shown for word in _bind(path)]
+    arguments += [word for path in shown for word in ("--ro-bind-try", path, path)]
     for path in plan.write:
         arguments += ["--bind-try", path, path]
     return [*arguments, "--chdir", str(plan.cwd), "--"]
-
-
-def _bind(path: str) -> tuple[str, str, str]:
-    return "--ro-bind-try", path, path
 
 
 def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxPlan:

@@ -169,16 +169,7 @@ class TokenStore:
             os.close(lock)
 
     def _read(self) -> _Content:
-        text = self._file.read()
-        if text is None:
-            return _Content()
-        try:
-            return msgspec.json.decode(text, type=_Content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            # its content may be secret, and so may be what the decoder quotes
-            raise TokenStoreError(
-                f"{self.file} is damaged", hint="move it away, and log in again"
-            ) from None
+        return self._file.load(_Content, repair="move it away, and log in again")
 
 
 def _taken(lock: int) -> bool:

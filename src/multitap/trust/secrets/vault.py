@@ -1,7 +1,7 @@
 """Secrets at rest: in the system keyring, or in a file only its owner can read."""
 
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from multitap.trust.secrets import system_keyring
 LONGEST_NAME, LONGEST_VALUE = 128, 64 * 1024
 _FILE = "secrets.json"
 _AUTH_VARIABLE = "${auth:"
+_REPAIR = "repair it, or move it away and start again"
 
 
 class VaultError(MultitapError):
@@ -145,22 +146,10 @@ class Vault:
         return self.value(name)
 
     def _read(self) -> _VaultContent:
-        text = self._file.read()
-        if text is None:
-            return _VaultContent()
-        try:
-            return msgspec.json.decode(text, type=_VaultContent)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            raise VaultError(
-                f"{self.file} is damaged: {exc}", hint="repair it, or move it away and start again"
-            ) from None
+        return self._file.load(_VaultContent, repair=_REPAIR)
 
-    @contextmanager
-    def _changing(self) -> Generator[_VaultContent]:
-        with self._file.hold_lock():
-            content = self._read()
-            yield content
-            self._file.write(msgspec.json.encode(content))
+    def _changing(self) -> AbstractContextManager[_VaultContent]:
+        return self._file.changing(_VaultContent, repair=_REPAIR)
 
 
 def private_folder() -> Path:

@@ -19,7 +19,7 @@ from .kernel import syscall
 from .own_proc import open_own, own_place
 from .syscall_filter import NEW_PROCESS, READING, machine
 from .syscall_numbers import ARCHITECTURES
-from .used_paths import CHANGING, USED_PATHS, used_paths
+from .used_paths import CHANGING, USED_PATHS, to_signed, used_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class SyscallSupervisor:
     def _make_call(self, call: int, pid: int, name: str, arguments: list[int]) -> int:
         if name == "connect":
             return self._connect(call, pid, arguments)
-        folder = _AT_FDCWD if name == "chmod" else _to_signed(arguments[0])
+        folder = _AT_FDCWD if name == "chmod" else to_signed(arguments[0])
         path, mode, *rest = arguments if name == "chmod" else arguments[1:]
         flags = rest[0] if name == "fchmodat2" else 0
         text = self._memory(call, pid, path, _LONGEST_PATH, text=True)
@@ -196,7 +196,7 @@ class SyscallSupervisor:
         process = os.pidfd_open(_leader(pid))
         try:
             ours = syscall(
-                ARCHITECTURES[machine()][1]["pidfd_getfd"], process, _to_signed(number), 0
+                ARCHITECTURES[machine()][1]["pidfd_getfd"], process, to_signed(number), 0
             )
         finally:
             os.close(process)
@@ -274,7 +274,3 @@ def _leader(thread: int) -> int:
             if line.startswith("Tgid:"):
                 return int(line.split()[1])
     raise ProcessLookupError(errno.ESRCH, "no such thread")
-
-
-def _to_signed(word: int) -> int:
-    return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

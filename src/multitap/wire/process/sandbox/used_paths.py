@@ -50,10 +50,11 @@ def used_paths(name: str, arguments: list[int]) -> list[UsedPath]:
             changes = kind
         else:
             changes = kind is not None and bool(arguments[kind] & CHANGING)
-        where = _AT_FDCWD if folder is None else _to_signed(arguments[folder])
+        where = _AT_FDCWD if folder is None else to_signed(arguments[folder])
         found.append(UsedPath(where, arguments[path], changes=changes))
     return found
 
 
-def _to_signed(word: int) -> int:
+def to_signed(word: int) -> int:
+    """A descriptor in a register, which may be negative, such as `AT_FDCWD`."""
     return (word & 0xFFFFFFFF) - (1 << 32 if word & 0x80000000 else 0)

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 import sniffio
 
+from tests.processes import descendants
 from tests.trust.keyrings import no_keyring
 
 PATIENCE = 3.0
@@ -147,42 +148,6 @@ def _descriptors():
         except OSError:
             continue
     return found
-
-
-def descendants(root):
-    """The processes below `root` that still run."""
-    below = set()
-    for child in _children(root):
-        if _runs(child):
-            below |= {child}
-        below |= descendants(child)
-    return below
-
-
-def _children(pid):
-    found = []
-    for thread in _threads(pid):
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:  # noqa: PTH123
-                found += map(int, children.read().split())
-        except OSError:  # the thread has ended meanwhile
-            continue
-    return found
-
-
-def _threads(pid):
-    try:
-        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except OSError:  # so has the process
-        return []
-
-
-def _runs(pid):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
-            return stat.read().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture

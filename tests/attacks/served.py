@@ -1,11 +1,14 @@
 """A gateway as a person starts it, and people of the same machine who are somebody else."""
 
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+
+from tests.zoo.modes import command as good_server
 
 OTHER_USER = 65534
 """`nobody`, on any system."""
@@ -28,6 +31,11 @@ with socket.socket() as line:
 @contextmanager
 def serving(folder, *options, **more):
     """`multitap serve --http`; its value is its port, and a process whose stderr can be read."""
+    program, *args = good_server("good")
+    config = folder / "multitap.json"
+    config.write_text(
+        json.dumps({"mcpServers": {"calculator": {"command": program, "args": args}}})
+    )
     env = {
         **os.environ,
         "HOME": str(folder),
@@ -41,7 +49,8 @@ def serving(folder, *options, **more):
         "-m",
         "multitap",
         "serve",
-        "--demo",
+        "--config",
+        str(config),
         "--http",
         "127.0.0.1:0",
         *options,

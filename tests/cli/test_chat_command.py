@@ -15,7 +15,7 @@ from multitap.cli.chat.typed_turns import ChatCommand, PromptUse, TypedMessage, 
 from multitap.config import ModelConfig
 from multitap.errors import BadArguments, MultitapError
 from tests.cli.conftest import toml, zoo
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.terminals import terminal
 from tests.waiting import PATIENCE, wait_for
 from tests.zoo.ledger import Ledger

@@ -15,7 +15,7 @@ import pytest
 from multitap.cli.commands import COMMANDS as TABLE
 from multitap.cli.commands import multitap as program
 from tests.cli.conftest import zoo
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import wait_for
 from tests.zoo.ledger import Ledger
 

@@ -17,7 +17,7 @@ import pytest
 from multitap.cli.program import run
 from multitap.gateway.fronts.control_places import folder
 from tests.cli.conftest import Ended, toml, zoo
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import wait_for
 from tests.zoo.ledger import Ledger
 

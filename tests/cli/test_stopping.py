@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import zoo
 from tests.cli.test_program import wait_for
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.zoo.ledger import Ledger
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 0, signal.SIGHUP: 0}

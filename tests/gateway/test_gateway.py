@@ -27,7 +27,6 @@ from multitap.http.server.access import Token
 from multitap.http.server.event_writer import EventWriter
 from multitap.upstream import notifications
 from multitap.upstream.on_behalf_of import CallContext
-from tests.conftest import descendants
 from tests.gateway import cells
 from tests.gateway.talking import (
     PATIENCE,
@@ -35,6 +34,7 @@ from tests.gateway.talking import (
     gate,
     zoo,
 )
+from tests.processes import descendants
 from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger

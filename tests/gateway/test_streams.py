@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from tests.cli.conftest import toml, zoo
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import until
 
 CLIENT = {"name": "test", "version": "1"}

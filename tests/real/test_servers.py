@@ -14,7 +14,7 @@ from multitap import CallContext, Handlers, HttpServer, Settings, StdioServer, o
 from multitap.config import Search, Source, load
 from multitap.events import LinkState
 from multitap.results import ImageBlock
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.real.conftest import NPM, PYTHON, program
 
 pytestmark = [

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import toml, zoo
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.terminals import Tmux, terminal
 from tests.waiting import wait_for
 

@@ -20,7 +20,7 @@ from multitap.names import Naming
 from multitap.tools import HubTools
 from multitap.trust.projects.trusted_projects import load_trusted
 from multitap.upstream.backoff import Restarts
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.seeds.files import write, zoo
 from tests.trusting import trust
 from tests.wire.sdk_web import served, toolbox

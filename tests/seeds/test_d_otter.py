@@ -22,7 +22,7 @@ from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, Reloa
 from multitap.hub.reload import Reloader, open_configured
 from multitap.tools import HubTools
 from multitap.trust.projects.trusted_projects import load_trusted
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.seeds.files import write
 from tests.trusting import trust
 from tests.wire.sdk_web import served, toolbox

@@ -41,7 +41,7 @@ from multitap.seeds.threaded_hub import ThreadedHub
 from multitap.trust.pins.pins import Pins
 from multitap.trust.policy.policy import Policy
 from multitap.upstream.offer_lists import Offers
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.seeds.files import write, zoo
 from tests.trusting import trust
 from tests.waiting import until

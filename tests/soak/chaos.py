@@ -16,8 +16,8 @@ import aiohttp
 import anyio
 
 from tests.cli.conftest import toml, zoo
-from tests.conftest import descendants
 from tests.gateway.hostile.raw import Response, stateless
+from tests.processes import descendants
 from tests.zoo.ledger import Ledger
 
 IN_TIME = 20.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.soak.chaos import World
 
 MINUTES = float(os.environ.get("MINUTES", "60"))

@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 
 from multitap.wire.process.warden import ProcessStat
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import until
-from tests.wire.test_stdio_wire import tool, zoo
+from tests.wire.zoo_wire import tool, zoo
 
 ROOT = Path(__file__).parents[2]
 HOST = [sys.executable, "-m", "tests.wire.hosts"]

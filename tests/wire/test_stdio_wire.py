@@ -4,11 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import msgspec
 import pytest
 
 from multitap.config import Limits, StdioServer
@@ -16,38 +14,11 @@ from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed
 from multitap.wire.process.spawner import CannotStart, open_spawner
 from multitap.wire.process.stdio_wire import open_stdio
 from multitap.wire.wire import RpcError
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import until
 from tests.wire.asking import ask as ask_on
+from tests.wire.zoo_wire import shake_hands, tool, zoo
 from tests.zoo.modes import command
-
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
-
-
-@asynccontextmanager
-async def zoo(mode, *options, log=None, env=None, handshake=True, **settings):
-    program, *args = command(mode, *options)
-    config = StdioServer(command=program, args=tuple(args), env=env or {}, **settings)
-    async with open_spawner() as spawner, open_stdio("zoo", config, spawner, log=log) as wire:
-        if handshake:
-            await shake_hands(wire)
-        yield wire
-
-
-async def shake_hands(wire):
-    await ask_on(wire, "initialize", INITIALIZE, timeout=10)
-    await wire.notify("notifications/initialized", None)
-
-
-async def tool(wire, name, timeout=5.0, **arguments):
-    result = await ask_on(
-        wire, "tools/call", {"name": name, "arguments": arguments}, timeout=timeout
-    )
-    return msgspec.json.decode(result)
 
 
 async def test_an_answer_comes_back_undecoded():
@@ -240,7 +211,7 @@ async def test_a_secret_on_standard_error_is_masked(tmp_path):
 
 HOST = """
 import sys, anyio
-from tests.wire.test_stdio_wire import zoo, tool
+from tests.wire.zoo_wire import zoo, tool
 
 async def main():
     async with zoo(sys.argv[1]) as wire:
@@ -284,14 +255,9 @@ async def test_a_killed_warden_takes_its_servers_along_and_the_next_start_has_a_
             assert await tool(wire, "echo", text="x")
 
 
-async def one_call():
-    async with zoo("good") as wire:
-        assert await tool(wire, "echo", text="x")
-
-
 def test_the_event_loop_may_be_uvloop():  # which keeps a descriptor: in a process of its own
-    run = "anyio.run(test_stdio_wire.one_call, backend_options={'use_uvloop': True})"
-    program = f"import anyio; from tests.wire import test_stdio_wire; {run}"
+    run = "anyio.run(zoo_wire.one_call, backend_options={'use_uvloop': True})"
+    program = f"import anyio; from tests.wire import zoo_wire; {run}"
     done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
 
     assert done.returncode == 0

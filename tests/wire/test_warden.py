@@ -14,10 +14,10 @@ import pytest
 from multitap.wire.process import warden
 from multitap.wire.process.spawner import open_spawner
 from multitap.wire.process.warden import TAG, ProcessStat, ServerTag
-from tests.conftest import descendants
+from tests.processes import descendants
 from tests.waiting import until
 from tests.wire.hosts import ROOT, host, is_running, orphans, unshare, until_gone
-from tests.wire.test_stdio_wire import zoo
+from tests.wire.zoo_wire import zoo
 
 UNSHARE = unshare()
 needs_namespaces = pytest.mark.skipif(
@@ -28,7 +28,7 @@ INSIDE = """
 import subprocess, sys, anyio
 from multitap.wire.process.warden import TAG
 from tests.wire.hosts import orphans, until_gone
-from tests.wire.test_stdio_wire import zoo
+from tests.wire.zoo_wire import zoo
 
 async def main():
     guest = subprocess.Popen(["sleep", "60"], env={TAG: sys.argv[1]}, start_new_session=True)
@@ -130,9 +130,7 @@ async def test_from_within_a_pid_namespace_the_servers_of_a_hub_outside_are_left
 @needs_namespaces
 async def test_where_proc_shows_another_namespace_a_hub_works_and_harms_nobody():
     command = [word for word in UNSHARE if word != "--mount-proc"]
-    program = (
-        "import anyio; from tests.wire import test_stdio_wire; anyio.run(test_stdio_wire.one_call)"
-    )
+    program = "import anyio; from tests.wire import zoo_wire; anyio.run(zoo_wire.one_call)"
     with running() as bystander:
         done = subprocess.run(
             [*command, sys.executable, "-c", program], cwd=ROOT, timeout=30, check=False

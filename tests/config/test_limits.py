@@ -77,14 +77,14 @@ def cost(path):
             fill('"a":1,', "{", '"a":1}'),
             many("json"),
             id="json-twice",
-            marks=pytest.mark.slow,
+            marks=[pytest.mark.slow, pytest.mark.wide],
         ),
         pytest.param(
             "a.json",
             '{"a":' * 31 + fill("1,", "[", "1]"),
             many("json"),
             id="json-deep-values",
-            marks=pytest.mark.slow,
+            marks=[pytest.mark.slow, pytest.mark.wide],
         ),
         pytest.param(
             "a.json",
@@ -98,10 +98,28 @@ def cost(path):
         pytest.param("a.toml", fill("[", "[a.b.c]\na="), DEEP, id="toml-lists"),
         pytest.param("a.toml", f"[{'a.' * 20}a]\n{'b.' * 20}b = 1", DEEP, id="toml-header-and-key"),
         pytest.param("a.toml", fill("[[a]]\n", size=MIB // 2), many("toml"), id="toml-arrays"),
-        pytest.param("a.toml", numbered("[a{}." + "a." * 28 + "a]\n"), many("toml"), id="toml-30"),
-        pytest.param("a.toml", fill("1,", "a=[", "1]", MIB // 2), many("toml"), id="toml-values"),
+        pytest.param(
+            "a.toml",
+            numbered("[a{}." + "a." * 28 + "a]\n"),
+            many("toml"),
+            id="toml-30",
+            marks=pytest.mark.wide,
+        ),
+        pytest.param(
+            "a.toml",
+            fill("1,", "a=[", "1]", MIB // 2),
+            many("toml"),
+            id="toml-values",
+            marks=pytest.mark.wide,
+        ),
         pytest.param("a.toml", fill("k", tail="=1"), BARE, id="toml-bare-key"),
-        pytest.param("a.toml", f'"{"k" * MIB}'[: MIB // 4] + '"=1', LONG, id="toml-quoted-key"),
+        pytest.param(
+            "a.toml",
+            f'"{"k" * MIB}'[: MIB // 4] + '"=1',
+            LONG,
+            id="toml-quoted-key",
+            marks=pytest.mark.wide,
+        ),
         pytest.param("a.toml", fill("9", "a="), BARE, id="toml-digits"),
         pytest.param("a.toml", fill("f", "a=0x"), BARE, id="toml-hexadecimal-digits"),
         pytest.param("a.toml", fill("9", "a=1."), BARE, id="toml-decimals"),
@@ -109,7 +127,13 @@ def cost(path):
         pytest.param("a.yaml", fill("? ", size=SMALL), DEEP, id="yaml-keys"),
         pytest.param("a.yaml", bomb(), many("yaml"), id="yaml-aliases"),
         pytest.param("a.yaml", "".join(" " * n + "a:\n" for n in range(600)), DEEP, id="yaml-nest"),
-        pytest.param("a.yaml", fill("- 1\n", size=SMALL), many("yaml"), id="yaml-values"),
+        pytest.param(
+            "a.yaml",
+            fill("- 1\n", size=SMALL),
+            many("yaml"),
+            id="yaml-values",
+            marks=pytest.mark.wide,
+        ),
         pytest.param("a.yaml", f'? "{"k" * 5000}"\n: 1', LONG, id="yaml-key"),
     ],
 )
@@ -137,12 +161,16 @@ def test_what_is_too_much_is_refused_before_it_costs_anything(tmp_path, name, te
         pytest.param(
             "a.json", numbered('"K{}":[],', f'{PROGRAM}"env":{{', '"z":"1"}}}}', MIB // 8), id="env"
         ),
-        pytest.param("a.toml", fill("#\n", size=MIB // 8), id="toml-comments"),
+        pytest.param(
+            "a.toml", fill("#\n", size=MIB // 8), id="toml-comments", marks=pytest.mark.wide
+        ),
         pytest.param("a.toml", fill("x", 'a="""', '"""'), id="toml-long-string"),
         pytest.param("a.toml", fill('""x', 'a="""', '"""', MIB // 4), id="toml-quotes"),
         pytest.param("a.toml", fill("\\n", 'a="""', '"""', MIB // 4), id="toml-escapes"),
         pytest.param("a.yaml", fill("x\n ", "a: ", size=SMALL // 4), id="yaml-plain"),
-        pytest.param("a.yaml", fill("|\n", size=SMALL // 4), id="yaml-bars"),
+        pytest.param(
+            "a.yaml", fill("|\n", size=SMALL // 4), id="yaml-bars", marks=pytest.mark.wide
+        ),
         pytest.param("a.yaml", fill("!", size=SMALL // 4), id="yaml-tag"),
     ],
 )

@@ -91,7 +91,7 @@ class Neighbour:
             self.calls += 1
             self.growth = max(self.growth, memory() - self._before)
             assert result.text == "hi"
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # its pace
 
 
 def memory():
@@ -128,7 +128,7 @@ async def survived(hub):
         while True:
             if await outcome(hub, "bad_pid") is Outcome.OK:
                 return True
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # it is starting again, or never will
     return False
 
 

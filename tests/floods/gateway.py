@@ -60,7 +60,7 @@ class Gateway:
         """Call a tool again and again, whatever it answers."""
         while True:
             await self.call(tool)
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # its pace
 
     async def health(self):
         async with self._http.get(f"{self.url}/health") as response:
@@ -109,7 +109,7 @@ async def until_listening(port):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.02)  # refused at once while nobody listens
         else:
             writer.close()
             await writer.wait_closed()

@@ -67,7 +67,7 @@ async def one_round(gateway):
         assert "42.0" in await gateway.call("good_add", a=2, b=40)
         worst = max(worst, gateway.cpu() - before)
         assert await gateway.health() == 200
-        await anyio.sleep(PAUSE)
+        await anyio.sleep(PAUSE)  # the flood goes on meanwhile
     return worst
 
 

@@ -193,7 +193,7 @@ class Cast:
         self.cancelled = anyio.Event()
         try:
             await ctx.session.report_progress(1, None, "asleep")
-            await anyio.sleep(30)
+            await anyio.sleep(30)  # until it is cancelled
         except anyio.get_cancelled_exc_class():
             self.cancelled.set()
             raise

@@ -67,7 +67,7 @@ class Program:
                     health = await line.asks(http("GET", "/health", **self._headers))
                 assert health.status == 200
                 most = max(most, self.memory())
-                await anyio.sleep(0.05)
+                await anyio.sleep(0.05)  # the calls of a person, not one more flood
         return sorted(taken)[times * 3 // 4], most
 
 

@@ -289,7 +289,7 @@ async def test_a_flooding_server_has_to_wait():
         before = -1
         while sent != before:
             before = sent
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # what it can still send, it sends in that time
         held = response.held
         while sent == before:
             assert await response.chunk()

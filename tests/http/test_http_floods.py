@@ -93,7 +93,7 @@ class Neighbour:
             self.longest = max(self.longest, time.thread_time() - worked)
             self.growth = max(self.growth, memory() - self._before)
             self.calls += 1
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # its pace
 
 
 def memory():

@@ -160,7 +160,7 @@ async def test_a_fault_stays_its_servers_own_problem(hub_of, fault):
                     worked = time.thread_time()
                     await hub.call("good_add", {"a": 1, "b": 1})
                     waits.append(time.thread_time() - worked)
-                    await anyio.sleep(0.05)
+                    await anyio.sleep(0.05)  # its pace
 
             await until(lambda: "good_add" in hub.catalog.tools)
             tasks.start_soon(neighbour)

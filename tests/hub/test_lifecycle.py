@@ -282,7 +282,7 @@ async def test_a_reload_at_a_hundred_calls_a_second_fails_none_of_them(tmp_path)
             while True:
                 tasks.start_soon(call, "steady")
                 tasks.start_soon(call, "other")
-                await anyio.sleep(0.01)
+                await anyio.sleep(0.01)  # its pace
 
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as clients:

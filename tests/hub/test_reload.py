@@ -349,7 +349,7 @@ class Traffic:
         async with anyio.create_task_group() as tasks:
             while True:
                 tasks.start_soon(self._call)
-                await anyio.sleep(0.01)
+                await anyio.sleep(0.01)  # its pace
 
     async def _call(self):
         try:

@@ -40,14 +40,14 @@ async def in_pieces(request, caller):
     await caller.head(200, content_type="application/json", content_length=str(len(body)))
     for at in range(0, len(body), 10):
         await caller.send(body[at : at + 10])
-        await anyio.sleep(0.001)
+        await anyio.sleep(0.001)  # so that each piece is a read of its own
 
 
 async def by_events(request, caller):
     await caller.begin_events()
-    await anyio.sleep(0.01)
+    await anyio.sleep(0.01)  # so that each event is a read of its own
     await caller.event(note("notifications/message", level="info"))
-    await anyio.sleep(0.01)
+    await anyio.sleep(0.01)  # so that each event is a read of its own
     await caller.event(result(request, n=1))
     await caller.end_events()
 

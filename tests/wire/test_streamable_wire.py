@@ -876,7 +876,7 @@ async def test_progress_reaches_its_call_and_starts_the_time_anew():
         token = request.message["params"]["_meta"]["progressToken"]
         await caller.begin_events()
         for step in range(1, 5):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # four of them take longer than the call's time
             await caller.event(
                 note(
                     "notifications/progress",
@@ -904,7 +904,7 @@ async def test_progress_does_not_help_beyond_the_hard_limit():
         await caller.begin_events()
         while True:
             await caller.event(note("notifications/progress", progressToken=token, progress=1))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # more often than its time runs out
 
     async with wired(creature(call=endless)) as (_, wire):
         with pytest.raises(AnswerTimeout, match=r"hard limit of 0\.3 s"):

@@ -95,7 +95,7 @@ async def read_a_byte_at_a_time(stage, healthy):
             assert left > size
             while left > 0:
                 left -= len(await line.reader.read(65536))
-                await anyio.sleep(0.01)
+                await anyio.sleep(0.01)  # it reads slowly: that is its attack
 
 
 HOSTILE = (

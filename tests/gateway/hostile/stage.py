@@ -144,7 +144,7 @@ class Healthy:
                 self.answered = number
                 self._stirred.set()
                 self._stirred = anyio.Event()
-                await anyio.sleep(0.005)
+                await anyio.sleep(0.005)  # its pace
 
     async def goes_on(self, times=3):
         """Wait for so many more right answers."""

@@ -63,7 +63,7 @@ class Peers:
         """A connection to another replica, opened if there is none.
 
         Raises:
-            Elsewhere: It cannot be reached.
+            OwnerUnreachable: It cannot be reached.
         """
         # one lock for each address: wires that open together share a connection, and a replica that
         # does not answer holds up nobody else

@@ -12,8 +12,8 @@ NOTHING = Raw(b"")
 EMPTY = Raw(b"{}")
 _NULL = b"null"
 
-ChunkBuffer = tuple[Raw | bytes | memoryview, ...]
-Result = Raw | bytes | ChunkBuffer
+MessagePieces = tuple[Raw | bytes | memoryview, ...]
+Result = Raw | bytes | MessagePieces
 """What answers a request, encoded; a long one that was changed comes in pieces."""
 
 RESERVED = frozenset(
@@ -110,7 +110,7 @@ def is_modern(meta: Mapping[str, Raw]) -> bool:
     return text_of(meta.get(vocabulary.PROTOCOL_VERSION_KEY)) in vocabulary.STATELESS_VERSIONS
 
 
-def answer(request_id: Raw, result: Result) -> ChunkBuffer:
+def answer(request_id: Raw, result: Result) -> MessagePieces:
     """An answer in pieces: a long result is not copied to be sent."""
     head = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     return (head, *result, b"}") if isinstance(result, tuple) else (head, result, b"}")

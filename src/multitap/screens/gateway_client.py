@@ -27,7 +27,7 @@ from multitap.gateway.fronts.control_records import Pulse
 
 PATIENCE = 40.0
 """Seconds for an answer: a reload may take a while."""
-MAX_ANSWER = 256 * 1024 * 1024
+MAX_ANSWER = 256 * 1024 * 1024  # bytes; the largest result that a server may send
 
 OnStep = Callable[[ProgressStep], None]
 OnQuestion = Callable[[ServerQuestion], Awaitable[CommandReply]]
@@ -115,6 +115,7 @@ class GatewayClient:
                 await _send(sent, question)
                 yield sent, received
             finally:
+                # the gateway notices, and cancels what it does for us
                 sent.close()
         except TimeoutError:  # an `OSError` too
             raise MultitapError("the gateway does not answer") from None
@@ -145,6 +146,7 @@ async def _last(
     while (answer := await _line(received)).more:
         if answer.question is not None and on_question is not None:
             await _send(sent, await on_question(answer.question))
+        # null only shows that the connection is alive
         elif bytes(answer.ok) != b"null":
             on_step(decode_answer(answer.ok, ProgressStep))
     return answer

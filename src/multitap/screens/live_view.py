@@ -75,7 +75,7 @@ class LiveView:
         self.trouble = ""
         """Why the picture may be an old one; empty: it is not."""
         self._looks = 0
-        self._revision = -1
+        self._revision = -1  # no catalog has it, so the first look fetches the tools
         self._costs: Mapping[str, int] = {}
 
     async def follow(self) -> AsyncGenerator[None]:
@@ -131,6 +131,7 @@ class LiveView:
         wanted = RecordFilter.parse(text)
         log = await self.client.ask(AskLog(text, limit=MOST_LINES), Page[Activity])
         written: list[Activity] = []
+        # remote servers have no standard error that we could read
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
             said = await self.client.ask(AskStderr(server), str)
             written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]

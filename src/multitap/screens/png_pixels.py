@@ -84,7 +84,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     while at + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
         yield kind, data[at + 8 : at + 8 + size]
-        at += size + 12
+        at += size + 12  # length, kind and checksum; a wrong one shows as a damaged picture
 
 
 def _lines(raw: bytes, head: _Head) -> Iterator[Sequence[int]]:

@@ -17,6 +17,7 @@ def parse_docstring(docstring: str) -> tuple[str, Mapping[str, str]]:
     for line in docstring.splitlines():
         if _SECTION.match(line):
             within = True
+        # a line that is not indented ends the section, as in Google's style
         elif within and (not line or line[0].isspace()):
             inside.append(line)
         else:
@@ -31,6 +32,7 @@ def describe_properties(schema: Mapping[str, Any], parameters: Mapping[str, str]
     copy = deepcopy(dict(schema))
     for name, member in copy.get("properties", {}).items():
         if text := parameters.get(name):
+            # what the program says in `Field(description=…)` is meant for models
             member.setdefault("description", text)
     return copy
 

@@ -32,6 +32,7 @@ class ProviderFormats:
     @cached_property
     def conversions(self) -> providers.Conversions:
         """What was converted before."""
+        # shared: an agent's part of a registry has the same tools, converted already
         return providers.Conversions() if self._whole is None else self._whole.conversions
 
     @cached_property
@@ -44,6 +45,7 @@ class ProviderFormats:
     def offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
         """The tools in a provider's format; a search among them if they cost more than `budget`."""
         tools = self._registry.list()
+        # made even if it may be too much: only the converted definitions tell what they cost
         everything = self._make_offer(tools, provider, tool_budget)
         if budget is None or (everything.tokens <= budget and provider.holds(len(tools))):
             return everything

@@ -51,7 +51,7 @@ class CallSlots:
         """Wait for a slot, and take it.
 
         Raises:
-            Full: The queue is full.
+            QueueFull: The queue is full.
         """
         if self._waiting >= self._queue_limit:
             raise QueueFull(f"{counted(self._queue_limit, 'call')} already waiting for it")

@@ -108,7 +108,7 @@ class Handshake:
         """Shake hands in the way of the handshake era.
 
         Raises:
-            BadGreeting: The answer is incomplete.
+            BadHandshake: The answer is incomplete.
             AnswerInvalid: The server wants a version that we do not speak.
             RpcError: The server refuses.
             WireFault: The wire failed.

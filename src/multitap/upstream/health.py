@@ -142,7 +142,7 @@ async def watch_process(session: Session) -> None:
     """A stopped process keeps its pipes open and says nothing: only the system knows.
 
     Raises:
-        Stopped: It is.
+        ProcessStopped: It is.
     """
     if session.wire.kind != "stdio":
         return

@@ -481,7 +481,7 @@ async def open_session(
 
     Raises:
         RpcError: The server refuses.
-        BadGreeting: Its answer is incomplete.
+        BadHandshake: Its answer is incomplete.
         WireFault: The wire failed, or the answer cannot be used.
     """
     inbound = _FromServer(name, handlers, on_notification, on_unaddressed)

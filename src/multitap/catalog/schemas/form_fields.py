@@ -60,7 +60,7 @@ class FormField:
         """What was typed, as the value it means.
 
         Raises:
-            Unfit: It is not what the field takes.
+            InvalidInput: It is not what the field takes.
         """
         match self.schema.get("type"):
             case "array":

@@ -138,7 +138,7 @@ class Transcript:
         """One server.
 
         Raises:
-            Excessive: There are too many.
+            DocumentTooLarge: There are too many.
         """
         if len(self.entries) >= MOST_SERVERS:
             mark = node.document.mark(node.key)

@@ -7,7 +7,7 @@ from multitap.config.models import HttpServer, OAuth, StdioServer
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables, is_telling
 from multitap.names import slug
 
-RememberedServer = dict[str, str]
+NewSecrets = dict[str, str]
 """Secrets by name."""
 Reference = Callable[[str], str]
 
@@ -23,7 +23,7 @@ def without_secrets(
     taken: Mapping[str, str],
     *,
     refer: Reference = auth_variable,
-) -> tuple[Mapping[str, Any], RememberedServer]:
+) -> tuple[Mapping[str, Any], NewSecrets]:
     """The fields that change when secrets are named instead of written, and the secrets.
 
     Args:
@@ -86,7 +86,7 @@ class _SecretNames:
         self.server = slug(server)
         self.taken = taken
         self.refer = refer
-        self.new: RememberedServer = {}
+        self.new: NewSecrets = {}
 
     def hide(self, key: str, text: str, secrets: Iterable[str]) -> str:
         """The text with its secrets named; variables in it are none."""

@@ -48,7 +48,7 @@ class Meter:
         """Count one value.
 
         Raises:
-            Excessive: There are too many, or it is nested too deeply.
+            DocumentTooLarge: There are too many, or it is nested too deeply.
         """
         self._values += 1
         if self._values > self._most:
@@ -61,7 +61,7 @@ def check_size(text: str, kind: Format) -> None:
     """See that a text is not too large for its format.
 
     Raises:
-        Excessive: It is.
+        DocumentTooLarge: It is.
     """
     if len(text) > LARGEST[kind]:
         raise DocumentTooLarge(f"is larger than {LARGEST[kind] // KIB:,} KiB", 0)
@@ -71,7 +71,7 @@ def check_key(name: str, at: int) -> None:
     """See that a key is not too long.
 
     Raises:
-        Excessive: It is.
+        DocumentTooLarge: It is.
     """
     if len(name) > LONGEST_KEY:
         raise DocumentTooLarge(f"has a key of more than {LONGEST_KEY:,} characters", at)

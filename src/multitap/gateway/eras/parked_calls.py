@@ -298,7 +298,7 @@ class ParkedCalls:
 
         Raises:
             Refused: The ticket is not ours, not theirs, of another call, or too old.
-            AtReplica: The call waits at another replica.
+            OnOtherReplica: The call waits at another replica.
         """
         state = self._unseal(request, subject)
         if self._replica and state.replica != self._replica:

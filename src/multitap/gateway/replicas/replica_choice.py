@@ -29,7 +29,7 @@ class SessionAffinity:
         """Return if a client's session with a server is, or may be opened, here.
 
         Raises:
-            AtReplica: It is at another replica.
+            OnOtherReplica: It is at another replica.
             CoordinatorDown: That cannot be found out.
         """
         # as in `PrivateLinks`: a session's own, or in the stateless era those of a principal

@@ -77,7 +77,7 @@ class OriginRoute:
 
         Raises:
             OSError: There is no way, or no trust.
-            NotLetThrough: There is a proxy in the way.
+            ProxyRefused: There is a proxy in the way.
         """
         if self._proxy is None or self.proxied:
             here = self._proxy or self._url

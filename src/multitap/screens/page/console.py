@@ -84,6 +84,7 @@ class Console:
         head.admitted = _NONE
         if is_entering:
             head.handler = self._enter
+        # scripts and styles hold nothing of the user's, and the locked page needs them
         elif method == b"GET" and path in self._files:
             head.handler = self._file
         elif (known := self._known_key(head)) is None:
@@ -139,6 +140,7 @@ class Console:
             words = "This link was used already, or is too old."
             _show(http_request, plain_pages.locked_page(words), 401)
             return
+        # TLS ends at the proxy; without one, `Secure` would make browsers drop the cookie
         is_secure = head.headers.get(b"x-forwarded-proto") == b"https"
         cookie = set_cookie(token, LIFE, is_secure=is_secure)
         _show(http_request, plain_pages.entered_page(), 200, cookie)

@@ -23,7 +23,7 @@ MOST_LINKS = 16
 ATTEMPTS = "10/min"
 """Wrong keys: there is nothing to guess in 256 bits, but no reason to let anybody try."""
 NAME = "console"
-_LOOK = 0.02  # seconds
+_LOOK = 0.02  # seconds between two looks, each of them a dictionary lookup
 _PATIENCE = 5.0  # seconds; then the browser gets a token that holds a moment later
 
 
@@ -129,4 +129,5 @@ class TooManyAttempts(Exception):
 
 
 def _digest(key: str) -> bytes:
+    # what is not UTF-8 is a wrong key, not an error
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

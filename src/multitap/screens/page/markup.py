@@ -41,6 +41,7 @@ def _text(content: Content) -> str:
         return content
     if content is None:
         return ""
+    # control characters too: a browser may show them as something else
     if isinstance(content, str | int):
         return printable(str(content)).translate(_ESCAPES)
     return "".join(map(_text, content))

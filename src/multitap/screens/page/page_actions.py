@@ -79,6 +79,7 @@ class PageActions:
                     tasks.start_soon(work)
                     while (line := await progress.next()) is not None:
                         await write(_event(b"more", _encode(line)))
+                        # a server may report progress a thousand times a second
                         await anyio.sleep(CALM)
             for answer, result in ended:
                 await write(_event(b"answer", _answer(answer, result)))

@@ -178,6 +178,7 @@ class PageFeed:
         picture: GatewayPicture = await control.find(AskPicture())
         figures: Figures = await control.find(AskFigures())
         revision = picture.snapshot.revision
+        # counting tokens takes long for thousands of tools, and only a new catalog changes them
         if revision != self._costs[0]:
             tools: list[ToolLine] = await control.find(AskTools())
             self._costs = (revision, token_costs(tools))

@@ -41,7 +41,7 @@ PLACES: Mapping[str, str] = {
 """The last part of each address, and its title."""
 STATIC = Path(__file__).parent / "static"
 _ROWS = 200  # of a list; the filter finds the others
-_BAR = 120
+_BAR = 120  # units of the drawing, not pixels: it is scaled
 _PHASES = ("queue", "connect", "server", "encode")
 Row = tuple[str, Sequence[Content]]
 """How much attention it wants, and its cells."""
@@ -169,6 +169,7 @@ def _table(header: Sequence[str], rows: Iterable[Row], empty: str) -> Markup:
         "div",
         element("table", element("thead", head), element("tbody", *found)),
         class_="scroll",
+        # otherwise a wide table cannot be scrolled with the keyboard
         tabindex=0,
         role="region",
         aria_label="Table",
@@ -210,6 +211,7 @@ async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
 
 async def _calls(control: ControlService, wanted: RecordFilter) -> Content:
     page: Page[CallRecord] = await control.find(AskCalls(wanted.text, _ROWS))
+    # one scale for all bars, so that they can be compared
     longest = max((one.seconds for one in page.records), default=0.0)
     header = ("Time", "Who", "Server", "Tool", "Outcome", "Took", "Queue, connect, server, encode")
     rows: list[Row] = [

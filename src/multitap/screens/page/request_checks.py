@@ -27,6 +27,7 @@ _POLICY = (
 SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", "; ".join(_POLICY).encode()),
     (b"referrer-policy", b"no-referrer"),
+    # what it shows must not stay on a disk after the browser has left
     (b"cache-control", b"no-store"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),

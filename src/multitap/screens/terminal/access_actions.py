@@ -80,6 +80,7 @@ class AccessActions:
     def _review(self, review: PinReview) -> None:
         async def decide(accepted: bool) -> None:  # noqa: FBT001 - as windows say it
             if accepted:
+                # the digest of what was shown: if it changed meanwhile, nothing is accepted
                 wish = AskAcceptPins(review.server, review.digest)
                 await self._view.client.ask(wish, type(None))
                 self._say(f"the tools of {review.server} are accepted as shown")

@@ -30,6 +30,7 @@ def access_items(view: LiveView, wanted: RecordFilter) -> Iterator[tuple[str, Ac
 
 
 def access_key(item: AccessItem) -> str:
+    # the cursor follows the key, so it must not depend on the position in the list
     match item:
         case OpenQuestion():
             return f"question {item.number}"

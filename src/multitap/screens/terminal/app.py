@@ -83,6 +83,7 @@ class Terminal(OrderedKeysApp):
         self._keys = KeyActions(self, self._board, self.view, program, desktop)
 
     def get_driver_class(self) -> type[Driver]:
+        # Windows has no SIGHUP, and no terminal that is gone while the program lives on
         if sys.platform == "win32":
             return super().get_driver_class()
         from multitap.screens.terminal.hangup_driver import HangupDriver  # noqa: PLC0415 - see above
@@ -187,7 +188,7 @@ class Terminal(OrderedKeysApp):
     def action_prompt(self) -> None:
         box = self.query_one("#prompt", Input)
         box.value = "/"
-        box.cursor_position = 1
+        box.cursor_position = 1  # behind the slash, or the next letter would go before it
         self.screen.set_focus(box)
 
     def action_to_list(self) -> None:

@@ -15,6 +15,7 @@ NAME = "Anthropic"
 dialect = LooseSchema(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
 _FRAME = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}),
+    # the API's own limits for one image; a larger one would have the whole request refused
     largest=5 * 2**20,
     longest_side=8000,
 )

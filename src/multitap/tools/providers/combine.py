@@ -32,6 +32,7 @@ def both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Schema:
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """The values in their order, each once; 1 is not true."""
+    # by their text: schemas cannot be hashed, and Python takes 1 and True for the same
     return list({repr(value): value for value in values}.values())
 
 
@@ -58,11 +59,13 @@ def _all(one: Any, other: Any) -> Any:
 
 def _common(one: Any, other: Any) -> Any:
     kept = [value for value in one if value in other] if is_list(one) and is_list(other) else []
+    # no common value: nothing would fit, and the server may be right where its schema is wrong
     return kept or one
 
 
 def _types(one: Any, other: Any) -> Any:
     first, second = (value if is_list(value) else [value] for value in (one, other))
+    # every integer is a number, so the narrower word is what both allow
     kept = [kind for kind in first if kind in second or (kind == "integer" and "number" in second)]
     if "number" in first and "integer" in second and "integer" not in kept:
         kept.append("integer")

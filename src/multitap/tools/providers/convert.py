@@ -12,9 +12,9 @@ from multitap.tools.providers.restore import Restoration
 from multitap.tools.providers.shrink import STEPS, ShorteningStep, say_less
 from multitap.tools.providers.strict import NotStrict, strict
 from multitap.tools.providers.token_cost import estimate
-from multitap.tools.providers.walk import Path, ReplicaMessage, Schema
+from multitap.tools.providers.walk import OnChange, Path, Schema
 
-Dialect = Callable[[Schema, ReplicaMessage], tuple[Schema | None, Restoration]]
+Dialect = Callable[[Schema, OnChange], tuple[Schema | None, Restoration]]
 """Makes a schema of arguments, without references and top-level combinators, acceptable."""
 
 
@@ -96,6 +96,7 @@ def _convert(
         try:
             return _whole(about, *strict(flat, notes), notes, is_strict=True)
         except NotStrict as exc:
+            # from the start: what the strict attempt noted does not hold for this one
             notes = _ChangeNotes(before.all)
             notes((), "it is offered without strict mode", str(exc))
     return _whole(about, *dialect(flat, notes), notes, is_strict=False)

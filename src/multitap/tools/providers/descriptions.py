@@ -14,7 +14,7 @@ _TELLING = frozenset(
         *("minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "enum"),
     }
 )
-_LONGEST = 200
+_LONGEST = 200  # characters of one rule; an enum of a thousand values would bury the rest
 
 
 def describe(description: Any, dropped: Mapping[str, Any]) -> str:
@@ -34,6 +34,7 @@ def cut(text: str, longest: int) -> str:
         return text
     head = text[: max(longest - 1, 0)]
     space = head.rfind(" ")
+    # a text without blanks, such as a URL, is cut anywhere
     return f"{head[:space] if space > longest // 2 else head}…"
 
 

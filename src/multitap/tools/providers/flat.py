@@ -11,7 +11,7 @@ from multitap.tools.providers.walk import Schema, properties_of, required_of
 
 COMBINATORS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const")
 """What OpenAI and Anthropic refuse at the top of a schema."""
-_DEEPEST = 20
+_DEEPEST = 20  # combinators within combinators; a foreign schema must not exhaust the stack
 
 
 def flatten(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
@@ -30,6 +30,7 @@ def flatten(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
         for word in ("then", "else"):
             if is_object(branch := schema.get(word)):
                 inner, _ = flatten(branch, depth + 1)
+                # it holds only if the condition does, and no provider reads the condition
                 inner.pop("required", None)
                 flat = both(flat, inner)
     return {**flat, "type": "object", "properties": dict(properties_of(flat))}, _sentence(said)
@@ -57,6 +58,7 @@ def _either(base: Schema, branches: list[Schema]) -> Schema:
         if not known.get(name)
     }
     first, *others = [required_of(branch) for branch in branches]
+    # only what every alternative needs; the rest is said in words
     needed = [name for name in first if all(name in other for other in others)]
     required = distinct([*required_of(base), *needed])
     joined = {**base, "properties": {**known, **added}}

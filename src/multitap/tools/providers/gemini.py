@@ -51,6 +51,7 @@ class GenerateContent:
 
     def _response(self, call: ToolCall, result: ToolResult) -> dict[str, Any]:
         made: dict[str, Any] = {"id": call.id} if call.id else {}
+        # by the name that the model used, which may differ from ours
         made["name"] = call.sent
         made["response"] = {"error" if result.is_error else "output": text_of(result)}
         if self._images and (pictures := list(_FRAME.pictures(result))):

@@ -7,8 +7,8 @@ from urllib.parse import unquote
 from multitap.catalog.schemas.json_values import is_list, is_object
 from multitap.tools.providers.combine import both
 from multitap.tools.providers.walk import (
+    OnChange,
     Path,
-    ReplicaMessage,
     Schema,
     map_schemas,
     outline,
@@ -17,20 +17,20 @@ from multitap.tools.providers.walk import (
 
 MAX_NODES = 2_000
 """Written out, ten lines of references can become more than a machine holds."""
-MAX_PATH = 100
+MAX_PATH = 100  # well below Python's own limit for recursion
 MAX_CHAIN = 50
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ASIDE = frozenset({*_REFERENCES, "$defs", "definitions"})
 _WHY = "not every model follows references"
 
 
-def inline_references(schema: Mapping[str, Any], note: ReplicaMessage = unheard) -> Schema:
+def inline_references(schema: Mapping[str, Any], note: OnChange = unheard) -> Schema:
     """The schema without references; where one leads back to itself, only the type is said."""
     return _Inliner(schema, note).node(schema, (), (id(schema),))
 
 
 class _Inliner:
-    def __init__(self, root: Mapping[str, Any], note: ReplicaMessage) -> None:
+    def __init__(self, root: Mapping[str, Any], note: OnChange) -> None:
         self._root = root
         self._note = note
         self._left = MAX_NODES
@@ -40,6 +40,7 @@ class _Inliner:
         if self._left < 0 or len(path) > MAX_PATH:
             self._note(path, "only its type is given", "the schema is too large or too deep")
             return outline(schema)
+        # since 2019, words beside a reference count as well
         beside = {word: value for word, value in schema.items() if word not in _ASIDE}
         written = map_schemas(beside, lambda part, at: self._part(part, at, chain), path)
         for word in _REFERENCES:

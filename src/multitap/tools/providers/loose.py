@@ -13,8 +13,8 @@ from multitap.tools.providers.properties import rename_properties
 from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.tuples import limit_length, places_of
 from multitap.tools.providers.walk import (
+    OnChange,
     Path,
-    ReplicaMessage,
     Schema,
     map_schemas,
     properties_of,
@@ -31,13 +31,11 @@ class LooseSchema:
         self._provider = provider
         self._names = names
 
-    def __call__(
-        self, schema: Mapping[str, Any], note: ReplicaMessage
-    ) -> tuple[Schema, Restoration]:
+    def __call__(self, schema: Mapping[str, Any], note: OnChange) -> tuple[Schema, Restoration]:
         return self._node(schema, note, ())
 
     def _node(
-        self, schema: Mapping[str, Any], note: ReplicaMessage, path: Path
+        self, schema: Mapping[str, Any], note: OnChange, path: Path
     ) -> tuple[Schema, Restoration]:
         node = self._clean(schema, note, path)
         names = rename_properties(properties_of(node), self._names)
@@ -60,7 +58,7 @@ class LooseSchema:
             made = _with_names(made, names)
         return made, _back(names, backs)
 
-    def _clean(self, schema: Mapping[str, Any], note: ReplicaMessage, path: Path) -> Schema:
+    def _clean(self, schema: Mapping[str, Any], note: OnChange, path: Path) -> Schema:
         # references are written out by now, so nothing needs the names of parts
         lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
         node = {word: value for word, value in schema.items() if word not in lost}
@@ -79,7 +77,7 @@ class LooseSchema:
         self._set_pattern(node, note, path)
         return node
 
-    def _set_items(self, node: Schema, note: ReplicaMessage, path: Path) -> None:
+    def _set_items(self, node: Schema, note: OnChange, path: Path) -> None:
         places = places_of(node)
         if places is not None:
             note(path, "any place may have what one of the places has", self._why("tuples"))
@@ -91,7 +89,7 @@ class LooseSchema:
             note(path, "`items` is there", self._why("arrays without"))
             node["items"] = {}
 
-    def _set_pattern(self, node: Schema, note: ReplicaMessage, path: Path) -> None:
+    def _set_pattern(self, node: Schema, note: OnChange, path: Path) -> None:
         pattern = node.get("pattern")
         if isinstance(pattern, str) and not compiles(pattern):
             del node["pattern"]

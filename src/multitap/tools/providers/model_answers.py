@@ -12,6 +12,7 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 def field(value: Any, *names: str) -> Any:
     """The first of the fields that is there."""
     for name in names:
+        # client libraries return objects, plain HTTP returns dictionaries
         found: Any = value.get(name) if is_object(value) else getattr(value, name, None)
         if found is not None:
             return found
@@ -32,7 +33,7 @@ def arguments(raw: Any) -> dict[str, Any]:
     """The arguments of a call.
 
     Raises:
-        Unreadable: They are not an object.
+        UnreadableArguments: They are not an object.
     """
     value = _decode(raw) if isinstance(raw, str | bytes | bytearray) else raw
     if isinstance(value, str):
@@ -46,6 +47,7 @@ def arguments(raw: Any) -> dict[str, Any]:
 
 def _decode(raw: str | bytes | bytearray) -> Any:
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+    # models send an empty text for a tool without arguments
     if not text.strip():
         return {}
     try:

@@ -9,7 +9,7 @@ from multitap.tools.providers.patterns import portable
 from multitap.tools.providers.properties import rename_properties
 from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.single_types import plain
-from multitap.tools.providers.walk import Path, ReplicaMessage, Schema, properties_of, required_of
+from multitap.tools.providers.walk import OnChange, Path, Schema, properties_of, required_of
 
 PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 FORMATS: Mapping[str, frozenset[str]] = {
@@ -28,15 +28,16 @@ _NULL: Schema = {"type": "STRING", "nullable": True}
 _WHY = "Gemini does not take it"
 
 
-def narrow(schema: Mapping[str, Any], note: ReplicaMessage) -> tuple[Schema | None, Restoration]:
+def narrow(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema | None, Restoration]:
     """The schema of a tool's arguments for Gemini; none for a tool that takes none."""
     root = plain(schema, note)
+    # Gemini refuses an object without properties, even as a tool's arguments
     if not properties_of(root):
         return None, SAME
     return _node(root, note, ())
 
 
-def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
+def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     if "anyOf" in node:
         return _choice(node, note, path)
     match node.get("type"):
@@ -55,11 +56,12 @@ def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Resto
             return _keep_known(node, note, path), SAME
 
 
-def _choice(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
+def _choice(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     """Nothing may stand beside `anyOf`, so the description goes to the first alternative."""
     branches = [one for one in node["anyOf"] if one.get("type") != "null"] or node["anyOf"][:1]
     nullable = {"nullable": True} if len(branches) < len(node["anyOf"]) else {}
     pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(branches)]
+    # `anyOf` within `anyOf` is refused
     made = _spread_lists([one for one, _ in pairs])
     words = " ".join(filter(None, (describe(*_about(node)), made[0].get("description", ""))))
     made[0] = with_description(made[0], words)
@@ -73,7 +75,7 @@ def _spread_lists(schemas: list[Schema]) -> list[Schema]:
     return [inner for one in schemas for inner in one.get("anyOf", [one])]
 
 
-def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
+def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     names = rename_properties(node["properties"], PROPERTY)
     if names:
         note(path, f"{comma_list(names)} renamed", "Gemini does not accept such property names")
@@ -88,13 +90,13 @@ def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Res
     return whole, Restoration({sent: name for name, sent in names.items()}, properties=inner)
 
 
-def _text(node: Schema, what: str, note: ReplicaMessage, path: Path) -> Schema:
+def _text(node: Schema, what: str, note: OnChange, path: Path) -> Schema:
     note(path, f"{what} in a string", "Gemini requires every property to be declared")
     words = " ".join(filter(None, (describe(*_about(node)), f"({what})")))
     return {"type": "STRING", "description": words}
 
 
-def _keep_known(node: Schema, note: ReplicaMessage, path: Path) -> Schema:
+def _keep_known(node: Schema, note: OnChange, path: Path) -> Schema:
     kind = node["type"]
     made: Schema = {"type": kind.upper()} if kind != "null" else _NULL
     made = {**made, **{word: node[word] for word in node if word in _KEPT}}

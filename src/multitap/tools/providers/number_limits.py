@@ -1,11 +1,11 @@
 """Limits of numbers, as JSON Schema 2020-12 writes them."""
 
-from multitap.tools.providers.walk import Path, ReplicaMessage, Schema
+from multitap.tools.providers.walk import OnChange, Path, Schema
 
 _PAIRS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 
 
-def modernise(node: Schema, note: ReplicaMessage, path: Path) -> None:
+def modernise(node: Schema, note: OnChange, path: Path) -> None:
     """Write the limits of draft 4, where `exclusiveMinimum` is true or false, as numbers."""
     for limit, exclusive in _PAIRS:
         if isinstance(node.get(exclusive), bool):

@@ -16,7 +16,7 @@ from multitap.tools.providers.token_cost import estimate
 from multitap.tools.tool import ToolInfo
 
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_LENGTH - 1}}}")  # what all of them take
-_MOST_KEPT = 4096
+_MOST_KEPT = 4096  # more than any set of tools; without a bound, reloads would add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Conversions:
             CannotOffer: It cannot be offered.
         """
         schema = tool.parameters
+        # by identity: to hash a large schema costs as much as to convert a small one
         key = (id(schema), tool.description, provider.dialect, provider.strict, budget)
         known = self._kept.get(key)
         if known is None or known[0] is not schema:
@@ -123,6 +124,7 @@ def provider_name(name: str) -> str:
         return name
     plain = slug(name)
     plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
+    # of the whole name: two that differ only in what is replaced stay apart
     digest = blake2s(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
     return f"{plain[: MAX_LENGTH - 9]}_{digest}"
 

@@ -45,6 +45,7 @@ class ChatCompletions:
         images: list[dict[str, Any]] = []
         for call, result in answered:
             text = text_of(result)
+            # the protocol has no mark for a failed tool
             content = f"error: {text}" if result.is_error else text
             tools.append({"role": "tool", "tool_call_id": call.id, "content": content})
             if pictures := list(_FRAME.pictures(result)):

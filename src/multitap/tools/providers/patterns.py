@@ -12,6 +12,7 @@ def portable(pattern: object) -> bool:
     """Whether a pattern has nothing that some engine refuses, such as looking around."""
     return (
         isinstance(pattern, str)
+        # a group that captures nothing is the one form of `(?` that all engines read
         and _PECULIAR.search(pattern.replace("(?:", "(")) is None
         and compiles(pattern)
     )

@@ -46,6 +46,7 @@ class ImageLimits:
     def _fits(self, image: ImageBlock) -> bool:
         side = max(image.width or 0, image.height or 0)
         return (
+            # computed, not encoded: base64 of a picture that is too large would be thrown away
             (image.size + 2) // 3 * 4 <= self.largest
             and (self.longest_side is None or side <= self.longest_side)
             and _type(image) in self.types

@@ -11,6 +11,7 @@ _LONGEST = 64
 def rename_properties(names: Iterable[str], taken: re.Pattern[str]) -> Mapping[str, str]:
     """What to call the properties of one object whose names do not fit, by their own names."""
     own = tuple(names)
+    # names that fit keep their name, whatever comes before them
     used = {name for name in own if taken.fullmatch(name)}
     given: dict[str, str] = {}
     for name in own:

@@ -9,7 +9,7 @@ from multitap.tools.providers.descriptions import comma_list, with_description
 from multitap.tools.providers.flat import flatten
 from multitap.tools.providers.number_limits import modernise
 from multitap.tools.providers.tuples import limit_length, places_of
-from multitap.tools.providers.walk import Path, ReplicaMessage, Schema, properties_of, required_of
+from multitap.tools.providers.walk import OnChange, Path, Schema, properties_of, required_of
 
 _ABOUT = ("description", "default", "examples", "title")
 _KEPT: Mapping[str, frozenset[str]] = {
@@ -35,7 +35,7 @@ _READ = frozenset({"type", "anyOf", "nullable", "prefixItems", "additionalItems"
 _WHY = "it takes a small part of JSON Schema only"
 
 
-def plain(schema: Any, note: ReplicaMessage, path: Path = ()) -> Schema:
+def plain(schema: Any, note: OnChange, path: Path = ()) -> Schema:
     """The schema in the small dialect; empty for any value.
 
     Args:
@@ -57,7 +57,7 @@ def plain(schema: Any, note: ReplicaMessage, path: Path = ()) -> Schema:
     return {"anyOf": [_with_type(_bare(node), kind, note, path) for kind in kinds], **about}
 
 
-def _single(schema: Schema, note: ReplicaMessage, path: Path) -> Schema:
+def _single(schema: Schema, note: OnChange, path: Path) -> Schema:
     """The schema with at most one combinator, an `anyOf`."""
     node = dict(schema)
     parts = node.pop("allOf", None)
@@ -85,12 +85,12 @@ def _own_kinds(branches: Any) -> bool:
     return is_list(branches) and any(is_object(one) and words & one.keys() for one in branches)
 
 
-def _choice(node: Schema, branches: list[Any], note: ReplicaMessage, path: Path) -> Schema:
+def _choice(node: Schema, branches: list[Any], note: OnChange, path: Path) -> Schema:
     shared = _bare({word: value for word, value in node.items() if word != "anyOf"})
     made: list[Any] = []
     for at, branch in enumerate(branches):
         if branch is False:
-            continue
+            continue  # it takes nothing
         one = both(branch, shared) if is_object(branch) else shared
         inner = plain(one, note, (*path, "anyOf", at))
         # a choice within a choice is one choice, unless it has words of its own
@@ -102,7 +102,7 @@ def _choice(node: Schema, branches: list[Any], note: ReplicaMessage, path: Path)
     return {**found[0], **about} if len(found) == 1 else {"anyOf": found, **about}
 
 
-def _with_type(node: Schema, kind: str, note: ReplicaMessage, path: Path) -> Schema:
+def _with_type(node: Schema, kind: str, note: OnChange, path: Path) -> Schema:
     kept = _KEPT["number" if kind == "integer" else kind]
     _say_lost(node, kept, note, path)
     made: Schema = {
@@ -124,14 +124,14 @@ def _fitting(values: list[Any], kind: str) -> list[Any]:
     return [value for value in distinct(values) if kind in _kinds_of(value)]
 
 
-def _say_lost(node: Schema, kept: frozenset[str], note: ReplicaMessage, path: Path) -> None:
+def _say_lost(node: Schema, kept: frozenset[str], note: OnChange, path: Path) -> None:
     every = frozenset[str]().union(*_KEPT.values())
     lost = [word for word in node if word not in kept | _READ and word not in every]
     if lost:
         note(path, f"{comma_list(lost)} left out", _WHY)
 
 
-def _set_items(made: Schema, node: Schema, note: ReplicaMessage, path: Path) -> None:
+def _set_items(made: Schema, node: Schema, note: OnChange, path: Path) -> None:
     places = places_of(node)
     if places is None:
         made["items"] = plain(node.get("items"), note, (*path, "items"))
@@ -141,7 +141,7 @@ def _set_items(made: Schema, node: Schema, note: ReplicaMessage, path: Path) -> 
     note(path, "any place may have what one of the places has", _WHY)
 
 
-def _set_properties(made: Schema, note: ReplicaMessage, path: Path) -> None:
+def _set_properties(made: Schema, note: OnChange, path: Path) -> None:
     made["properties"] = {
         name: plain(part, note, (*path, "properties", name))
         for name, part in properties_of(made).items()
@@ -185,7 +185,7 @@ def _kinds_of(value: Any) -> tuple[str, ...]:
     match value:
         case None:
             return ("null",)
-        case bool():
+        case bool():  # before `int`, of which it is a subclass
             return ("boolean",)
         case int():
             return ("integer", "number")

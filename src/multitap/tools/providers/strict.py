@@ -8,7 +8,7 @@ from multitap.tools.providers.descriptions import comma_list, describe, with_des
 from multitap.tools.providers.patterns import portable
 from multitap.tools.providers.restore import SAME, Restoration, either
 from multitap.tools.providers.single_types import plain
-from multitap.tools.providers.walk import Path, ReplicaMessage, Schema, properties_of, required_of
+from multitap.tools.providers.walk import OnChange, Path, Schema, properties_of, required_of
 
 # OpenAI's documented limits for strict mode. Beyond them it refuses the whole request, so such a
 # tool is offered without strict mode.
@@ -38,7 +38,7 @@ class NotStrict(Exception):
     """A schema says something that strict mode cannot."""
 
 
-def strict(schema: Mapping[str, Any], note: ReplicaMessage) -> tuple[Schema, Restoration]:
+def strict(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema, Restoration]:
     """The schema of a tool's arguments in strict mode.
 
     Raises:
@@ -52,7 +52,7 @@ def strict(schema: Mapping[str, Any], note: ReplicaMessage) -> tuple[Schema, Res
     return made, back
 
 
-def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
+def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     if "anyOf" in node:
         pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(node["anyOf"])]
         made: Schema = {"anyOf": [one for one, _ in pairs]}
@@ -72,7 +72,7 @@ def _node(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Resto
             return _describe(made, node, lost), SAME
 
 
-def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Restoration]:
+def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     rest = node.get("additionalProperties")
     named = rest is False or (rest is None and node["properties"])
     if not named or "patternProperties" in node:
@@ -104,7 +104,7 @@ def _object(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Res
     return _describe(whole, node, lost), Restoration(optional=added, properties=inner)
 
 
-def _split_rules(node: Schema, note: ReplicaMessage, path: Path) -> tuple[Schema, Schema]:
+def _split_rules(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Schema]:
     """What strict mode takes of a node, and what it does not."""
     apart = {"description", "items", "properties", "required", "additionalProperties"}
     made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}

@@ -7,7 +7,7 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
-ReplicaMessage = Callable[[Path, str, str], None]
+OnChange = Callable[[Path, str, str], None]
 """Called with every change: where, what, why."""
 
 

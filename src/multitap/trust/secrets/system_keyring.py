@@ -31,7 +31,7 @@ def recall(name: str) -> str | None:
     """The text of that name; None where it is lost.
 
     Raises:
-        KeyringSilent: It does not answer.
+        KeyringUnavailable: It does not answer.
     """
     import keyring  # noqa: PLC0415 - see above
     from keyring.errors import KeyringError  # noqa: PLC0415

@@ -239,7 +239,7 @@ class Warden:
     def _take_calls(self, number: int, leader: int, listener: int, orders: SandboxOrders) -> None:
         from .sandbox.syscall_supervisor import SyscallSupervisor  # noqa: PLC0415 - others need none
 
-        def on_used(path: str, changes: bool) -> None:  # noqa: FBT001 - for `HandedOver`
+        def on_used(path: str, changes: bool) -> None:  # noqa: FBT001 - for `SyscallSupervisor`
             self._say("used", number, (int(changes), path))
 
         os.set_inheritable(listener, False)

@@ -178,7 +178,7 @@ class ServerSnapshot:
     pending: Failure | None = None
     """Why its changed configuration is not active; the previous one keeps serving."""
     sandbox: SandboxState | None = None
-    """None: it is not a program, or this is unknown."""
+    """None if it is not a program, or this is unknown."""
 
 
 def pending_words(reason: object) -> str:

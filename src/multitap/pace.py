@@ -63,7 +63,7 @@ class Turns:
         self._worked = 0.0
 
     def begin(self) -> None:
-        """Begin with a whole budget, after a wait for something else."""
+        """Begin with a full budget, after waiting for something else."""
         now = perf_counter()
         if now - self._began > _CALM:
             self._idle_turns = 0

@@ -74,7 +74,7 @@ class Tasks:
         return cancelled
 
     def _cancel_all(self) -> float | None:
-        """Cancel those that were not yet; seconds until the next try, if some cannot be now."""
+        """Cancel the remaining tasks; seconds until the next try, if some cannot be yet."""
         for task in self._running - self._cancelled:
             # One that is being cancelled may just be leaving a wait whose time is up, and go on
             # after it: asyncio would make one cancellation of both, and the wait would take it.
@@ -169,7 +169,7 @@ WAIT, _TASK = object(), object()
 class _Waiting:
     """Awaited by a light task until `run` is called again.
 
-    A `partial` is no descriptor, so that no function of ours runs for it: an iterator made in C is
+    A `partial` is not a descriptor, so no function of ours runs for it: an iterator made in C is
     all there is between the coroutine and who wakes it.
     """
 

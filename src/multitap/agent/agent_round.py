@@ -51,7 +51,7 @@ class Rules:
 
 @dataclass
 class AgentRound:
-    """See the module; `history` can be continued whenever and however this ends."""
+    """One turn; `history` can be continued however it ends."""
 
     model: Model
     registry: ToolRegistry

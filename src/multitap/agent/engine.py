@@ -83,7 +83,7 @@ class Engine:
 
     @property
     def chosen_model(self) -> Model | ModelConfig | None:
-        """The model that answers; None: none is configured."""
+        """The model that answers; None if none is configured."""
         return self._open or self._configured_model()
 
     def attach(self, resource: "types.ReadResourceResult", name: str = "resource") -> None:

@@ -54,7 +54,7 @@ class Audience(NamedTuple):
 
     @property
     def profile(self) -> str | None:
-        """The name of what it sees through, to show; None: it sees everything."""
+        """The name of what it sees through, to show; None if it sees everything."""
         return " + ".join(self.profiles) or None
 
     def limits(self, profiles: Mapping[str, Profile]) -> AudienceLimits:

@@ -82,7 +82,7 @@ def call(
     once, pass a JSON object, or - to read one from standard input.
 
     With a COMMAND after -- or with --url, call a tool of that server. NAME and its arguments may
-    follow the COMMAND: they are the last word that is no argument, and all arguments after it.
+    follow the COMMAND: the last word that is not an argument, and all arguments after it.
     """
     from multitap.cli.offers.call_command import ResultOptions, call
     from multitap.cli.offers.typed_call import split

@@ -22,7 +22,7 @@ _HINT = f"give all replicas the same key: `--cluster-key-file FILE`, {VARIABLE},
 
 
 def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
-    """The key that this replica was started with; None: the cluster has it.
+    """The key that this replica was started with; None if the cluster has it.
 
     Raises:
         ConfigError: It cannot be read, or is too short.

@@ -178,7 +178,7 @@ class Streams(Protocol):
         ...
 
     async def ends(self, stream: str) -> StreamEnds | None:
-        """What a stream still has; None: it is empty or unknown."""
+        """What a stream still has; None if it is empty or unknown."""
         ...
 
     async def trim(self, stream: str, before: str | None = None) -> None:

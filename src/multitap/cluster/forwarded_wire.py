@@ -72,7 +72,7 @@ class ForwardedWire:
     async def request(self, request: Request) -> Raw:
         exchange, connection = self._exchange, self._connection
         if request.is_relayed:  # from a third replica, which has to ask the owner itself
-            raise OwnerUnreachable("another replica owns it by now", sent=False)
+            raise OwnerUnreachable("another replica owns it now", sent=False)
         if self._is_leaving:
             await in_task(request.light)
             raise await self._leave(request)
@@ -118,7 +118,7 @@ class ForwardedWire:
                 return AnswerTimeout("its owner has left, and there is no other yet", sent=False)
             # the next one who asks has to find the new owner
             self.cut("its owner has left")
-        return OwnerChanged("another replica owns it by now", sent=False)
+        return OwnerChanged("another replica owns it now", sent=False)
 
     async def notify(
         self,

@@ -36,7 +36,7 @@ class RelayedWire(Protocol):
     """Another replica that uses the server."""
 
     def tell(self, number: int | None, method: str, params: Raw) -> None:
-        """Pass a notification on; None: it belongs to no call."""
+        """Pass a notification on; None if it belongs to no call."""
         ...
 
     async def ask(self, number: int, method: str, params: Raw) -> Any:
@@ -93,7 +93,7 @@ class OwnedWire:
     @property
     def fault(self) -> WireFault | None:
         if self._lease.is_lost:
-            return OwnerChanged("another replica owns it by now", sent=True)
+            return OwnerChanged("another replica owns it now", sent=True)
         return self._wire.fault
 
     def attach(self, inbound: Inbound) -> None:
@@ -147,7 +147,7 @@ class OwnedWire:
         if lease.is_lost:
             # `watch` may not have had its turn: who asks again must not find this wire
             self.closed.set()
-            raise OwnerChanged("another replica owns it by now", sent=False)
+            raise OwnerChanged("another replica owns it now", sent=False)
         if not lease.is_valid:
             words = "its owner has left, and there is no other yet"
             # not one that is repeated: the next one would only wait as long again

@@ -282,7 +282,7 @@ def _failure(wire: int, number: int, exc: Exception) -> say.Failed:  # noqa: PLR
         case UpstreamError():
             return say.Failed(wire, number, type(exc).__name__, _words(exc), exc.hint)
         case _NotOurs():
-            return say.Failed(wire, number, "unsent", "another replica owns it by now")
+            return say.Failed(wire, number, "unsent", "another replica owns it now")
         case _Down():
             return say.Failed(wire, number, "down", str(exc), exc.hint)
         case WireFault():

@@ -52,7 +52,7 @@ class ReplicaOptions:
     listen: str
     """Where other replicas reach it: `HOST:PORT` or `unix:PATH`."""
     key: bytes | None = None
-    """The cluster's key; None: the cluster has one of its own."""
+    """The cluster's key; None if the cluster has one of its own."""
     labels: Mapping[str, str] | None = None
     allow_drift: bool = False
     is_fresh: bool = False
@@ -188,7 +188,7 @@ class Replica:
             # by its name: it gets a new token when the coordinator has lost the old one, and closes
             # the wire itself if it has lost the server
             if owner.replica not in {one.replica for one in owners}:
-                wire.cut("another replica owns it by now")
+                wire.cut("another replica owns it now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
         # after a failure that was the old owner's. An attempt under way finds the new owner itself:
@@ -261,14 +261,14 @@ class Replica:
         except OwnerUnreachable:
             # it may have died: another replica takes over once its lease has ended
             if await self.ownership.wait_change(name, owner):
-                raise OwnerChanged("another replica owns it by now", sent=False) from None
+                raise OwnerChanged("another replica owns it now", sent=False) from None
             raise
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner
             owners = self.ownership.owners.get(name, ())
             if owner.replica not in {one.replica for one in owners}:
-                wire.cut("another replica owns it by now")  # it changed while we connected
+                wire.cut("another replica owns it now")  # it changed while we connected
             try:
                 yield wire
             finally:

@@ -31,7 +31,7 @@ class Seal:
         return nonce + self._cipher.encrypt(nonce, data, purpose.encode())
 
     def unseal(self, sealed: bytes, purpose: str) -> bytes | None:
-        """What was sealed for a purpose; None: it was not, or not with this key."""
+        """What was sealed for a purpose; None if it was not, or not with this key."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
         except (exceptions.InvalidTag, ValueError):

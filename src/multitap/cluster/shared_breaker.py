@@ -72,7 +72,7 @@ class SharedBreaker:
         self._timeout = timeout
         self._is_alive = is_alive
         self._number: int | None = None
-        """Of the record that the attempt began with; None: there was none."""
+        """Of the record that the attempt began with; None if there was none."""
         self._is_claimed = False
         """Whether the others wait for what comes of our attempt."""
 
@@ -143,7 +143,7 @@ class SharedBreaker:
     async def _change(
         self, change: Callable[[BreakerRecord, float], BreakerRecord | None]
     ) -> tuple[BreakerRecord, float] | None:
-        """The record after a change, and the time; None: nobody can be told."""
+        """The record after a change, and the time; None if nobody can be told."""
         if not self._coordinator.health.is_up:
             return None
         with suppress(CoordinatorDown):

@@ -47,7 +47,7 @@ class HostList:
         return tuple(ip_network(one, strict=False) for one in self.written if "/" in one)
 
     def has(self, url: object) -> bool | None:
-        """Whether a URL is of one of the hosts; None: programs may disagree about it."""
+        """Whether a URL leads to one of the hosts; None where programs may disagree about that."""
         if not isinstance(url, str) or len(url) > LONGEST:
             return None
         match = _URL.fullmatch(url)

@@ -83,7 +83,7 @@ class Loaded:
         return {one.name: one for one in self.pending if one.kind == "server"}
 
     def project_of(self, name: str) -> Path | None:
-        """The folder of the project that describes a server; None: the user does."""
+        """The folder of the project that describes a server; None if the user does."""
         stack = self.merged.servers.get(name)
         return stack.project if stack else None
 

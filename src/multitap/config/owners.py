@@ -14,7 +14,7 @@ from multitap.config.problems import Place, Problem, Severity
 
 
 def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> Problem | None:
-    """Why a file or folder must not be used; None: it may, or is not there.
+    """Why a file or folder must not be used; None if it may, or is not there.
 
     Args:
         path: Which.

@@ -25,7 +25,7 @@ def folders_only(folder: Path, root: Path) -> Scope:
 
 
 def objection(path: str, root: Path, folder: Path) -> str | None:
-    """Why a project must not name this path; None: it may.
+    """Why a project must not name this path; None if it may.
 
     Args:
         path: As it is written.

@@ -45,7 +45,7 @@ class Scope:
     """The folder that is worked in."""
     home: Path
     auth: Callable[[str], str | None] = _no_secrets
-    """Looks up a secret; None: there is none of that name. May raise `Unresolved`."""
+    """Looks up a secret; None if there is none of that name. May raise `Unresolved`."""
     read: Callable[[Path], str] = _read
     base: Path | None = None
     """Where relative paths start, if not in the folder that is worked in."""

@@ -92,7 +92,7 @@ def _resolve(chosen: Search, where: Surroundings) -> Iterator[Source]:
 
 
 def several_environments(where: Surroundings) -> bool:
-    """Whether the folder has environments of which it is not clear which one is meant."""
+    """Whether the folder has several environments, and nothing says which one is meant."""
     if _environment(where.folder) is not None or is_there(where.folder / FILE):
         return False
     try:

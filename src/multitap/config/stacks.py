@@ -54,7 +54,7 @@ class Stack:
 
     entries: tuple[Entry, ...]
     project: Path | None = None
-    """The folder of the project that says all of it; None: the user does."""
+    """The folder of the project that says all of it; None if the user does."""
 
     @property
     def base(self) -> int:

@@ -19,11 +19,11 @@ Powers = Mapping[str, bool]
 
 
 class EnvDispatch:
-    """Has a world answer calls of the tools.
+    """Answers calls of the Env tools with a world.
 
     Args:
-        world: Who knows the answers.
-        powers: What is on right now.
+        world: Where the answers come from.
+        powers: Which of the powerful tools are on right now.
     """
 
     def __init__(self, world: World, powers: Callable[[], Powers]) -> None:

@@ -35,7 +35,7 @@ def json_schema_text() -> str:
 
 
 def _share(schema: Schema, name: str, definitions: Schema) -> Schema:
-    """A reference to a schema that stands, with all that it needs, among the definitions."""
+    """A reference to a schema, which is added to the definitions with all that it needs."""
     inner: Schema = schema.get("$defs", {})
     definitions |= inner
     definitions[name] = {key: value for key, value in schema.items() if key != "$defs"}

@@ -27,5 +27,5 @@ def shows_protocol(settings: Settings) -> bool:
 
 
 def shows_protocol_to_all(settings: Settings) -> bool:
-    """Whether they need not be asked for, because the environment is described."""
+    """Whether every client sees them, because the configuration describes the environment."""
     return "environment" in settings.model_fields_set

@@ -96,11 +96,11 @@ class OtherReplicas(Protocol):
         ...
 
     async def request(self, method: str, params: Raw) -> Result | None:
-        """The answer of the replica that tells the client of changes; None: it is this one."""
+        """The answer of the replica that tells the client of changes; None if it is this one."""
         ...
 
     def cancel(self, request_id: Raw) -> None:
-        """Have the others give up a request."""
+        """Tell the other replicas to cancel a request."""
         ...
 
     def take_answer(self, message: ClientMessage) -> None:
@@ -136,7 +136,7 @@ class Client:
         self.view: View | None = None
         """What it last saw; `ToolCalls` checks that it still holds."""
         self.slot_holder: object = None if alone else principal or self
-        """Who it is among those that want something of the same server; None: there are no others.
+        """Its name among those that use the same server; None if there are no others.
 
         Clients without a name share an address, but no server's time.
         """
@@ -193,7 +193,7 @@ class Client:
     async def ask(
         self, method: str, params: Mapping[str, Any], outlet: Outlet | None = None
     ) -> Raw:
-        """Have the client answer a request; only where it shook hands.
+        """Ask the client; only in the handshake era.
 
         Args:
             method: What to ask.

@@ -74,7 +74,7 @@ class ClientLogins:
 
         Args:
             server: To which server.
-            client: Who is told when it is done; None: nobody has to be.
+            client: The client to notify when it is done, if any.
             asker: Shows the person the address of the page.
 
         Raises:

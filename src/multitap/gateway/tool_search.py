@@ -81,7 +81,7 @@ class ToolSearch:
         return words_result(request, words)
 
     def inner(self, request: ClientRequest) -> ClientRequest | None:
-        """The call that `call_tool` asks for, as if its client had made it; None: it is not a call.
+        """The call that `call_tool` asks for, as if its client had made it; None if there is none.
 
         Raises:
             BadArguments: It does not say which.

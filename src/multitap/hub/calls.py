@@ -121,7 +121,7 @@ class Calls:
             context: On whose behalf.
             deadline: When it has to be over; by the limits of the caller, tool or server, from
                 now on, if not given.
-            light: What the call runs in, if that is no task.
+            light: What the call runs in, if it is not a task.
             meta: Members of the request's `_meta`, as JSON.
             extra: Members of its parameters besides name and arguments, as JSON, each after a
                 comma.

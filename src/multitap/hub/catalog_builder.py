@@ -29,7 +29,7 @@ class CatalogBuilder:
         store: Keeps names from one run to the next.
         memory: Knows what servers offered that are not up.
         vetting: Says which tools may be shown.
-        on_stocked: Told when there is something new on a shelf.
+        on_stocked: Called when a server offers something new.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class Hub(ResourcesAndPrompts):
     ) -> None:
         self.settings = settings
         self.logs = logs
-        """The folder for servers' standard error; None: it is not kept."""
+        """The folder for servers' standard error; None if it is not kept."""
         self.catalog = Catalog()
         """Everything that can be called now; replaced as a whole, never changed."""
         self.withheld: tuple[Withheld, ...] = ()

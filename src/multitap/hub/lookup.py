@@ -149,7 +149,7 @@ class Lookup:
 
         Args:
             find: Looks for it.
-            name: Of the tool or prompt; None: it is a resource.
+            name: Of the tool or prompt; None if it is a resource.
             defaults: How long to wait for servers that do not say it themselves.
             context: Who wants it.
             has: Whether a server counts for them.

@@ -25,10 +25,10 @@ _Round = tuple[object, str, str, bytes]
 
 
 class Permissions:
-    """Asks, and remembers what is to hold for the rest of a session.
+    """Asks for permission, and remembers answers that hold for the rest of a session.
 
     Args:
-        permit: Asks a person; None: there is nobody to be asked.
+        permit: Asks a person; None if there is nobody to ask.
     """
 
     def __init__(self, permit: Permit | None) -> None:

@@ -21,7 +21,7 @@ class PinKeeper:
 
     Args:
         pins: What is pinned.
-        on_change: Told when the files say anything else than before.
+        on_change: Called when the files say something new.
     """
 
     def __init__(self, pins: Pins, on_change: Callable[[], None]) -> None:

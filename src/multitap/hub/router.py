@@ -78,7 +78,7 @@ class Route(TimeLimits, frozen=True):
     is_vetted_easily: bool
     """Whether a small result needs no more than a look at its outline."""
     guard: Guard | None = None
-    """What the policy says about calls; None: they are all allowed."""
+    """What the policy says about calls; None if they are all allowed."""
 
     def over(self, link: Link) -> "Route":
         """The way to the same tool over another session with its server."""

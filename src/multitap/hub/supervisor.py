@@ -71,7 +71,7 @@ class Supervisor:
     Args:
         tasks: Where links run.
         make: Makes a link for a configured server.
-        on_change: Told when a link was swapped or removed.
+        on_change: Called when a link was swapped or removed.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class ToolScans:
     Args:
         vetting: Remembers what was found in each definition.
         shelves: Returns what to search.
-        on_done: Told when all is searched.
+        on_done: Called when all is searched.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class RegistryClient:
         return found
 
     async def server(self, name: str) -> PublishedServer | None:
-        """The latest version of a server, by its whole name; None: there is none.
+        """The latest version of a server, by its whole name; None if there is none.
 
         Raises:
             Unavailable: It cannot be asked, or what it says cannot be used.

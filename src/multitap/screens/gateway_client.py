@@ -64,7 +64,7 @@ class GatewayClient:
 
         Args:
             action: What.
-            on_step: Told of progress.
+            on_step: Called with each step of progress.
             on_question: Answers what a server asks in the meantime.
 
         Raises:

@@ -97,8 +97,8 @@ class LiveView:
         """Look at all the rest.
 
         Args:
-            log: What to show of the log; None: it is not in sight.
-            audit: What to show of the audit log; None: it is not in sight.
+            log: What to show of the log; None if it is not in sight.
+            audit: What to show of the audit log; None if it is not in sight.
         """
         try:
             # the first line says if tools have changed, which need not be known at once

@@ -62,7 +62,7 @@ class TypedCommand:
 
 
 def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
-    """The first command that begins with what was typed so far; None: there is none."""
+    """The first command that begins with what was typed so far; None if there is none."""
     known = [f"/mcp {word}".strip() for word in _MCP if word != "status"]
     known += [f"/mcp {verb} {server}" for verb in _ABOUT_SERVERS for server in servers]
     known += [f"/call {tool}" for tool in tools]

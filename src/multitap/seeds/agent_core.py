@@ -94,7 +94,7 @@ class McpManager:
 
         A server that fails is retried, and its tools are there once it is up.
         """
-        # those that are off are not connected, and are no failure either
+        # those that are off are not connected, and do not count as failed
         wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
         servers = await self._hub.plug(wanted)
         down = [one for one in servers.values() if one.state is not LinkState.CONNECTED]

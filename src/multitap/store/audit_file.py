@@ -37,8 +37,8 @@ _BLOCK = 128
 _TABLE = """
 CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
-# Against accidents and simple tampering. Whoever can write the file can drop them; that is what the
-# chain of hashes is for.
+# Against accidents and simple tampering. Anyone who can write the file can drop them; the chain of
+# hashes is for that.
 _TRIGGERS = {
     f"audit_refuses_{action.lower()}": f"""
     CREATE TRIGGER IF NOT EXISTS audit_refuses_{action.lower()} BEFORE {action} ON audit
@@ -246,7 +246,7 @@ class AuditFile:
 
 
 def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> list[str]:
-    """The entries of batches that were not written yet; from here on they are."""
+    """The entries of batches that were not written yet; counts them as written."""
     bodies: list[str] = []
     for batch in batches:
         connection.execute(_BATCHES)

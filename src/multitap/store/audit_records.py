@@ -60,7 +60,7 @@ class Author(NamedTuple):
     """Who writes entries."""
 
     user: str
-    """Who runs this program: whose calls those are that are no client's."""
+    """The user who runs this program, and makes the calls that no client makes."""
     pid: int
 
 

@@ -93,7 +93,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False):
     exchange: RecordedExchange | str | None = None
     """What was sent and received, where it is kept; of a past call, the id to find it by."""
     principal: str | None = None
-    """Whom the client's credentials name, for the audit log; None: the host itself called."""
+    """Whom the client's credentials name, for the audit log; None if the host itself called."""
     ruled: tuple[str, str] | None = None
     """What the policy decided and by which rule, for the audit log."""
     shown: msgspec.Raw | None = None

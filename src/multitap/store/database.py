@@ -186,7 +186,7 @@ def _prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _take_over_batches(connection: sqlite3.Connection) -> None:
-    """Move the calls that an earlier version kept many in a row.
+    """Move the calls that an earlier version stored many to a row.
 
     The emptied table stays: a gateway of that version may be running, and goes on writing to it.
     """

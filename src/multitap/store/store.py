@@ -271,7 +271,7 @@ class Store:
             await self._thread.run(self._archive.close)
 
     async def _written(self, kind: str, write: Callable[[_T], None], what: _T) -> bool:
-        """Whether there is nothing to try again."""
+        """Write something; returns whether there is nothing to try again."""
         try:
             await self._thread.run(write, what)
         # busy, full or read-only: that may pass

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: most who have tools offer them to no model."""
+    """Import on first use: most programs with tools never offer them to a model."""
     from multitap.tools import providers  # noqa: PLC0415
 
     if name not in __all__:

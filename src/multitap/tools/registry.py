@@ -75,7 +75,7 @@ class ToolRegistry:
         """
         made = _as_tool(tool)
         if made.name in SEARCH_TOOLS:
-            raise MultitapError(f"the name {made.name!r} is taken by the search among tools")
+            raise MultitapError(f"the name {made.name!r} is taken by a search tool")
         if made.name in self._own:
             raise MultitapError(
                 f"a tool named {made.name!r} is registered already", hint="unregister it first"

@@ -8,11 +8,11 @@ _MIXING = frozenset({"stdio", "sse"})
 
 
 class Attribution:
-    """Owns what one link has seen of the server in the middle of its calls.
+    """Owns what one link has observed of the server during calls.
 
     Args:
         habits: What all links to the server have seen.
-        mixes: Whether its wire is of a kind on which it cannot say what it asks for.
+        mixes: Whether its wire cannot say which call a question belongs to.
     """
 
     def __init__(self, habits: ServerHabits, *, mixes: bool) -> None:

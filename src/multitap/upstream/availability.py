@@ -150,7 +150,7 @@ class Availability:
         return self.unavailable(f"{words}: {self.failure or 'the reason is unknown'}")
 
     def _wake(self) -> bool:
-        """Have a sleeping server started; whether it was asleep."""
+        """Wake a sleeping server; returns whether it was asleep."""
         if not self.is_asleep or self.closing:
             return False
         self.settling = True

@@ -42,7 +42,7 @@ class Placement(Protocol):
 
     @property
     def breaker(self) -> Breaker | None:
-        """Shares what comes of the attempt with other replicas; None: there are none."""
+        """Shares what comes of the attempt with other replicas; None if there are none."""
         ...
 
 
@@ -51,7 +51,7 @@ class Placements(Protocol):
 
     @property
     def logins(self) -> LoginSharing | None:
-        """What the replicas tell each other about logins; None: there are no others."""
+        """What the replicas tell each other about logins; None if there are no others."""
         ...
 
     def __call__(
@@ -105,10 +105,10 @@ class Connector:
         place: Where it runs.
         handlers: Who answers what it asks.
         starts: Where a program waits for its turn.
-        availability: Told when it begins.
+        availability: Notified when it begins.
         notifications: Who hears its news.
         listing: Who fetches its lists.
-        habits: Told when it asks without saying for which call.
+        habits: Notified when it asks without saying for which call.
         tracing: Who follows what is said.
         redact: Takes its secrets out of what they are told.
     """

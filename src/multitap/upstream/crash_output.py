@@ -50,7 +50,7 @@ def telling_line(text: str, *, is_up: bool = False) -> str:
 
     Args:
         text: All that is known of what it wrote.
-        is_up: Whether it had come up: its usual words are no reason then.
+        is_up: Whether it had come up: then its usual output is not the reason.
     """
     lines = [*_lines(text)]
     best, said = 0, ""

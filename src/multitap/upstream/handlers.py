@@ -66,7 +66,7 @@ class Screen(Protocol):
 Permission = Literal["once", "always", "no"]
 """`always`: for this tool, by this rule, until the session ends."""
 Permit = Callable[[PermitRequest], Awaitable[Permission | None]]
-"""Asks a person; None: nobody can be asked."""
+"""Asks a person; None if nobody can be asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,6 @@ async def watch_idleness(idle_for: Callable[[], float], limit: float) -> None:
 
 
 async def watch_wish(wished: Latch) -> None:
-    """Raise `RestartRequested` once somebody wants a new start."""
+    """Raise `RestartRequested` when a restart is requested."""
     await wished.wait()
     raise RestartRequested

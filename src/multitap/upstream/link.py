@@ -46,7 +46,7 @@ class RememberedServer:
     era: Era | None = None
     offers: Offers | None = None
     was_up: bool | None = None
-    """Whether its last start succeeded; None: nobody knows."""
+    """Whether its last start succeeded; None if nobody knows."""
     habits: ServerHabits | None = None
     """How it behaves in the middle of calls; one for all links to the server."""
 
@@ -97,7 +97,7 @@ class Link:
         self.config = config
         self.era = known.era
         self.was_up = known.was_up
-        """Whether its last start, in this run or an earlier one, succeeded; None: nobody knows."""
+        """Whether its last start, in this run or an earlier one, succeeded; None if unknown."""
         self.habits = known.habits or ServerHabits()
         self._expand = expand
         self._restarts = restarts or Restarts()
@@ -185,7 +185,7 @@ class Link:
 
     @property
     def offers(self) -> Offers | None:
-        """What it has, or had when it was last up; None: nobody knows."""
+        """What it has, or had when it was last up; None if nobody knows."""
         return self.listing.offers
 
     @property
@@ -414,7 +414,7 @@ async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> Ser
 
 
 def _is_start(config: ServerConfig, attempt: Attempt, exc: BaseException) -> bool:
-    """Whether a program was started; knocking at an address or at a replica is no start."""
+    """Whether a program was started; connecting to an address or a replica does not count."""
     is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
     return (
         isinstance(config, StdioServer)

@@ -21,7 +21,7 @@ class Listing:
         known: What an earlier run saw.
         availability: Where the session is found.
         report: Called with what cannot be fetched.
-        on_change: Told when a connected server has other offers.
+        on_change: Called when a connected server has other offers.
     """
 
     def __init__(

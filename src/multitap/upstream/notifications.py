@@ -165,7 +165,7 @@ class Notifications:
         return bool(self._uris)
 
     async def subscribe(self, uri: str) -> None:
-        """Be told when a resource changes, in this life and those to come.
+        """Subscribe to a resource, now and after every restart.
 
         Raises:
             UpstreamError: The server refuses or does not answer.
@@ -180,7 +180,7 @@ class Notifications:
             await self._change("resources/unsubscribe", uri)
 
     async def want_logs(self, level: str) -> None:
-        """Have it send log messages from this level on, in this life and those to come.
+        """Set the level of its log messages, now and after every restart.
 
         Raises:
             UpstreamError: The server refuses or does not answer.

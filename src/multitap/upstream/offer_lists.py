@@ -60,7 +60,7 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
         limit: How many items are taken.
 
     Raises:
-        AnswerInvalid: A page is no page.
+        AnswerInvalid: An answer is not a page of the list.
         AnswerTimeout: Not even the first page came.
     """
     pages = Pages()

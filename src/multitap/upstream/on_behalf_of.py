@@ -29,7 +29,7 @@ class OnBehalfOf(Protocol):
 
     @property
     def slot_holder(self) -> object:
-        """Its identity among the callers of one server; None: there are no others."""
+        """Its identity among the callers of one server; None if there are no others."""
         ...
 
     @property
@@ -87,7 +87,7 @@ NOBODY = CallContext()
 
 
 def slot_holder_of(call: object | None) -> object:
-    """Whose share of a server's time a call takes; None: it is the host's own."""
+    """Whose share of a server's time a call takes; None if it is the host's own."""
     return (
         None
         if not isinstance(call, CallContext) or call.client is None

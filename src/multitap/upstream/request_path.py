@@ -152,7 +152,7 @@ class RequestPath:
         return session is None or session.wire.serves_only(owner)
 
     def idle_for(self) -> float:
-        """Seconds since anybody last wanted something of the server."""
+        """Seconds since the last request to the server."""
         return 0.0 if self.slots.working else now() - self.last_used
 
     def is_busy(self) -> bool:

@@ -10,7 +10,7 @@ class ServerHabits:
 
     Args:
         asks: Whether it was ever seen to ask, or to log, without saying for which call.
-        on_learned: Told when it is seen for the first time.
+        on_learned: Called when it is seen for the first time.
     """
 
     __slots__ = ("_on_learned", "asks", "changed")

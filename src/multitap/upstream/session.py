@@ -200,7 +200,7 @@ class Session:
         Args:
             method: What to ask for.
             params: Its parameters.
-            timeout: Seconds for the answer; None: it may take as long as it likes.
+            timeout: Seconds for the answer; None if it may take as long as it likes.
         """
         return await self.request(make_request(method, params, timeout))
 
@@ -358,7 +358,7 @@ class Session:
             try:
                 params = _parse_arguments(b"{%b}" % (request.params or b""))
             except msgspec.ValidationError:
-                return headers  # that these are no arguments is the server's to say
+                return headers  # it is for the server to refuse what is not an object
             return {**headers, **inbound.mcp_param_headers(header_map, params.arguments)}
         return headers
 
@@ -400,7 +400,7 @@ def screen_question(
 
 
 def _may_ask_back(result: Raw) -> bool:
-    """Whether the word for it is there in any spelling: results are long, and few of them ask."""
+    """Whether the key for it occurs at all: results are long, and few of them ask back."""
     data = bytes(result)
     return b"input_required" in data or (b"\\u00" in data and _escaped(data) is not None)
 

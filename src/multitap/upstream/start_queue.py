@@ -33,7 +33,7 @@ class Rank(IntEnum):
     FAILED_BEFORE = 2
 
     @classmethod
-    def after(cls, was_up: bool | None) -> "Rank":  # noqa: FBT001 - None: nobody knows
+    def after(cls, was_up: bool | None) -> "Rank":  # noqa: FBT001 - None if nobody knows
         """By whether the last start succeeded."""
         if was_up is None:
             return cls.UNKNOWN
@@ -79,7 +79,7 @@ class StartQueue:
 
     What starts cost is CPU time, so that is what is counted, not servers and not seconds. A server
     that hangs, or waits for a download, costs nothing and counts as nothing; should it wake up, it
-    counts again. Output is no sign of work: some never stop to write.
+    counts again. Output is not a sign of work: some servers never stop writing.
 
     Args:
         limit: How many may work at the same time.

@@ -29,7 +29,7 @@ _caller: ContextVar[object | None] = ContextVar("caller", default=None)
 
 
 def caller() -> object | None:
-    """For a server object: the context of the call that it works on; None: it belongs to none."""
+    """For a server object: the context of the call that it works on; None if it belongs to none."""
     return _caller.get()
 
 

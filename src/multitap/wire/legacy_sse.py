@@ -68,7 +68,7 @@ class LegacySseWire(HttpWire):
         self._established = self._origin.is_established = True
 
     def close(self) -> None:
-        """Cut what is under way."""
+        """Cancel what is under way."""
         self._exchange.close(None)
 
     async def request(self, request: Request) -> Raw:

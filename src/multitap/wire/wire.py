@@ -16,7 +16,7 @@ Params = Mapping[str, Any]
 """Parameters of a message; any value may be a `Raw`, already encoded."""
 
 OnProgress = Callable[[float, float | None, str | None], None]
-"""Told of a call's progress: how far, of how much, in what words. Must not block."""
+"""Called with a call's progress: how far, of how much, in what words. Must not block."""
 
 SEVERAL = object()
 """Stands for the call that something belongs to, where it may be any of several."""
@@ -55,7 +55,7 @@ class RpcError(Exception):
 
 
 class Inbound(Protocol):
-    """Whoever listens to what the server says unasked."""
+    """Receives what the server says unasked."""
 
     def on_unaddressed(self) -> None:
         """Learn that the server asks or logs in the middle of calls without saying of which."""

@@ -297,7 +297,7 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
 def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
     """Do not start what could not be written."""
     place = loaded.place(name)
-    # in another file it is no clash: a later layer may redefine it on purpose
+    # another file may have the name: a later layer can redefine it on purpose
     if place is not None and place.file == target.path:
         raise _name_taken(name, target)
 

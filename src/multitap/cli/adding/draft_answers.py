@@ -47,7 +47,7 @@ def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, 
         present: dict[str, Any] = dict(fields.get(key, {}))
         for name, value in given.items():
             whole = _WHOLE.fullmatch(str(present.get(name, "")))
-            # a reference is no answer: what it stands for is looked up at each start
+            # a reference is not an answer: what it stands for is looked up at each start
             if whole and "${" not in value:
                 inputs[whole[1]] = (value,)
             else:

@@ -183,7 +183,7 @@ def _npm_has(name: str) -> bool:
     if npm is None:
         return False
     try:
-        asked = subprocess.run(  # noqa: S603 - a program of the user's, and a name that is no option
+        asked = subprocess.run(  # noqa: S603 - a program of the user's, and a name that is not an option
             [npm, "view", name, "version"],
             cwd=Path.home(),  # not here: a stranger's `.npmrc` could send it anywhere
             check=False,

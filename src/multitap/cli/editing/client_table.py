@@ -14,7 +14,7 @@ class McpClient:
     """A client, and how it learns about servers."""
 
     dialect: str | None = None
-    """How it writes its file; None: it has none that can be edited."""
+    """How it writes its file; None if it has none that can be edited."""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What its entry says besides."""
     instructions: str = ""

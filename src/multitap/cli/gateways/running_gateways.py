@@ -174,7 +174,7 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
 
 
 def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | None:
-    """The gateway that a command shows, after a word on which one that is; None: there is none.
+    """The gateway that a command shows, after a word on which one that is; None if there is none.
 
     Raises:
         UnknownName: The one that was named does not run.

@@ -104,7 +104,7 @@ class ServedHub:
     """Opens the hub, given its handlers and, by keyword, the place of its servers."""
     state: Path
     reloader: Reloader | None = None
-    """None: there are no files to follow."""
+    """None if there are no files to follow."""
     host: Handlers = field(default_factory=Handlers)
     """Answers what servers ask and no client can."""
     switch: Switch | None = None
@@ -163,7 +163,7 @@ def _warn_of_nobody() -> None:
 
 
 def _greet() -> None:
-    """Tell a person who typed it that it is no command to talk to."""
+    """Tell a person who typed this that a client talks to it, not they."""
     if can_draw(sys.stdin) and can_draw(sys.stderr):
         note("waiting for an MCP client on standard input; press Ctrl-C to stop")
         advise("clients start it themselves: `claude mcp add multitap -- multitap serve`")

@@ -34,11 +34,11 @@ class CallRuling:
     tool: Tool
     guard: Guard | None
     arguments: bytes | None
-    """None: none were typed."""
+    """None if none were typed."""
 
     @property
     def ruling(self) -> Ruling | None:
-        """The decision; None: it depends on the arguments."""
+        """The decision; None if it depends on the arguments."""
         if self.guard is None:
             return ALLOWED
         if self.arguments is None:

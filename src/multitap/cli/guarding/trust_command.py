@@ -103,7 +103,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) ->
 
 
 def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
-    """The secrets to grant; None: it is not to be trusted."""
+    """The secrets to grant; None if it is not to be trusted."""
     if answer.yes:
         return answer.granted
     if not sys.stdin.isatty():

@@ -32,7 +32,7 @@ def owner_by_name(loaded: Loaded, name: str) -> Owns:
 async def reach(
     hub: Hub, options: CommonOptions, find: Callable[[], _Offered | None], *, owns: Owns
 ) -> _Offered | None:
-    """What is looked for, as a server that is up describes it; None: no server has it.
+    """What is looked for, as a server that is up describes it; None if no server has it.
 
     What the servers had the last time tells which one to start. Where that is not enough, all are.
 
@@ -88,7 +88,7 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
 
 
 async def _until(hub: Hub, options: CommonOptions, holds: Callable[[], object], owns: Owns) -> None:
-    """Wait until it holds, or the servers are up; for those that must have it as long as it takes.
+    """Wait until it holds, or the servers are up; owners get as long as they need.
 
     How long a server may take to start is bounded in any case.
     """

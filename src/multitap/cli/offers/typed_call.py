@@ -17,7 +17,7 @@ def split(
     """The server, the tool and its arguments, wherever they were typed.
 
     All three forms mean the same: `add a=1 -- python server.py`, `-- python server.py -- add a=1`,
-    and `-- python server.py add a=1`, where the tool is the last word that is no argument.
+    and `-- python server.py add a=1`, where the tool is the last word that is not an argument.
     """
     if name is not None:
         return options, name, arguments

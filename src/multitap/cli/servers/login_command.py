@@ -130,7 +130,7 @@ async def _ask_to_paste(_: RequestOrigin, page: str) -> str:
     _check(page)
     note("visit to log in, with any browser:")
     click.echo(page, err=True)
-    note("the page that comes last may fail to load; paste its address here:")
+    note("the last page may fail to load; paste its address here:")
     line: str = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
     return line.strip()
 

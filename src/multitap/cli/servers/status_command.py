@@ -88,7 +88,7 @@ def lines_from_picture(
     servers = picture.snapshot.servers
     running = {server.name for server in servers if server.transport != "local"}  # no file's
     held = {name for name, one in loaded.held.items() if one.standing is TrustState.CHANGED}
-    # what the files cannot say now keeps running, and is no difference
+    # what the files cannot say now keeps running, and is not a difference
     others = running - loaded.broken.keys() - held != set(loaded.settings.servers)
     if others and loaded.intact:  # else the gateway takes nothing over
         note("the files now name other servers")

@@ -25,7 +25,7 @@ def is_safe(address: str) -> bool:
 
 
 def open_page(address: str) -> bool:
-    """Show a page; whether there is a browser that may."""
+    """Show a page; returns whether there is a browser for it."""
     return is_safe(address) and _opened(address)
 
 

@@ -30,7 +30,7 @@ def complain(text: str, hint: str | None = None) -> None:
 
 
 def advise(hint: str) -> None:
-    """What to do next."""
+    """Print what to do next."""
     click.echo(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
 
 

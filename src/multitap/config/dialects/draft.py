@@ -86,7 +86,7 @@ class Draft:
         self.add(Severity.ERROR, node, message, expected=expected, hint=hint)
 
     def missing(self, word: str, *, hint: str | None = None) -> None:
-        """A key the entry must have and has not."""
+        """Report a key that the entry must have and lacks."""
         node = self.node
         key = f"{node.dotted}.{word}" if node.key else word
         message = f"`{word}` is missing"

@@ -36,7 +36,7 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
             raise _impossible(path, change) from exc
     # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
-    # that says anything else than intended is never written.
+    # that says anything but what was intended is never written.
     if not wanted or _same(_document(after, path)[0], expected):
         return after
     raise _impossible(path, wanted[0])

@@ -63,7 +63,7 @@ class Original:
     """What a file was before it was changed."""
 
     content: bytes | None
-    """None: there was no such file."""
+    """None if there was no such file."""
 
     @property
     def text(self) -> str | None:
@@ -75,7 +75,7 @@ class FileRecord(msgspec.Struct, frozen=True):
 
     path: str
     before: str | None
-    """The digest of what was in it; None: there was no such file."""
+    """The digest of what was in it; None if there was no such file."""
     after: str
     """The same of what is in it now; empty: there is no such file."""
     mode: int

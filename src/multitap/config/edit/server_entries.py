@@ -39,7 +39,7 @@ class WrittenEntry:
     """What a dialect makes of a server."""
 
     entry: Mapping[str, Any] | None
-    """None: it cannot describe this server."""
+    """None if it cannot describe this server."""
     losses: tuple[ExportLoss, ...]
 
 

@@ -58,7 +58,7 @@ class Meter:
 
 
 def check_size(text: str, kind: Format) -> None:
-    """See that a text is not too large for its format.
+    """Check that a text is not too large for its format.
 
     Raises:
         DocumentTooLarge: It is.
@@ -68,7 +68,7 @@ def check_size(text: str, kind: Format) -> None:
 
 
 def check_key(name: str, at: int) -> None:
-    """See that a key is not too long.
+    """Check that a key is not too long.
 
     Raises:
         DocumentTooLarge: It is.

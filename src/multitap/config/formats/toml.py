@@ -52,7 +52,7 @@ def parse(text: str) -> Parsed:
 
 
 def _check_shape(text: str) -> None:
-    """See that there are not too many values, too deeply nested, in a text that may be no TOML."""
+    """Check the number and nesting of values, in a text that may not be TOML."""
     meter = Meter("toml")
     depth = steps = at = 0
     while token := _TOKEN.search(text, at):

@@ -43,7 +43,7 @@ class LogLevels:
             await told.wait()
 
     async def curious(self, level: str | None, link: Link) -> None:
-        """Have a server send what one request wants to see, which others need not be told."""
+        """Set the level of a server's log messages for one request, unseen by others."""
         if level is None:
             return
         # never less than others want: a server has one level for all of its clients

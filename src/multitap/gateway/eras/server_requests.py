@@ -42,7 +42,7 @@ class ServerRequests:
     of several clients is refused, because it might be told to the wrong one.
 
     Args:
-        only: The only client that can be asked unasked and sees a server; None: there are more.
+        only: The only client that can be asked unasked and sees a server; None if there are more.
         sees: Whether a client sees a server.
         host: Answers what no client can.
         person: Answers what the host cannot either, as long as a screen is open.

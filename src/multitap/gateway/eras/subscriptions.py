@@ -106,8 +106,8 @@ class Subscriptions:
     Args:
         hub: What changes.
         view: What the clients of an audience see now.
-        tasks: Where servers are told what clients want of them: none waits for another.
-        most: Streams of changes that there may be.
+        tasks: Runs the requests to servers, so that none waits for another.
+        most: Streams of changes at the same time.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Subscriptions:
                 yield client
 
     def only(self, server: str) -> Client | None:
-        """The one of them that sees a server; None: there are more, or none."""
+        """The one of them that sees a server; None if there are more, or none."""
         if not self.knows_all:
             return None
         found = [*islice(self.seeing(server), 2)]

@@ -65,7 +65,7 @@ class CommandQuestions:
         return self._unsent.popleft() if self._unsent else None
 
     def on_reply(self, reply: CommandReply) -> bool:
-        """Take an answer; False: nobody asked for it."""
+        """Take an answer; False if nobody asked for it."""
         # taken out: a second answer to the same question is nobody's
         waiting = self._open.pop(reply.number, None)
         if waiting is None or waiting.done():
@@ -79,7 +79,7 @@ class CommandUser:
 
     Args:
         server: Whose tool is called, for the person to know who asks.
-        questions: Where they go; None: nobody can be asked.
+        questions: Where they go; None if nobody can be asked.
         caller: Where they sit, in words for people.
     """
 

@@ -77,7 +77,7 @@ class CommandProgress:
         self._news.set()
 
     async def next(self) -> ControlAnswer | None:
-        """The next line for the command; None: it is over."""
+        """The next line for the command; None if it is over."""
         with anyio.move_on_after(BEAT):
             await self._news.wait()
         if self.over:

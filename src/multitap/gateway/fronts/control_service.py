@@ -87,11 +87,11 @@ class ControlService:
 
     Args:
         gateway: About whom.
-        reloader: Its files; None: it has none.
+        reloader: Its files; None if it has none.
         url: Where clients reach it; None: on its own pipes.
         sessions: The names of their sessions.
-        switch: Enables or disables a server in its file, which blocks; None: there is no file.
-        link: A new link to the web console; None: there is none.
+        switch: Enables or disables a server in its file, which blocks; None if there is no file.
+        link: A new link to the web console; None if there is none.
     """
 
     workers: "WorkerPeers | None" = None

@@ -41,7 +41,7 @@ class RemoteStreams:
         bus.on("resumed", self._on_resumed)
 
     def attach(self, session: HttpSession) -> None:
-        """Have what a session is sent kept where every replica finds it."""
+        """Store what a session is sent where every replica finds it."""
         streams = session.streams
         streams.prefix = self._prefix
         streams.on_begin = lambda name, asked: self._keep_opening(session, name, asked)

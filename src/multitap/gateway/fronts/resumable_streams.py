@@ -32,7 +32,7 @@ _EVENT_ID = re.compile(rb"([a-z0-9]{1,24})-([0-9]{1,9})")
 
 
 def parse_event_id(given: bytes) -> tuple[str, int] | None:
-    """The stream and the number that an event id names; None: it is not one of ours."""
+    """The stream and the number that an event id names; None if it is not one of ours."""
     found = _EVENT_ID.fullmatch(given)
     return (found[1].decode(), int(found[2])) if found else None
 
@@ -52,7 +52,7 @@ class ResumableStream:
         log: Keeps its events.
         is_primed: Whether its client takes an event without a message, from which it can resume
             though it has seen nothing else yet.
-        on_end: Told when nothing more follows, and whether that is because of an answer.
+        on_end: Called when nothing more follows, and whether that is because of an answer.
     """
 
     __slots__ = (
@@ -218,7 +218,7 @@ class SessionStreams:
         self.prefix = ""
         """Begins the names of streams, where other replicas have streams of the same session."""
         self.on_begin: Callable[[str, bytes], None] | None = None
-        """Told of each new stream, by its name and the request that it answers."""
+        """Called with each new stream: its name, and the request that it answers."""
         self._names = count(1)
         self._streams: dict[str, ResumableStream] = {}
 
@@ -266,7 +266,7 @@ class SessionStreams:
         self.log.close()
 
     def _let_wait(self, stream: ResumableStream) -> bool:
-        """Have a request go on for a while though its client is away, if that may be."""
+        """Let a request continue for a while without its client, if possible."""
         stream.disconnect()
         if stream.is_over:
             return True

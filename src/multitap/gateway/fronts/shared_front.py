@@ -72,7 +72,7 @@ class SharedFront:
         return session_id is not None and self._here.of(session_id.decode("latin-1")) is None
 
     async def fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
-        """Have a session of another replica here, and go on."""
+        """Move a session here from another replica, and continue it."""
         await in_task(http_request)
         if await self.is_found(http_request) and (to_do := then()) is not None:
             await to_do
@@ -91,7 +91,7 @@ class SharedFront:
         return True
 
     async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
-        """Whether this replica has the stream that a client wants; else the request is answered."""
+        """Whether this replica has the stream that a client wants; if not, answers the request."""
         given = http_request.head.headers.get(LAST_EVENT)
         name, after = (MAILBOX, 0) if given is None else parse_event_id(given) or ("", 0)
         try:

@@ -56,7 +56,7 @@ class _OtherReplicas:
         await self._shared.save(self._session)
 
     async def request(self, method: str, params: Raw) -> Result | None:
-        """The answer of the home, where only that may answer; None: this replica may."""
+        """The answer of the home, where only that may answer; None if this replica may."""
         # the home is dead: the first replica that is asked takes over
         if not self._shared.bus.is_alive(self.home):
             await self._shared.homes.come_home(self._session)
@@ -139,7 +139,7 @@ class SharedSessions:
                     await self.check_all()
 
     def attach(self, session: HttpSession, home: str | None = None) -> None:
-        """Have the other replicas know of a session that is here now.
+        """Tell the other replicas that a session is here now.
 
         Args:
             session: Which one.
@@ -174,7 +174,7 @@ class SharedSessions:
         elsewhere.is_saved = True
 
     async def fetch(self, session_id: str, admitted: Admitted) -> HttpSession | None:
-        """A session that another replica opened, from here on also here; None: there is none.
+        """A session that another replica opened, from here on also here; None if there is none.
 
         Raises:
             CoordinatorDown: Nobody can say whether there is one.

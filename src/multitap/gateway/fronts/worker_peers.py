@@ -46,7 +46,7 @@ class WorkerPeers:
         return together([self._figures(), *map(_decode, told)])
 
     async def reload(self) -> None:
-        """Have the others reload their files."""
+        """Tell the other workers to reload their files."""
         await self._ask_all(_RELOAD, b"")
 
     async def take_key(self, digest: bytes) -> bool:

@@ -71,7 +71,7 @@ class KeptEvents:
         self._written: dict[str, _Written] = {}
 
     def keep(self, session_id: str, event: KeptEvent) -> None:
-        """Have an event written soon; never waits."""
+        """Write an event soon; never waits."""
         if len(self._waiting) >= MOST_WAITING:  # the coordinator is away: the oldest go first
             self._waiting.popleft()
         self._waiting.append((session_id, event))

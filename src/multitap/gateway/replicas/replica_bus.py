@@ -96,11 +96,11 @@ class ReplicaBus:
         await self._listening.wait()
 
     def on(self, kind: str, handler: On) -> None:
-        """Have notes of a kind worked on."""
+        """Register the handler for messages of one kind."""
         self._handlers[kind] = handler
 
     async def tell(self, replica: str, kind: str, data: bytes) -> None:
-        """Send a note to one replica; nobody knows whether it arrives.
+        """Send a message to one replica; delivery is not confirmed.
 
         Raises:
             CoordinatorDown: It cannot be sent.

@@ -30,7 +30,7 @@ class PreparedHead(NamedTuple):
 
 
 class Sent(Protocol):
-    """Told when the server may have seen a request."""
+    """Called when the server may have seen a request."""
 
     sent: bool
 
@@ -92,7 +92,7 @@ class HttpClient:
         Args:
             head: How it begins.
             body: What is sent, if anything.
-            pending: Told when the server may have seen it.
+            pending: Called when the server may have seen it.
         """
         connection = head.pool.take()
         if connection is not None:
@@ -131,13 +131,13 @@ class HttpClient:
         try:
             origin = url.origin()
         except ValueError:
-            raise RequestFailed("the url is not a valid web address", sent=False) from None
+            raise RequestFailed("the URL is not a valid web address", sent=False) from None
         if (pool := self._pools.get(origin)) is None:
             try:
                 route = OriginRoute(origin, proxy_for(origin), self._tls, self._resolve)
             except ValueError:
                 raise RequestFailed(
-                    "the proxy's url is not a valid web address", sent=False
+                    "the proxy's URL is not a valid web address", sent=False
                 ) from None
             pool = self._pools[origin] = ConnectionPool(
                 self._name, route, self.loop, self._keep_alive

@@ -66,7 +66,7 @@ class ResponseReader:
         """Parse what came.
 
         Raises:
-            HttpParserError, HttpParserUpgrade: This is no answer, or one that nobody asked for.
+            HttpParserError, HttpParserUpgrade: This is not an answer, or not one to our request.
         """
         self.unseen += len(data)
         self._parser.feed_data(data)

@@ -67,7 +67,7 @@ class HostRules:
         self._rules = tuple(HostRule.of(text) for text in texts)
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why a host may not be reached at a port; None: it may."""
+        """Why a host may not be reached at a port; None if it may."""
         host = host.lower().rstrip(".")
         address = _address(host)
         if address is not None:

@@ -67,7 +67,7 @@ class Admitted:
     allow: tuple[str, ...] = ()
     """Globs over the names of tools that it may use; empty: any."""
     rate: RateLimit | None = None
-    """Counts its requests; None: it may make as many as it likes."""
+    """Counts its requests; None if it may make as many as it likes."""
 
 
 ANYBODY = Admitted()

@@ -127,7 +127,7 @@ class Connections:
         self._members: set[OpenConnection] = set()
 
     def enter(self, member: OpenConnection) -> bool:
-        """Count a new connection; False: there are too many."""
+        """Count a new connection; False if there are too many."""
         # also while it closes: the system had accepted it before the last answers go out
         if len(self._members) >= self.most and not self._make_room():
             return False

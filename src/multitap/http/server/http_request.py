@@ -64,7 +64,7 @@ class RequestHead:
         self.holder = peer.address
         """Whose share it counts on."""
         self.edition: object | None = None
-        """What holds while it may be known again: see `Connections.edition`; None: it may not."""
+        """What holds while it may be known again: see `Connections.edition`; None if it may not."""
         self.length = 0
         """Bytes of the body, where it says so."""
         self.speaks_chunks = True

@@ -128,7 +128,7 @@ class Peer:
         self._transport = None
 
     def is_own(self, users: PeerUsers) -> bool | None:
-        """Whether it is of the user that we run as; None: that cannot be known."""
+        """Whether it is of the user that we run as; None if that cannot be known."""
         if not self._is_sought:
             self._is_sought = True
             self._is_own = self._find(users)

@@ -40,8 +40,8 @@ Handler = Callable[[HttpRequest], ToDo]
 class Console:
     """Shows one gateway to browsers; a `ConsoleApp`.
 
-    It is for the person who runs the gateway: who has a key sees and does everything that they
-    could do with the command line.
+    It is for the person who runs the gateway: a browser with a key sees and does everything that
+    they could do with the command line.
 
     Args:
         control: Answers their questions.

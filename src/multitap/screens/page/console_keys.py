@@ -68,12 +68,12 @@ class ConsoleKeys:
         return key
 
     def is_admitted(self, given: bytes) -> str | None:
-        """The id of the token that a cookie holds; None: it holds no more, or never did."""
+        """The id of the token that a cookie holds; None if it holds no more, or never did."""
         admitted = self._sources.keys.find_console(given)
         return None if admitted is None else admitted.principal
 
     async def exchange(self, key: str) -> str | None:
-        """A token for a key; None: it is not a key, or was used already.
+        """A token for a key; None if it is not a key, or was used already.
 
         Raises:
             TooManyAttempts: Too many were wrong.

@@ -47,7 +47,7 @@ class PageActions:
         return len(self._running) >= MOST
 
     def reply(self, who: str, reply: PageReply) -> bool:
-        """Take an answer; False: nobody asked for it.
+        """Take an answer; False if nobody asked for it.
 
         Args:
             who: The token of the browser; it answers for its own calls only.

@@ -67,7 +67,7 @@ def access_words(item: AccessItem) -> str:
             who = f"for {item.client}\n" if item.client else ""
             return f"{who}{message_of(item)}\npress Enter to answer"
         case PinReview():
-            return f"{item.server} offers something else than you relied on\npress Enter to review"
+            return f"{item.server} no longer offers what you relied on\npress Enter to review"
         case TokenLine():
             expires = _clock(item.expires) if item.expires else "never"
             return f"id {item.id}, {token_rights(item)}, expires {expires}; x revokes it"

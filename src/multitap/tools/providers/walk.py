@@ -27,7 +27,7 @@ _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "depe
 
 
 def map_schemas(schema: Mapping[str, Any], visit: Callable[[Any, Path], Any], path: Path) -> Schema:
-    """The schema with each schema directly within it, `true` and `false` too, as `visit` has it."""
+    """The schema, with `visit` applied to each schema directly in it, `true` and `false` too."""
     return {word: _part(word, value, visit, (*path, word)) for word, value in schema.items()}
 
 

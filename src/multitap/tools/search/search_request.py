@@ -76,7 +76,7 @@ def _phrase(said: Sequence[str], stems: Stems) -> int:
 
 
 def _names(text: str) -> Iterator[str]:
-    """The whole, and every part that is no plain word: `search` alone may be just a verb."""
+    """The whole, and every part that is not a plain word: `search` alone may be just a verb."""
     yield text.strip().casefold()
     for part in text.split():
         name = part.strip(_AROUND)

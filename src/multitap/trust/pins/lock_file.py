@@ -67,7 +67,7 @@ class ToolPin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     exposed: str = ""
     """What callers call it."""
     definition: dict[str, Any] | None = None
-    """None: it was too long to keep, and only its digest is known."""
+    """None if it was too long to keep, and only its digest is known."""
 
 
 class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

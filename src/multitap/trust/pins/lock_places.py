@@ -19,7 +19,7 @@ class LockPlaces:
     own: LockFile
     """What this user relied on, of servers of their own."""
     private: LockFile
-    """The same of the project's servers: what a project says about itself is no proof."""
+    """The same of the project's servers: what a project says about itself proves nothing."""
     project: LockFile | None = None
     """The project's own, to be committed; it can withhold tools, and never show one."""
 

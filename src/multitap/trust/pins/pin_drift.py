@@ -75,9 +75,9 @@ def drift_of(
 
     Args:
         seen: What the server offers, by its own names.
-        pins: What this user relied on; None: the server was never seen.
+        pins: What this user relied on; None if the server was never seen.
         project: What the project's own lock says; None: nothing.
-        package: What is started now; None: nobody knows.
+        package: What is started now; None if nobody knows.
         others: What else the server offers, by key.
     """
     known = seen if pins is None else pins.tools

@@ -58,14 +58,14 @@ class Pins:
     """Owns what is pinned. It touches no file: `save` and `read` do, in a thread.
 
     Args:
-        places: Where the lock files are; None: nothing outlives the process.
+        places: Where the lock files are; None if nothing outlives the process.
         naming: The shape of exposed names.
     """
 
     def __init__(self, places: LockPlaces | None = None, naming: str = "") -> None:
         self.naming = naming
         self.on_unsaved: Callable[[], None] = lambda: None
-        """Told when there is something to write."""
+        """Called when there is something to write."""
         self.places = places
         """Where the lock files are."""
         self._readings: dict[LockFile | None, Reading] = {}

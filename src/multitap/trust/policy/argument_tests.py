@@ -33,7 +33,7 @@ def decode_arguments(arguments: bytes | Raw) -> Arguments:
     """Arguments as a server reads them, whichever parser it has.
 
     Raises:
-        BadArguments: Parsers differ about them, or they are no object.
+        BadArguments: Parsers differ about them, or they are not an object.
     """
     try:
         found: Any = _decode(str(arguments, "utf-8")) if len(arguments) else {}
@@ -181,7 +181,7 @@ def _within(
 
 
 def _cwd(config: ServerConfig) -> Path | None:
-    """Where a server's relative paths start; None: nobody knows."""
+    """Where a server's relative paths start; None if nobody knows."""
     match config:
         case StdioServer():
             if config.cwd is not None:

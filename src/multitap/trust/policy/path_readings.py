@@ -27,7 +27,7 @@ class Folders:
 
     real: tuple[str, ...]
     cwd: str | None
-    """None: nobody knows, as the server runs elsewhere."""
+    """None if nobody knows, as the server runs elsewhere."""
     is_clear: bool = True
     """Whether all of them are known."""
 
@@ -49,7 +49,7 @@ class Folders:
         return readings is not None and all(self._has(one) is wanted for one in readings)
 
     def _readings(self, value: object) -> list[str] | None:
-        """Absolute paths that a server may take the value for; None: it cannot be told."""
+        """Absolute paths that a server may take the value for; None if it cannot be told."""
         if not self.is_clear or not isinstance(value, str) or not 0 < len(value) <= LONGEST:
             return None
         if _ODD.isdisjoint(value) and value.isascii():

@@ -39,7 +39,7 @@ class Ruling:
 
     decision: Decision
     rule: PolicyRule | None = None
-    """None: no rule applies."""
+    """None if no rule applies."""
 
     @property
     def place(self) -> str:

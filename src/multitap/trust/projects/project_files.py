@@ -120,7 +120,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
 
 def _way_out(path: Path, home: Path) -> dict[str, str]:
     """A link of the project that leads out of it: where to is part of what is trusted."""
-    with suppress(OSError, ValueError):  # many words are no names of files
+    with suppress(OSError, ValueError):  # most words do not name a file
         link = Path(os.path.realpath(path.parent), path.name)
         if link.is_relative_to(home) and link.is_symlink():
             return {link.relative_to(home).as_posix(): f"leads to {os.path.realpath(link)}"}
@@ -137,7 +137,7 @@ def _times(path: Path) -> str:
 
 
 def _content_kind(path: Path) -> str | None:
-    """What a file holds, in one word; None: it is not a file, or not there."""
+    """What a file holds, in one word; None if it is not a file, or not there."""
     try:
         with open_regular(path) as file:
             status = os.fstat(file.fileno())
@@ -149,7 +149,7 @@ def _content_kind(path: Path) -> str | None:
             return f"sha256:{digest.hexdigest()}"
     except PermissionError:
         return "unreadable"
-    except (OSError, ValueError):  # many words are no names of files
+    except (OSError, ValueError):  # most words do not name a file
         return None
 
 

@@ -30,7 +30,7 @@ class ReviewedPart:
 
     @property
     def wants(self) -> tuple[str, ...]:
-        """Secrets that it asks for and has not been granted."""
+        """Secrets that it asks for and that are not granted."""
         known = self.standing is TrustState.TRUSTED and self.before is not None
         granted = self.before.granted if known and self.before else ()
         return tuple(name for name in self.part.wants if name not in granted)

@@ -34,7 +34,7 @@ class LoginSecrets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     access_token: str
     expires_at: float | None = None
-    """By the system's clock; None: the authorization server did not say."""
+    """By the system's clock; None if the authorization server did not say."""
     refresh_token: str | None = None
     client_secret: str | None = None
     """Of a client that was registered for this login; a configured one stays where it is."""
@@ -65,7 +65,7 @@ class StoredLogin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     changed_at: float = 0.0
     """By the system's clock; of two copies, the later one holds."""
     secrets: LoginSecrets | None = None
-    """None: the keyring has them."""
+    """None if the keyring has them."""
 
 
 class _Content(msgspec.Struct, omit_defaults=True):

@@ -34,7 +34,7 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
     origins: tuple[str, ...] = ()
     """Origins that it may be sent to; none named: wherever those servers are."""
     value: str | None = None
-    """None: the keyring has it."""
+    """None if the keyring has it."""
 
     def __repr__(self) -> str:
         return f"<Secret for {self.servers or 'all'} at {self.origins or 'any origin'}>"

@@ -49,7 +49,7 @@ class Account:
         config: Where it is, and what is known of how to log in.
         storage: Where logins are kept.
         tasks: What goes on although nobody waits for it: renewals and logins.
-        login: Sends a person to the authorization server; None: there is none.
+        login: Sends a person to the authorization server; None if there is none.
         on_change: Told that a login came or failed that nobody waited for.
     """
 
@@ -148,7 +148,7 @@ class Account:
     async def log_in(
         self, login: Login, redirect: str, challenge: str | None, scope: str | None = None
     ) -> StoredLogin:
-        """Have a person log in, and keep what comes of it.
+        """Let a person log in, and keep the result.
 
         Raises:
             LoginFailed: It came to nothing; what was there before is still there.
@@ -213,7 +213,7 @@ class Account:
             raise AuthRequired(self._refusal, hint=_hint(self.name))
 
     async def _renew(self) -> None:
-        """Have new tokens: one of all processes does, the others take its result."""
+        """Get new tokens; one of all processes does it, the others use its result."""
         before = self._now.token
         with anyio.CancelScope() as scope:
             async with self._storage.renewing(self.name, self.config.url) as permit:

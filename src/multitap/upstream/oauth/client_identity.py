@@ -61,7 +61,7 @@ def remembered_client(
 async def register(
     fetch: GuardedFetch, found: Discovery, redirect: str, scope: str | None
 ) -> ClientIdentity:
-    """Have the authorization server know us (RFC 7591).
+    """Register with the authorization server (RFC 7591).
 
     Raises:
         LoginFailed: It does not want to.

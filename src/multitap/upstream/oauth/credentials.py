@@ -36,11 +36,11 @@ class Credentials:
         self.login: StoredLogin | None = None
         self.proof_key: proof_key.ProofKey | None = None
         self.renew_at: float | None = None
-        """When to have a new token, by the system's clock; None: nobody knows when it expires."""
+        """When to have a new token, by the system's clock; None if nobody knows when it expires."""
         self._redact = redact
         self._nonce: str | None = None
         self._headers: Headers | None = _NONE
-        """None: each request needs its own."""
+        """None if each request needs its own."""
 
     @property
     def token(self) -> str | None:
@@ -53,7 +53,7 @@ class Credentials:
 
     @property
     def shared_headers(self) -> Headers | None:
-        """What authorizes any request; None: each needs a proof of its own."""
+        """What authorizes any request; None if each needs a proof of its own."""
         return self._headers
 
     @property
@@ -66,7 +66,7 @@ class Credentials:
         return secrets is None or time.time() >= (secrets.expires_at or 0.0)
 
     def use(self, login: StoredLogin | None) -> None:
-        """Use a login from now on; None: there is none."""
+        """Use a login from now on; None if there is none."""
         self.login = login
         self._headers, self.proof_key, self.renew_at = _NONE, None, None
         if login is None or (secrets := login.secrets) is None:

@@ -54,7 +54,7 @@ class LoginFlow:
     async def by_person(
         self, send: Send, *, server: str, redirect: str, challenge: str | None, scope: str | None
     ) -> StoredLogin:
-        """Have a person log in at the authorization server.
+        """Let a person log in at the authorization server.
 
         Args:
             send: Sends them there.
@@ -119,7 +119,7 @@ class LoginFlow:
         return msgspec.structs.replace(kept, secrets=fresh, scope=grant.scope or kept.scope)
 
     async def revoke(self, kept: StoredLogin) -> None:
-        """Have the tokens of a login be void (RFC 7009)."""
+        """Revoke the tokens of a login (RFC 7009)."""
         if kept.revocation_endpoint is None:
             raise LoginFailed(f"{clean(kept.issuer)} has no way to revoke tokens")
         secrets = _secrets(kept)
@@ -206,7 +206,7 @@ class _Terms:
 
 
 def wanted_scope(known: OAuth, challenge: Challenge, kept: StoredLogin | None) -> str | None:
-    """What to ask for: what is configured; where more is needed, that and what there was."""
+    """The scope to ask for: the configured one, or what is needed besides what was granted."""
     asked = parameters(challenge.words).get("scope")
     # 403 asks for more rights than we have (step-up); any other refusal for a login as such
     if challenge.status != HTTPStatus.FORBIDDEN:

@@ -35,7 +35,7 @@ class LoginSharing(Protocol):
         ...
 
     async def tell(self, server: str, url: str, shared: SharedLogin) -> None:
-        """Let them know, unless they know something later; nobody knows whether they hear it."""
+        """Tell them, unless they know something newer; delivery is not confirmed."""
         ...
 
     def renewing(self, server: str, url: str) -> AbstractAsyncContextManager[RenewalPermit]:

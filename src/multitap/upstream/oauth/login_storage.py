@@ -26,7 +26,7 @@ class LoginStorage:
 
     Args:
         store: The disk.
-        sharing: The other replicas; None: there are none.
+        sharing: The other replicas; None if there are none.
     """
 
     def __init__(self, store: TokenStore, sharing: LoginSharing | None = None) -> None:
@@ -36,7 +36,7 @@ class LoginStorage:
     async def find(
         self, server: str, url: str, known: StoredLogin | None = None
     ) -> StoredLogin | None:
-        """The login of a server, with its secrets; None: there is none for that URL.
+        """The login of a server, with its secrets; None if there is none for that URL.
 
         Args:
             server: Which server.

@@ -30,8 +30,8 @@ class Logins:
 
     Args:
         tasks: Where renewals, logins and the watch run.
-        login: Sends a person to an authorization server; None: there is none.
-        sharing: What other replicas of a cluster know; None: there are none.
+        login: Sends a person to an authorization server; None if there is none.
+        sharing: What other replicas of a cluster know; None if there are none.
     """
 
     def __init__(

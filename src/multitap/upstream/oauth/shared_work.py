@@ -26,7 +26,7 @@ class SharedWork:
         self._under_way: dict[str, asyncio.Future[WireFault | None]] = {}
 
     async def wait(self, kind: str, work: Work, *given: object) -> None:
-        """Have it done, or wait until it is.
+        """Do it, or wait until it is done.
 
         Raises:
             WireFault: It failed.
@@ -37,7 +37,7 @@ class SharedWork:
             raise fault.with_traceback(None)
 
     def begin(self, kind: str, work: Work, *given: object) -> asyncio.Future[WireFault | None]:
-        """Have it done, unless it is under way; its result says why it failed, if it did."""
+        """Start it, unless it is under way; its result says why it failed, if it did."""
         under_way = self._under_way.get(kind)
         if under_way is None:
             under_way = asyncio.get_running_loop().create_future()
@@ -52,7 +52,7 @@ class SharedWork:
         work: Work,
         given: tuple[object, ...],
     ) -> None:
-        fault: WireFault | None = RequestFailed("the login was given up", sent=False)
+        fault: WireFault | None = RequestFailed("the login was cancelled", sent=False)
         try:
             fault = await _outcome(work(*given))
         finally:

@@ -68,7 +68,7 @@ class TokenEndpoint:
         return _parse_grant(said)
 
     async def revoke(self, address: str, token: str, kind: str) -> None:
-        """Have a token be void (RFC 7009)."""
+        """Revoke a token (RFC 7009)."""
         reply = await self._post(address, {"token": token, "token_type_hint": kind})
         if reply.status != HTTPStatus.OK:
             raise _refusal(reply.status, reply.decode_json())

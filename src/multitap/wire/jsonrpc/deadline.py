@@ -11,7 +11,7 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
     timeout: float | None
     """Seconds without a sign of life; None: none are needed."""
     hard_timeout: float | None
-    """Seconds after which no sign of life helps; None: there is no such limit."""
+    """Seconds after which no sign of life helps; None if there is no such limit."""
     latest: float
     """When signs of life no longer help, by the loop's clock."""
     at: float

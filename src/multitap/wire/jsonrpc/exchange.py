@@ -27,7 +27,7 @@ class Exchange:
         respond: Delivers our encoded answer to a request of the server.
         tasks: Where the server's requests are answered; owned by the wire.
         origin: Who the server is, for log lines.
-        junk_limit: Bytes a minute of what is no message, after which we hang up.
+        junk_limit: Bytes of junk a minute after which we close the connection.
         redact: Takes secrets out of what is quoted.
     """
 
@@ -85,7 +85,7 @@ class Exchange:
             pending: Which one.
             exc: Why.
             call_off: Tells the server, without blocking, that the answer is no longer wanted;
-                None: it need not know.
+                None if it need not know.
         """
         self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
         if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
@@ -138,7 +138,7 @@ class Exchange:
             self.fail_damaged(data, exc)
 
     def _misread(self, data: bytes) -> None:
-        """Take what is no message, as cheaply as can be: there may be millions of it."""
+        """Count a line that is not a message, cheaply: there may be millions of them."""
         if b'"' in data:  # it may be what is left of an answer
             self.fail_damaged(data, no_message(data))
         else:

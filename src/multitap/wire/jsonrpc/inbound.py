@@ -117,9 +117,9 @@ class InboundMessages:
             self.noise(message.params)  # a flood is not even refused
 
     def noise(self, data: bytes | Raw) -> None:
-        """Count what is no message for us; shown now and then, and in the evidence.
+        """Count a line that is not a message; some are shown, and all count as evidence.
 
-        Blank lines are no noise, but they are not free either.
+        Blank lines are not noise, but they are not free either.
         """
         size = len(data)
         if size:

@@ -8,7 +8,7 @@ EDGE = 512
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line over the limit: reported once it is, and again with its `tail` when it ends."""
+    """A line over the limit: reported at once, and again with its `tail` when it ends."""
 
     size: int
     head: bytes

@@ -39,7 +39,7 @@ class LineReader(asyncio.Protocol):
         return self._pace.holding
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
+        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         size, pace = len(data), self._pace

@@ -18,7 +18,7 @@ class Request(msgspec.Struct):
 
     method: str
     params: bytes | None
-    """The members of its parameters as JSON, without `_meta` and without the braces; None: it has
+    """The members of its parameters as JSON, without `_meta` and without the braces; None if it has
     no parameters."""
     deadline: Deadline
     """For everything: waiting for its turn and for the server, all attempts, the answer."""
@@ -27,9 +27,9 @@ class Request(msgspec.Struct):
     call: object | None = None
     """On whose behalf it is; handed to who answers what the server asks because of it."""
     slot_holder: object = None
-    """Whose share of the server's time it takes; None: there are no others."""
+    """Whose share of the server's time it takes; None if there are no others."""
     light: LightTask | None = None
-    """What it runs in, if that is no task."""
+    """What it runs in, if it is not a task."""
     on_progress: OnProgress | None = None
     meta: bytes = b""
     """The members of its `_meta` as JSON."""

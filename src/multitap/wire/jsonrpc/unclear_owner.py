@@ -36,7 +36,7 @@ class UnclearOwner:
 
 
 def common(calls: Mapping[object, object]) -> object | None:
-    """One of the calls if all are of the same owner, `SEVERAL` if not; None: there are none."""
+    """One of the calls if all are of the same owner, `SEVERAL` if not; None if there are none."""
     found = list(calls.values())
     if not found:
         return None

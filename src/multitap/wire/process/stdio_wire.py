@@ -419,7 +419,7 @@ class _ErrorReader(asyncio.Protocol):
         self._pace = Pace(lambda: False)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is no subclass
+        self._pace.reads(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._log.feed(data)

@@ -73,7 +73,7 @@ class ServerTag:
 
     @classmethod
     def of(cls, pid: int) -> ServerTag | None:
-        """The tag of a process; None: it has none that we could understand."""
+        """The tag of a process; None if it has none that we could understand."""
         for entry in _environment(pid).split(b"\0"):
             if entry.startswith(TAG.encode() + b"="):
                 parts = entry.partition(b"=")[2].decode("utf-8", "replace").split(".")
@@ -95,7 +95,7 @@ class ProcessStat:
 
     @classmethod
     def of(cls, pid: int | str) -> ProcessStat | None:
-        """None: there is no such process, or none that we may see."""
+        """None if there is no such process, or none that we may see."""
         try:
             with open(f"{PROC}/{pid}/stat", "rb") as file:
                 return cls(file.read().rpartition(b")")[2].decode().split())
@@ -270,7 +270,7 @@ class Warden:
         )
 
     def _answer(self, listener: int, event: int) -> bool:
-        """Answer a call; False: there will be no more."""
+        """Answer a call; False when there will be no more."""
         calls = self.confined[listener]
         if event & select.POLLIN and calls.answer():
             return True
@@ -503,7 +503,7 @@ def _kill_group(leader: int, number: int) -> None:
 
 
 def _place() -> str | None:
-    """Where the ids of processes mean what they mean to us; None: that cannot be found out."""
+    """Where the ids of processes mean what they mean to us; None if that cannot be found out."""
     try:
         with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()

@@ -158,7 +158,7 @@ class HttpOrigin:
             headers: Those of all messages, not changed but replaced where they differ.
             extra: Those of this one, which come before the others.
             message: What to send.
-            pending: Told when the server may have seen it.
+            pending: Called when the server may have seen it.
         """
         return await self._send(
             _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)

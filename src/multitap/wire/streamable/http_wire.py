@@ -101,11 +101,11 @@ class HttpWire(ABC):
     async def _read_events(
         self, response: Response, stream: EventParser, hear: Callable[[Turns], Envelope | None]
     ) -> Envelope | None:
-        """Have the events of a response heard, in fair turns.
+        """Pass the events of a response to `hear`, in fair turns.
 
         Args:
             response: Whose body they are.
-            stream: What cuts them out; something may be left in it.
+            stream: Their parser; it may hold the beginning of the next one.
             hear: Takes events until a budget is spent; ends the reading with what it returns.
 
         Raises:

@@ -313,7 +313,7 @@ class StreamableWire(HttpWire):
             failures += 1
 
     async def _listen_to(self, response: Response, stream: EventParser) -> bool:
-        """Hear it out; whether it said anything."""
+        """Read it to its end; returns whether there was anything in it."""
         heard = False
 
         def hear(turns: Turns) -> None:

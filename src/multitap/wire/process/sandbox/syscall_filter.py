@@ -152,7 +152,7 @@ def confining(
 
 
 def prologue(name: str) -> list[Instruction]:
-    """Refuse what is called by other numbers than ours, then look at the number."""
+    """Refuse calls in another machine's numbering, then look at the number."""
     architecture, _ = ARCHITECTURES[name]
     code: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),

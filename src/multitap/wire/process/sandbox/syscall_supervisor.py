@@ -53,7 +53,7 @@ class SyscallSupervisor:
         proc: Whether each of them may read its own /proc/self.
         count: How many it has now; looks at all processes of the machine.
         on_refused: Called with addresses that it wanted to connect to.
-        on_used: Called with paths that it uses, and whether it changes them; None: nobody asks.
+        on_used: Called with paths that it uses, and whether it changes them; None if nobody asks.
         on_crowded: Told once that it wanted more processes.
     """
 
@@ -239,7 +239,7 @@ class SyscallSupervisor:
 
 
 def _place(pid: int, folder: int, path: str, flags: int) -> int:
-    """What a process means by a path, as a descriptor: from here on nobody can exchange it."""
+    """The file that a process means by a path, as a descriptor: it cannot be exchanged later."""
     base = f"/proc/{pid}/cwd" if folder == _AT_FDCWD else f"/proc/{pid}/fd/{folder}"
     if not path:
         if not flags & _EMPTY_PATH:
